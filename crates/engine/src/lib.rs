@@ -71,6 +71,7 @@ pub mod ranks;
 mod ready_queue;
 pub mod send;
 mod send_queue;
+mod send_window;
 pub mod served;
 pub mod settings;
 mod slow_readers;

@@ -9,6 +9,7 @@
 use crate::admission::ConnectionPlace;
 use crate::helpers::SharedJob;
 use crate::ranks::{RankedClient, Ranks};
+use crate::send_window::{self, SendWindow};
 use crate::slow_readers::SlowReader;
 use crate::stream::SocketStream;
 use crate::waits::{RequestWait, Waits};
@@ -18,7 +19,7 @@ use forebay_conn::{
 };
 use forebay_http::client::ClientKey;
 use forebay_sys::poll::{self, PollInterest};
-use forebay_sys::socket::{self, SocketNumber};
+use forebay_sys::socket::SocketNumber;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -62,12 +63,8 @@ pub struct Served<H: Handler> {
     pub(crate) turn_left: Option<u64>,
     /// The answer under way was not taken at once, or was waited for: more may have come meanwhile.
     pub(crate) lags: bool,
-    /// Bytes given to the kernel since the send window began …
-    pub(crate) window_bytes: u64,
-    /// … and bytes the client had not acknowledged then.
-    window_queued: u64,
-    /// When it began, in milliseconds of the clock of turns.
-    window_ms: u64,
+    /// What its client takes while it is waited for.
+    pub(crate) window: SendWindow,
 }
 
 /// What comes before the protocol.
@@ -124,9 +121,7 @@ impl<H: Handler> Served<H> {
             has_enough: false,
             turn_left: None,
             lags: false,
-            window_bytes: 0,
-            window_queued: 0,
-            window_ms: 0,
+            window: SendWindow::default(),
         }
     }
 
@@ -154,9 +149,7 @@ impl<H: Handler> Served<H> {
 
     /// Begins to measure how much the client takes.
     pub fn begin_window(&mut self, now_ms: u64) {
-        self.window_ms = now_ms;
-        self.window_bytes = 0;
-        self.window_queued = self.unacknowledged();
+        self.window.begin(self.stream.as_fd(), now_ms);
     }
 
     /// Bytes of this answer, or of all of them, that the client has taken since it was looked last. What
@@ -169,12 +162,7 @@ impl<H: Handler> Served<H> {
         if self.conn.goes_on() && !is_full {
             return self.conn.taken(id);
         }
-        let given = self.window_queued + self.window_bytes;
-        self.begin_window(now_ms);
-        match self.window_queued {
-            0 => u64::MAX,
-            left => given.saturating_sub(left),
-        }
+        self.window.look(self.stream.as_fd(), now_ms)
     }
 
     /// Its client takes its answers too slowly: it is among the first to be cut when there is no room.
@@ -241,14 +229,12 @@ impl<H: Handler> Served<H> {
     /// Bytes per second that the client has taken since the window began, as its kernel confirms them. A
     /// system call.
     pub(crate) fn taken_per_s(&self, now_ms: u64) -> u64 {
-        let sent = self.window_queued + self.window_bytes;
-        let taken = sent.saturating_sub(self.unacknowledged());
-        taken.saturating_mul(1000) / now_ms.saturating_sub(self.window_ms).max(1)
+        self.window.taken_per_s(self.stream.as_fd(), now_ms)
     }
 
     /// Bytes that were sent and the client's kernel has not confirmed.
     pub(crate) fn unacknowledged(&self) -> u64 {
-        socket::unacknowledged(self.stream.as_fd()).unwrap_or(0)
+        send_window::unacknowledged(self.stream.as_fd())
     }
 
     /// What it waits for.

@@ -4,6 +4,7 @@
 //! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
 
 use crate::send::{self, SendProgress};
+use crate::send_window::SendWindow;
 use crate::served::{EventOf, Served, next_event};
 use crate::stream::{SocketStream, Wire};
 use crate::waits::RequestWait;
@@ -16,6 +17,7 @@ use forebay_conn::{
 use forebay_control::allocation::Phase;
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::socket::Received;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What becomes of a connection after its turn.
@@ -283,10 +285,9 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Send if steps.leave(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
-                    let (conn, window_bytes) = (&mut served.conn, &mut served.window_bytes);
+                    let (conn, window) = (&mut served.conn, &mut served.window);
                     let wire = &mut self.wire;
-                    let sent =
-                        send(&mut served.stream, conn, &mut cx, &mut budget, wire, window_bytes);
+                    let sent = send(&mut served.stream, conn, &mut cx, &mut budget, wire, window);
                     match sent {
                         // a connection with many answers may have more of them without end
                         None if budget == 0 && served.conn.goes_on() => break Fate::Yields,
@@ -474,17 +475,18 @@ fn send<H: Handler, S: Stopwatch>(
     cx: &mut Context<'_, H, S>,
     budget: &mut u64,
     wire: &mut Wire,
-    window_bytes: &mut u64,
+    window: &mut SendWindow,
 ) -> Option<Fate<H::Job>> {
     let (progress, tally) =
         send::send(stream, cx.out, cx.handler, *budget, wire, cx.metrics, cx.watch);
     *budget = budget.saturating_sub(tally.cost_bytes);
-    *window_bytes += tally.bytes;
+    window.sent(tally.bytes);
     conn.body_sent(tally.body_bytes);
     match progress {
         SendProgress::Done => conn.sent(cx.handler),
         SendProgress::Blocked => {
             cx.metrics.add(Counter::SendWaits, 1);
+            window.blocked(stream.as_fd(), cx.now_ms);
             return Some(Fate::Waits);
         }
         SendProgress::Budget => return Some(Fate::Yields),

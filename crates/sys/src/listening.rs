@@ -41,7 +41,7 @@ pub fn listen_timed(
     let socket = open(address, options.reuse_port, &mut watch, steps)?;
     // Accepted sockets inherit it, which saves a call for each of them.
     sockopt::set_tcp_nodelay(&socket, true)?;
-    bound_unsent(socket.as_fd())?;
+    bound_unsent(socket.as_fd(), UNSENT_BYTES)?;
     defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     steps.options_ns += watch.lap();
     net::listen(&socket, options.backlog)?;
@@ -59,7 +59,7 @@ pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
         if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
     let socket = bind(SocketAddr::new(loopback, 0), false)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    bound_unsent(socket.as_fd())?;
+    bound_unsent(socket.as_fd(), UNSENT_BYTES)?;
     ignore_new(&socket)?;
     net::listen(&socket, backlog)?;
     Ok(socket)
@@ -74,7 +74,7 @@ pub fn tune_listener(socket: impl AsFd, is_tcp: bool) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     if is_tcp {
         sockopt::set_tcp_nodelay(&socket, true)?;
-        bound_unsent(socket.as_fd())?;
+        bound_unsent(socket.as_fd(), UNSENT_BYTES)?;
         defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     }
     Ok(())
@@ -148,15 +148,17 @@ fn open(
     Ok(socket)
 }
 
-/// Bytes that the kernel takes ahead of what the network, or the client's window, lets it send. What is
-/// under way does not count. A machine whose processors are busy has to come back before half of them are sent: with
-/// 256 KiB a path of 80 ms was not always filled (ADR 0074).
-const UNSENT_BYTES: libc::c_int = 512 * 1024;
+/// Bytes that the kernel takes ahead of what the network, or the client's window, lets it send. Bytes under way do not
+/// count (ADR 0074).
+pub const UNSENT_BYTES: u32 = 256 * 1024;
 
-/// Bounds what the kernel keeps for a client that takes nothing to [`UNSENT_BYTES`], else megabytes. Accepted
-/// sockets inherit it (`sk_clone_lock` copies the whole socket), which saves a call for each of them.
-fn bound_unsent(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let bytes = UNSENT_BYTES;
+/// Bounds what the kernel keeps unsent (`TCP_NOTSENT_LOWAT`), which is megabytes otherwise. A socket has room again when
+/// half of the bound is sent. Sockets that are accepted inherit the listening one's bound (`sk_clone_lock` copies the
+/// whole socket), which saves a call for each of them.
+///
+/// # Errors
+/// When the socket is not one of TCP.
+pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // SAFETY: the option is one int, which lives across the call; the descriptor is borrowed.
     let outcome = unsafe {
         libc::setsockopt(
@@ -168,6 +170,26 @@ fn bound_unsent(socket: BorrowedFd<'_>) -> io::Result<()> {
         )
     };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The bound that [`bound_unsent`] has set, or a listening socket before.
+///
+/// # Errors
+/// When the socket is not one of TCP.
+pub fn unsent_bound(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bytes = 0_u32;
+    let mut length = size_of_val(&bytes) as libc::socklen_t;
+    // SAFETY: the option is one int, which is writable across the call, as its length is; the descriptor is borrowed.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw mut bytes).cast(),
+            &raw mut length,
+        )
+    };
+    if outcome == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
 /// See `defer_accept`.

@@ -1,8 +1,8 @@
 //! Sockets: accept, receive, send, and closing with and without mercy.
 
 pub use crate::listening::{
-    ListenOptions, OpenSteps, bind, give_listener, ignore_new, listen, listen_timed,
-    listen_unreachable, tune_listener, welcome_new,
+    ListenOptions, OpenSteps, UNSENT_BYTES, bind, bound_unsent, give_listener, ignore_new, listen,
+    listen_timed, listen_unreachable, tune_listener, unsent_bound, welcome_new,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};

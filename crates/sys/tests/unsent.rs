@@ -2,30 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed check panics")]
 #![allow(missing_docs, reason = "a test")]
 
-use forebay_sys::socket::{ListenOptions, listen, tune_listener};
+use forebay_sys::socket::{ListenOptions, UNSENT_BYTES, listen, tune_listener, unsent_bound};
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const BOUND: libc::c_int = 512 * 1024;
-
 /// Bytes that are not sent yet (tcp(7)).
 const SIOCOUTQNSD: libc::c_ulong = 0x894B;
-
-fn bound_of(stream: &TcpStream) -> libc::c_int {
-    let mut bytes: libc::c_int = 0;
-    let mut length = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: an int and its length, which live across the call; the descriptor is open.
-    let result = unsafe {
-        let to = (&raw mut bytes).cast();
-        let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
-        libc::getsockopt(stream.as_raw_fd(), level, name, to, &raw mut length)
-    };
-    assert_eq!(result, 0);
-    bytes
-}
 
 fn unsent(stream: &TcpStream) -> libc::c_int {
     let mut bytes: libc::c_int = 0;
@@ -63,7 +48,7 @@ fn accepted_sockets_keep_little_that_is_unsent() {
     ];
     for listener in listeners {
         let (mut server, _client) = accept(&listener);
-        assert_eq!(bound_of(&server), BOUND);
+        assert_eq!(unsent_bound(server.as_fd()).unwrap(), UNSENT_BYTES);
         server.set_nonblocking(true).unwrap();
         let piece = vec![0; 64 * 1024];
         let mut sent = 0;
@@ -76,6 +61,9 @@ fn accepted_sockets_keep_little_that_is_unsent() {
         }
         // what is under way does not count, and the last piece may go beyond the bound
         let left = unsent(&server);
-        assert!(left <= BOUND + 2 * piece.len() as libc::c_int, "{left} of {sent}");
+        assert!(
+            left <= UNSENT_BYTES as libc::c_int + 2 * piece.len() as libc::c_int,
+            "{left} of {sent}"
+        );
     }
 }
