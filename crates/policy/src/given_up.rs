@@ -2,8 +2,9 @@
 //! have as often as it connects.
 //!
 //! Each client has a bucket. One that is full is refused, and for some seconds the client takes turns: its connections
-//! have one request looked at in a turn. Nobody is measured until somebody gives something up, and nobody waits until
-//! somebody has given up too much, so others pay one load of a word.
+//! have one request looked at in a turn of the engine, and each of its requests waits for one of its places in time.
+//! Nobody is measured until somebody gives something up, and nobody waits until somebody has given up too much, so
+//! others pay one load of a word.
 
 use crate::bucket::BucketTerms;
 use crate::clients::ClientTable;
@@ -24,6 +25,15 @@ pub const TURNS_S: u64 = 5;
 
 const TURNS_NS: u64 = TURNS_S * 1_000_000_000;
 
+/// Between two requests of clients of one address that take turns.
+const TURN_NS: u64 = 2_000_000;
+
+/// A request that takes its turn waits this long at least: most of what is given up at once is given up until then.
+const LEAST_WAIT_NS: u64 = 20_000_000;
+
+/// No request waits longer for its turn: whoever shares the address is served.
+const MOST_WAIT_NS: u64 = 250_000_000;
+
 /// Clients that are known at a time, a power of two.
 const CLIENTS: usize = 1 << 12;
 
@@ -31,12 +41,16 @@ const CLIENTS: usize = 1 << 12;
 const GIVEN_UP: u64 = 1;
 const TURNS: u64 = 2;
 
+/// What a bucket is for whose places in time are turns.
+const TURN: u64 = 3;
+
 /// The sums of all clients.
 #[derive(Debug)]
 pub struct GivenUpSums {
     /// Made when a client gives something up.
     table: OnceLock<ClientTable>,
     terms: BucketTerms,
+    turn: BucketTerms,
     /// Until then somebody takes turns.
     turns_until_ns: AtomicU64,
 }
@@ -46,6 +60,7 @@ impl Default for GivenUpSums {
         GivenUpSums {
             table: OnceLock::new(),
             terms: BucketTerms::new(1_000_000_000 / u64::from(PER_S), BURST),
+            turn: BucketTerms { most_wait_ns: MOST_WAIT_NS, ..BucketTerms::new(TURN_NS, 1) },
             turns_until_ns: AtomicU64::new(0),
         }
     }
@@ -70,6 +85,20 @@ impl GivenUpSums {
     #[inline]
     pub fn takes_turns(&self, client: ClientKey, now_ns: u64) -> bool {
         now_ns < self.turns_until_ns.load(Relaxed) && self.is_known_to(client, now_ns)
+    }
+
+    /// How long a request of a client waits for its turn, in milliseconds; 0 if the client takes none.
+    #[inline]
+    pub fn turn_ms(&self, client: ClientKey, now_ns: u64) -> u32 {
+        if self.takes_turns(client, now_ns) { self.next_turn_ms(client, now_ns) } else { 0 }
+    }
+
+    #[cold]
+    fn next_turn_ms(&self, client: ClientKey, now_ns: u64) -> u32 {
+        let Some(table) = self.table.get() else { return 0 };
+        let wait_ns = table.charge(table.key_of(TURN, client), now_ns, &self.turn);
+        let wait_ns = wait_ns.unwrap_or(MOST_WAIT_NS).max(LEAST_WAIT_NS);
+        (wait_ns / 1_000_000) as u32
     }
 
     #[cold]
@@ -101,6 +130,21 @@ mod tests {
         assert!(sums.charge(other, 1, 1000 * S));
         assert!(sums.takes_turns(one, (1000 + TURNS_S) * S - S / 2));
         assert!(!sums.takes_turns(one, (1000 + TURNS_S) * S + S / 2));
+    }
+
+    #[test]
+    fn requests_of_who_takes_turns_wait_for_them() {
+        let (sums, one, other) = (GivenUpSums::default(), client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(sums.turn_ms(one, 1000 * S), 0);
+        assert!(!sums.charge(one, BURST as usize + 1, 1000 * S));
+        let waits: Vec<u32> = (0..200).map(|_| sums.turn_ms(one, 1000 * S)).collect();
+        assert_eq!((waits[0], waits[9]), (20, 20));
+        assert!((98..=102).contains(&waits[50]), "{}", waits[50]);
+        assert_eq!((waits[140], waits[199]), (250, 250));
+        assert_eq!(sums.turn_ms(other, 1000 * S), 0);
+        // the line is over
+        assert_eq!(sums.turn_ms(one, 1001 * S), 20);
+        assert_eq!(sums.turn_ms(one, (1001 + TURNS_S) * S), 0);
     }
 
     #[test]

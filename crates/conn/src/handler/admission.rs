@@ -61,6 +61,11 @@ pub trait Admission: HandlerTypes {
         false
     }
 
+    /// How long a request over HTTP/2 that is admitted waits because its client takes turns, in milliseconds.
+    fn turn_ms(&self, _peer: &Peer) -> u32 {
+        0
+    }
+
     /// A request is over: its answer has been sent, or never will be. Of answers that leave together
     /// only the last waits for that. Called once for each request that was judged, admitted or not. One
     /// that has [expired](Settled::Expired) is settled right before its client is told so, and its log

@@ -205,6 +205,7 @@ impl<H: HandlerRoles> Http2<H> {
             }
             Verdict::Reset => return self.reset_by_policy(stream),
         };
+        let wait_ms = wait_ms.max(cx.handler.turn_ms(cx.peer));
         (self.rank, self.client) = (rank, client);
         if is_last {
             self.say_goodbye(cx.now_ms);

@@ -79,6 +79,12 @@ impl Admission for FastLane {
     }
 
     #[inline]
+    fn turn_ms(&self, peer: &Peer) -> u32 {
+        let now_ns = self.now.monotonic_ms * 1_000_000;
+        self.sockets.given_up().turn_ms(ClientKey::of(peer.address().ip()), now_ns)
+    }
+
+    #[inline]
     fn settle(&mut self, ticket: &mut Option<Ticket>, end: Settled) {
         if let Some(ticket) = ticket {
             if end != Settled::Answered
