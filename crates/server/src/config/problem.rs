@@ -408,6 +408,11 @@ pub enum Wrong {
         /// Its name and number, if that may be known.
         by: Option<(String, u32)>,
     },
+    /// This machine does not have an address where the server is to listen.
+    NotHere {
+        /// Which one.
+        address: std::net::IpAddr,
+    },
     /// A route that each site has for itself.
     NeverInherited,
     /// The user that the server becomes may not use the socket of an application.

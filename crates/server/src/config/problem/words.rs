@@ -283,6 +283,10 @@ impl fmt::Display for Wrong {
                 "another process listens at {address}, and root may see which: a server with this file cannot \
                  start beside it"
             ),
+            Wrong::NotHere { address } => write!(
+                f,
+                "this machine does not have the address {address}: a server with this file cannot start here"
+            ),
             Wrong::NeverInherited => f.write_str(
                 "it is never asked: a route of the top level is for sites that have none for the same path, and \
                  each [[site]] has one",
