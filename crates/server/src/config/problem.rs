@@ -159,6 +159,11 @@ pub enum Wrong {
         /// The other one.
         beside: &'static str,
     },
+    /// Nobody can sign in on a connection, because none is kept.
+    NoSignIn {
+        /// What keeps none.
+        beside: &'static str,
+    },
     /// A variable that belongs to each request, set for all.
     OfEachRequest {
         /// Which one.

@@ -85,6 +85,11 @@ impl ProxyConfig {
         self.0.proxy_protocol.0.is_some()
     }
 
+    /// What becomes of sign-ins that hold for a connection.
+    pub fn connection_auth(&self) -> settings::ConnectionAuth {
+        self.0.connection_auth
+    }
+
     /// Whether connections may become tunnels.
     pub fn upgrades(&self) -> bool {
         self.0.upgrade
