@@ -26,6 +26,7 @@ pub(crate) fn check(bytes: &[u8]) {
         nearest: address,
         client: address,
         is_trusted: is(0),
+        is_of_stage: is(0) && is(3),
         is_secure: is(1),
         nearest_is_secure: is(1),
         port: 8080,

@@ -51,7 +51,7 @@ schema! {
         TimeoutConnect = "forebay_timeouts_total" "kind=\"upstream_connect\"", "What took too long, by what was awaited.";
         TimeoutAnswer = "forebay_timeouts_total" "kind=\"upstream_answer\"", "What took too long, by what was awaited.";
         TimeoutFlow = "forebay_timeouts_total" "kind=\"upstream_flow\"", "What took too long, by what was awaited.";
-        MadeRoom = "forebay_connections_idle_cut_total" "", "Idle connections closed because all places were taken and somebody of their class or a higher one came.";
+        MadeRoom = "forebay_connections_idle_cut_total" "", "Connections closed to give their places to others: idle ones, slow readers, and busy ones of a lower class.";
         Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
         Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
         BrokenUpstream = "forebay_responses_aborted_total" "reason=\"upstream\"", "Responses cut short, by whose doing.";

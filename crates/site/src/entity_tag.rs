@@ -3,8 +3,8 @@
 //! A strong tag promises that bytes are the same (RFC 9110 §8.8.1). What the file system says of a file
 //! repeats: images of file systems are made with fixed times and numbers, and a program that writes into a
 //! file can put its time back. So a file that is small enough has a tag of its bytes. Larger ones have size,
-//! time of modification and time of change, which no program can put back; the number of the inode says
-//! nothing of the bytes, and differs between machines.
+//! time of modification and time of change, which no program can put back; where there is no such time of its own the
+//! tag is weak. The number of the inode says nothing of the bytes, and differs between machines.
 //!
 //! Which of the two it is depends on the size and on settings alone, never on whether the file is in memory
 //! or sent from the disk: so a file has one tag, whichever way it is sent.
@@ -18,6 +18,8 @@ use std::os::fd::AsFd;
 
 /// How long after a change a file may still change without its time stamp moving.
 const YOUNG_NS: i64 = 2_000_000_000;
+
+const SECOND_NS: i64 = 1_000_000_000;
 
 /// 128 bits: of so many nobody finds two texts with the same hash.
 const HASH_BYTES: usize = 16;
@@ -100,7 +102,8 @@ impl EntityTag {
                 format!("{:x}-{:x}-{:x}", stamp.size, stamp.mtime_ns, stamp.ctime_ns)
             }
         };
-        let is_weak = young_until_ns.is_some() || mode == EtagMode::Weak;
+        let is_vague = matches!(validator, Validator::Stat) && has_one_time(stamp);
+        let is_weak = young_until_ns.is_some() || is_vague || mode == EtagMode::Weak;
         EntityTag { text: written(is_weak, &opaque, coding), young_until_ns }
     }
 
@@ -150,6 +153,12 @@ fn latest(stamp: &Stamp, now_ns: i64) -> i64 {
     }
 }
 
+/// Whether the time of change only repeats the time of modification, to the second: a file system that is made once and
+/// mounted to be read (squashfs) keeps no other, and tools give all files of an image the same.
+fn has_one_time(stamp: &Stamp) -> bool {
+    stamp.ctime_ns == stamp.mtime_ns && stamp.mtime_ns % SECOND_NS == 0
+}
+
 fn is_young(changed_ns: i64, now_ns: i64) -> bool {
     now_ns.saturating_sub(changed_ns).unsigned_abs() < YOUNG_NS.unsigned_abs()
 }
@@ -191,6 +200,31 @@ mod tests {
         assert!(tag(OLD_NS - 1).starts_with("W/\""));
         assert!(tag(OLD_NS - YOUNG_NS).starts_with('"'));
         assert_ne!(tag(5), tag(6), "and each change is another tag");
+    }
+
+    #[test]
+    fn a_tag_of_a_stamp_is_weak_where_the_time_of_change_is_none_of_its_own() {
+        let now_ns = 1_700_000_000 * SECOND_NS;
+        let hash = Validator::Content(ContentHash::of(b"a"));
+        for seconds in [0, 1, 315_532_800, 1_600_000_000] {
+            let time_ns = seconds * SECOND_NS;
+            let tag = |validator, ctime_ns, mode| {
+                let stamp = stamp(time_ns, ctime_ns);
+                let tag = EntityTag::of_file(validator, Coding::Identity, &stamp, mode, now_ns);
+                (tag.text.starts_with(b"W/"), tag.young_until_ns)
+            };
+            for mode in [EtagMode::Auto, EtagMode::Stat] {
+                assert_eq!(tag(Validator::Stat, time_ns, mode), (true, None));
+                assert_eq!(tag(Validator::Stat, time_ns + 1, mode), (false, None));
+            }
+            assert_eq!(tag(hash, time_ns, EtagMode::Auto), (false, None));
+        }
+        // of a file of a disk both are the same moment, to a fraction of a second
+        let moment_ns = 1_600_000_000 * SECOND_NS + 5;
+        assert!(
+            text(Validator::Stat, Coding::Identity, &stamp(moment_ns, moment_ns), now_ns)
+                .starts_with('"')
+        );
     }
 
     #[test]

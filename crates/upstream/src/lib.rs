@@ -18,6 +18,7 @@
 //! | [`pings`] | whether the instances of the next stage live |
 //! | [`ends`] | how its processes have ended |
 //! | [`stage`] | what the next stage of this server is told |
+//! | [`sent_fields`] | which fields about the client a trusted proxy has sent, as stages tell one another |
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
@@ -52,6 +53,7 @@
 //!     nearest: address,
 //!     client: address,
 //!     is_trusted: false,
+//!     is_of_stage: false,
 //!     is_secure: false,
 //!     nearest_is_secure: false,
 //!     port: 80,
@@ -90,6 +92,7 @@ pub mod queue;
 pub mod request;
 pub mod response;
 pub mod retry;
+pub mod sent_fields;
 pub mod settings;
 pub mod sign_in;
 pub mod stage;

@@ -91,6 +91,8 @@ pub struct From {
     pub client: IpAddr,
     /// Whether fields about the client come from a proxy that is trusted.
     pub is_trusted: bool,
+    /// Whether that proxy is a stage of this server, which tells some of them for each client.
+    pub is_of_stage: bool,
     /// Whether the client came through TLS, as trusted proxies tell it: the scheme of the request.
     pub is_secure: bool,
     /// Whether the connection has TLS.

@@ -9,6 +9,7 @@ const STRANGER: From = From {
     nearest: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
     client: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
     is_trusted: false,
+    is_of_stage: false,
     is_secure: false,
     nearest_is_secure: false,
     port: 8080,

@@ -139,7 +139,8 @@ pub fn fields<'h>(
             13 if is(DELAY) => continue,
             14 if is("content-length") => continue,
             16 if is("x-accel-redirect") => {
-                notes.accel_redirect = Some(value);
+                // the first counts, as of what stands once
+                notes.accel_redirect.get_or_insert(value);
                 continue;
             }
             17 if is("transfer-encoding") => continue,
@@ -281,7 +282,8 @@ mod tests {
 
     #[test]
     fn what_is_said_to_the_proxy_is_noted() {
-        let text = "HTTP/1.1 200 OK\r\nx-accel-redirect: /files/a\r\nX-Accel-Buffering: No\r\n\r\n";
+        let text = "HTTP/1.1 200 OK\r\nx-accel-redirect: /files/a\r\nX-Accel-Buffering: No\r\n\
+                    X-Accel-Redirect: /files/b\r\n\r\n";
         with(text, ResponseContext::default(), |head| {
             let notes = fields(head, None, |name, _| panic!("{name}"));
             assert_eq!(notes.accel_redirect, Some(b"/files/a".as_slice()));

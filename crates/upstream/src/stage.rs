@@ -9,6 +9,7 @@
 //! | `X-Forwarded-Proto` | whether it came through TLS |
 //! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
+//! | `Forebay-Sent` | which of `for`, `proto`, `host`, `port`, `prefix` and `real-ip` a trusted proxy has sent, if any |
 //! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
 //!
 //! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
@@ -18,6 +19,7 @@ use crate::client_url::ClientUrl;
 use crate::exchange::{ATTEMPT, Copy};
 use crate::names::{FieldKind, kind};
 use crate::request::{self, WrittenHead};
+use crate::sent_fields;
 use crate::target::{self, Ambiguous, TargetRefusal};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
@@ -36,6 +38,8 @@ pub struct Origin<'o> {
     pub url: &'o ClientUrl<'o>,
     /// Where the client has come to, if an application may be told.
     pub local: Option<SocketAddr>,
+    /// Which fields about the client a trusted proxy has sent, if an application may be told: see [`sent_fields::names`].
+    pub sent: &'o [u8],
     /// What it makes of its stream, by an extended CONNECT.
     pub tunnel: Option<Tunnel>,
     /// Whether an application takes other protocols.
@@ -118,6 +122,9 @@ pub fn write(
     line(out, "X-Request-Id", origin.id);
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
+    }
+    if !origin.sent.is_empty() {
+        line(out, sent_fields::FIELD, origin.sent);
     }
     if let Some(tunnel) = origin.tunnel {
         push(out, format_args!("{TUNNEL}: {}\r\n", tunnel.token()));
@@ -239,9 +246,9 @@ mod tests {
         let local = text.contains("a.example").then(|| "192.0.2.1:443".parse().unwrap());
         let tunnel = text.contains("Upgrade: asked").then_some(Tunnel::WebSocket);
         let may_change = !text.contains("X-Never");
-        let url = ClientUrl::default();
-        let origin =
-            Origin { client, is_secure: true, url: &url, local, tunnel, may_change, id: b"seven" };
+        let (url, id) = (&ClientUrl::default(), b"seven");
+        let sent: &[u8] = if text.contains("X-Real-IP") { b"real-ip" } else { b"" };
+        let origin = Origin { client, is_secure: true, url, local, sent, tunnel, may_change, id };
         let (out, copy) = written(text, None, &origin).unwrap();
         assert!(out.len() <= text.len() + ADDED_BYTES);
         assert!(out.lines().count() <= text.lines().count() + ADDED_LINES);
@@ -267,14 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_proxy_has_sent_is_told_and_nothing_that_a_client_says_of_it() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nForebay-Sent: for\r\nX-Real-IP: 192.0.2.9\r\n\r\n";
+        let (out, _) = told(text);
+        assert_eq!(out.matches("Forebay-Sent: ").count(), 1, "{out}");
+        assert!(
+            out.contains("\r\nForebay-Sent: real-ip\r\n") && !out.contains("192.0.2.9"),
+            "{out}"
+        );
+    }
+
+    #[test]
     fn what_was_judged_is_asked_for() {
         let asked = |path: &str, judged: &str| {
             let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
             let client = [192, 0, 2, 7].into();
             let (is_secure, local, tunnel, may_change) = (false, None, None, false);
             let url = &ClientUrl::default();
-            let id = b"seven";
-            let origin = Origin { client, is_secure, url, local, tunnel, may_change, id };
+            let (id, sent) = (b"seven", b"");
+            let origin = Origin { client, is_secure, url, local, sent, tunnel, may_change, id };
             written(&text, Some(judged), &origin)
                 .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())
         };

@@ -310,7 +310,7 @@ fn send(head: &str, _: &[u8]) -> Vec<u8> {
     let what = target.split_once('?').map_or("", |(_, what)| what);
     let fields = format!(
         "X-Accel-Redirect: {what}\r\nContent-Type: application/x-paper\r\n\
-         Content-Disposition: attachment\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX-Secret: yes\r\n"
+         X-Accel-Redirect: /files/none\r\nContent-Disposition: attachment\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\nX-Secret: yes\r\n"
     );
     said("200 OK", &fields, b"not this")
 }

@@ -11,12 +11,14 @@ use std::thread;
 
 on_each_engine!(
     the_table_of_the_manual_holds,
+    scripts_are_told_of_the_client_what_a_proxy_has_sent,
     programs_that_are_no_files_have_every_path,
     scripts_that_are_not_named_are_never_run,
 );
 
 on_isolated!(
     the_table_of_the_manual_holds,
+    scripts_are_told_of_the_client_what_a_proxy_has_sent,
     programs_that_are_no_files_have_every_path,
     scripts_that_are_not_named_are_never_run,
 );
@@ -240,7 +242,22 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
     let port_of_client = variables.get("REMOTE_PORT").filter(|_| is_near).map(|found| found[0]);
     assert!(!is_near || port_of_client.is_some(), "{engine} {row:?}: {told}");
     let scheme = one(row["X-Forwarded-Proto"]);
+    // of X-Forwarded a script is told what counts and was sent; by a stage, of For the client alone
+    let is_counted = row["from"] == "proxy" && forwarded == "x-forwarded";
+    let sent = |name: &str| {
+        let mut values = fields.lines().filter_map(|line| line.strip_prefix(name));
+        values.next().and_then(|value| value.strip_prefix(": ")).filter(|_| is_counted)
+    };
+    let sent_for = sent("X-Forwarded-For").map(|sent| match engine {
+        ISOLATED => client.unwrap(),
+        _ => sent,
+    });
     for (name, expected) in [
+        ("HTTP_X_FORWARDED_FOR", sent_for),
+        ("HTTP_X_FORWARDED_PROTO", sent("X-Forwarded-Proto").and(scheme)),
+        ("HTTP_X_FORWARDED_HOST", sent("X-Forwarded-Host").and(one(row["X-Forwarded-Host"]))),
+        ("HTTP_X_FORWARDED_PORT", sent("X-Forwarded-Port").and(one(row["X-Forwarded-Port"]))),
+        ("HTTP_X_REAL_IP", None),
         ("REMOTE_ADDR", client),
         // that of a client behind a proxy is not known
         ("REMOTE_PORT", port_of_client),
@@ -255,6 +272,37 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
         let found = variables.get(name).cloned().unwrap_or_default();
         let expected: Vec<_> = expected.into_iter().collect();
         assert_eq!(found, expected, "{engine} {forwarded} {name} of {row:?}:\n{told}");
+    }
+}
+
+/// X-Real-IP is in no row of the table: of a trusted proxy's a script is told the client that counts.
+fn scripts_are_told_of_the_client_what_a_proxy_has_sent(engine: &str) {
+    let program = program();
+    let folder = Folder::new();
+    folder.write("root/index.html", "hello");
+    for (trusted, expected) in [("127.0.0.1", Some("192.0.2.7")), ("192.0.2.1", None)] {
+        let lines = format!(
+            "trusted_proxies = [\"{trusted}\"]\n\
+             [[fastcgi]]\npath = \"/app\"\nto = \"{program}\"\ncheck_local = false\n"
+        );
+        let options = Options::new(folder.join("root")).engine(engine).config(&lines);
+        let server = Server::start(&options);
+        for (fields, list, real) in [
+            ("X-Forwarded-For: 192.0.2.7\r\nX-Real-IP: 6.6.6.6", expected, expected),
+            ("X-Forwarded-For: 192.0.2.7\r\nForebay-Sent: proto, real-ip", expected, None),
+            ("X-Real-IP: 6.6.6.6", None, expected.and(Some("127.0.0.1"))),
+            ("Accept: */*\r\nForebay-Sent: for, proto, real-ip", None, None),
+        ] {
+            let head = format!("GET /app HTTP/1.1\r\nHost: a\r\n{fields}\r\nConnection: close");
+            let (status, told) = ask(&server, &head);
+            let told = values(&told);
+            let of = |name| told.get(name).map(|values| values[0]);
+            assert_eq!(status, 200, "{engine} {trusted} {fields}");
+            assert_eq!(of("HTTP_X_FORWARDED_FOR"), list, "{engine} {trusted} {fields}");
+            assert_eq!(of("HTTP_X_REAL_IP"), real, "{engine} {trusted} {fields}");
+            assert_eq!(of("HTTP_X_FORWARDED_PROTO"), None, "{engine} {trusted} {fields}");
+            assert_eq!(of("HTTP_FOREBAY_SENT"), None, "{engine} {trusted} {fields}");
+        }
     }
 }
 

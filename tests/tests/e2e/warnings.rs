@@ -121,6 +121,37 @@ fn a_check_says_who_listens_where_the_server_is_to_and_which_names_have_no_addre
     }
 }
 
+/// Addresses may be another machine's.
+#[test]
+fn a_check_says_which_addresses_this_machine_does_not_have() {
+    let folder = Folder::new();
+    folder.write("site/index.html", b"home");
+    // addresses for documentation (RFC 5737), which no interface has
+    let text = "listen = [\"127.0.0.1:0\", \"192.0.2.7:0\", \"198.51.100.7:8080\", \":0\"]\n\
+                root = \"site\"\nadmin.listen = \"192.0.2.8:9090\"\nadmin.allow = [\"all\"]\n";
+    let file = folder.write("forebay.toml", text).display().to_string();
+    let check = |words: &[&str]| {
+        let words = [&["check", "-c", &file][..], words].concat();
+        let done = Command::new(binary()).args(words).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let (code, said) = check(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    for (place, address) in [
+        ("1:26: listen", "192.0.2.7"),
+        ("1:41: listen", "198.51.100.7"),
+        ("3:16: admin.listen", "192.0.2.8"),
+    ] {
+        let expected = format!(
+            "{file}:{place}: this machine does not have the address {address}: a server with this file \
+             cannot start here"
+        );
+        assert!(said.contains(&expected), "{expected}\n{said}");
+    }
+    assert_eq!(said.matches("does not have the address").count(), 3, "{said}");
+    assert_eq!(check(&["--strict"]).0, Some(78));
+}
+
 /// Other programs may have taken all that the kernel has of what tells of changes. Here it has none from the start.
 #[test]
 fn without_a_watch_the_server_says_so_and_checks_files() {

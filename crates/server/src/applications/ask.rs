@@ -25,6 +25,7 @@ use forebay_upstream::exchange::{ApplicationRequest, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::queue::RequestOwner;
 use forebay_upstream::request::{self, From, WrittenHead};
+use forebay_upstream::sent_fields;
 use forebay_upstream::settings::{self, BalanceKey, ConnectionAuth};
 use forebay_upstream::sign_in::SignIn;
 use forebay_upstream::stage::{self, Origin};
@@ -75,11 +76,17 @@ pub fn ask_stage(
         true => ClientUrl::of(head, trusted.counts(), believed_elements(peer, head, trusted)),
         false => ClientUrl::default(),
     };
+    let sent = match is_believed && !applications.is_empty() {
+        true if standpoint.is_behind() => Cow::Borrowed(sent_fields::before(head)),
+        true => Cow::Owned(sent_fields::names(head, trusted.counts())),
+        false => Cow::Borrowed(&[][..]),
+    };
     let origin = Origin {
         client,
         is_secure: is_secure(peer, head, trusted),
         url: &url,
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
+        sent: &sent,
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
         id: given.unwrap_or(&made),
@@ -350,6 +357,7 @@ impl Asker {
             nearest: peer.address().ip().to_canonical(),
             client,
             is_trusted: standpoint.trusted.are_believed(peer),
+            is_of_stage: standpoint.is_behind(),
             is_secure: is_secure(peer, head, standpoint.trusted),
             nearest_is_secure: peer.secured.is_some(),
             port: local.port(),

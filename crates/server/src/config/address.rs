@@ -5,7 +5,7 @@ use super::value::{Form, Value, Written, number, quote, show_list, wrong};
 use forebay_http::cidr;
 use forebay_sys::unix_address::{UnixAddress, UnixAddressError};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 /// Why what only some may reach is not at an abstract name.
 pub(super) const HAS_NO_MODE: &str = "an abstract socket has no mode and no owner, so every process of this machine could connect; give a path";
@@ -67,6 +67,13 @@ impl Written for Listen {
                 Err(error) => Err(Wrong::Unfit { found: quote(text), reason: error.to_string() }),
             };
         }
+        if let Some((address, port)) = without_interface_number(text) {
+            let reason = format!(
+                "write the interface as its number, which \"ip link\" shows: \"[{address}%2]:{port}\"; or \":{port}\" \
+                 for all addresses"
+            );
+            return Err(Wrong::Unfit { found: quote(text), reason });
+        }
         let all = text.strip_prefix(':').and_then(number).and_then(|port| port.try_into().ok());
         match (all, text.parse()) {
             (Some(port), _) => Ok(Listen::All(port)),
@@ -86,7 +93,7 @@ impl Written for Listen {
             "*" if port(end) => Some(format!(":{end}")),
             "localhost" if port(end) => Some(format!("127.0.0.1:{end}")),
             _ if text.parse::<std::net::Ipv4Addr>().is_ok() => Some(format!("{text}:80")),
-            _ if text.parse::<std::net::Ipv6Addr>().is_ok() => Some(format!("[{text}]:80")),
+            _ if text.parse::<Ipv6Addr>().is_ok() => Some(format!("[{text}]:80")),
             _ => None,
         }
     }
@@ -94,6 +101,17 @@ impl Written for Listen {
     fn may_repeat(&self) -> bool {
         matches!(self, Listen::All(0))
     }
+}
+
+/// Address and port of a text such as `[fe80::1%eth0]:80`: a number for the interface is read as part of the address, a
+/// name means something on one machine alone. Without either the kernel takes no link-local address (EINVAL).
+fn without_interface_number(text: &str) -> Option<(Ipv6Addr, u16)> {
+    let (host, port) = text.strip_prefix('[')?.rsplit_once("]:")?;
+    let (address, interface) = host.split_once('%').unwrap_or((host, ""));
+    let (address, port) = (address.parse::<Ipv6Addr>().ok()?, port.parse().ok()?);
+    let is_number = !interface.is_empty() && interface.bytes().all(|byte| byte.is_ascii_digit());
+    let is_without = host.contains('%') || address.is_unicast_link_local();
+    (is_without && !is_number).then_some((address, port))
 }
 
 impl Written for ListenEndpoint {

@@ -11,7 +11,7 @@ use forebay_engine::Engine;
 use forebay_site::rules::Alias;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, privileges};
-use forebay_upstream::settings::{GroupSettings, UpstreamAddress};
+use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
@@ -31,6 +31,7 @@ impl ConfigDraft {
             }
             self.remark_tunnels(&at, site, remarks);
             remark_useless(text, &at, site, remarks);
+            remark_sign_ins(text, &at, site, remarks);
         }
         self.remark_queues(remarks);
     }
@@ -222,6 +223,22 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         useless("keep_alive.connections", tells_client_first, "proxy_protocol");
         if route.sends.iter().any(|sent| sent.covers(&route.path)) {
             remarks.push((at.child("accel_redirect"), Wrong::HidesRoute));
+        }
+    }
+}
+
+/// Connections that are to belong to those who sign in on them, and end with each request. What is not written is as good
+/// as can be, and told nothing of.
+fn remark_sign_ins(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+    for (index, proxy) in site.proxies.iter().enumerate() {
+        let at = at.child("proxy").item(index).child("connection_auth");
+        let beside = match proxy.settings().group.keep_alive.connections {
+            _ if proxy.tells_client_first() => "proxy_protocol",
+            0 => "keep_alive.connections = 0",
+            _ => continue,
+        };
+        if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
+            remarks.push((at, Wrong::NoSignIn { beside }));
         }
     }
 }

@@ -391,11 +391,21 @@ fn overlap(one: &Listen, other: &Listen) -> bool {
         addresses(other).iter().any(|other| {
             let same_family = one.is_ipv4() == other.is_ipv4();
             let any = one.ip().is_unspecified() || other.ip().is_unspecified();
-            let same = one.ip() == other.ip() || (same_family && any);
+            // of a link-local address, each interface has its own
+            let scopes = [scope(one), scope(other)];
+            let same_scope = scopes[0] == scopes[1] || scopes.contains(&0);
+            let same = (one.ip() == other.ip() && same_scope) || (same_family && any);
             one.port() == other.port() && one.port() != 0 && same
         })
     };
     addresses(one).iter().any(share)
+}
+
+fn scope(address: &SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
+    }
 }
 
 fn addresses(listen: &Listen) -> Vec<SocketAddr> {

@@ -15,7 +15,7 @@ use crate::isolated::Role;
 use crate::log::members::Member;
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
-use forebay_upstream::settings::UpstreamAddress;
+use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
 use forebay_upstream::stage::ADDED_BYTES;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -209,6 +209,15 @@ impl ConfigDraft {
             if text.says(&at) && NOT_IN_RECEIVE.iter().any(is_lost) {
                 let what = "receive writes the log, and does not know user and upstream";
                 remark(at, what);
+            }
+        }
+        for (at, site) in &sites {
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                let at = at.child("proxy").item(index).child("connection_auth");
+                if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
+                    let what = "stages share their connections, so it is as with \"refuse\"";
+                    remark(at, what);
+                }
             }
         }
         let isolated = &self.process.isolated;

@@ -28,34 +28,58 @@ impl ConfigDraft {
     }
 }
 
-/// What nginx (`$host`, `${host}`), HAProxy (`%[src]`) or Caddy (`{http.request.host}`, `{host}`) would replace in
-/// a value.
+/// How a variable begins and ends, and whether its name may begin with a capital, too. That without an end is the last:
+/// others begin with it.
+const FORMS: [(&str, Option<char>, bool); 6] = [
+    // nginx and the shell
+    ("${", Some('}'), true),
+    // HAProxy
+    ("%[", Some(']'), false),
+    // Apache
+    ("%{", Some('}'), true),
+    // Caddy, of the environment and of a request
+    ("{$", Some('}'), true),
+    ("{", Some('}'), false),
+    // nginx
+    ("$", None, false),
+];
+
+/// What nginx (`$host`, `${host}`), HAProxy (`%[src]`), Apache (`%{Host}i`), Caddy (`{http.request.host}`, `{host}`) or
+/// templates (`{{ .Host }}`) would replace in a value.
 fn variable_of(value: &str) -> Option<&str> {
-    let is_name =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '(' | ')' | ',');
-    for (at, _) in value.char_indices() {
+    value.char_indices().find_map(|(at, _)| {
         let rest = &value[at..];
-        let (opening, closing) = match rest {
-            _ if rest.starts_with("${") => ("${", Some('}')),
-            _ if rest.starts_with("%[") => ("%[", Some(']')),
-            _ if rest.starts_with('{') => ("{", Some('}')),
-            _ if rest.starts_with('$') => ("$", None),
-            _ => continue,
-        };
-        let name = &rest[opening.len()..];
-        let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-        let len = match closing {
-            Some(_) => name.find(|c| !is_name(c)).unwrap_or(name.len()),
-            None => {
-                name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len())
-            }
-        };
-        let is_closed = closing.is_none_or(|closing| name[len..].starts_with(closing));
-        if starts_well && is_closed {
-            return Some(&rest[..opening.len() + len + closing.map_or(0, char::len_utf8)]);
-        }
-    }
-    None
+        let len =
+            template_len(rest).or_else(|| FORMS.iter().find_map(|form| len_of(rest, form)))?;
+        Some(&rest[..len])
+    })
+}
+
+/// The length of a variable of one form that a text begins with.
+fn len_of(
+    text: &str,
+    (opening, closing, may_be_capital): &(&str, Option<char>, bool),
+) -> Option<usize> {
+    let name = text.strip_prefix(opening)?;
+    let is_name = |c: char| {
+        let is_more = matches!(c, '.' | '-' | '(' | ')' | ',') && closing.is_some();
+        c.is_ascii_alphanumeric() || c == '_' || is_more
+    };
+    let starts_well = name.starts_with(|c: char| {
+        c.is_ascii_lowercase() || c == '_' || (*may_be_capital && c.is_ascii_uppercase())
+    });
+    let len = name.find(|c| !is_name(c)).unwrap_or(name.len());
+    let is_closed = closing.is_none_or(|closing| name[len..].starts_with(closing));
+    let len = opening.len() + len + closing.map_or(0, char::len_utf8);
+    (starts_well && is_closed).then_some(len)
+}
+
+/// The length of a placeholder of a template that a text begins with. In JSON two braces never stand together so.
+fn template_len(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix("{{")?;
+    let inside = &inside[..inside.find("}}")?];
+    let name = inside.trim_start_matches(['-', ' ', '.', '$']);
+    name.starts_with(|c: char| c.is_ascii_alphabetic()).then_some(inside.len() + 4)
 }
 
 #[cfg(test)]
@@ -71,6 +95,19 @@ mod tests {
             ("%[src]", Some("%[src]")),
             ("{http.request.host}", Some("{http.request.host}")),
             ("{host}", Some("{host}")),
+            ("${Host}i", Some("${Host}")),
+            ("${API_URL}/x", Some("${API_URL}")),
+            ("%{Host}i", Some("%{Host}")),
+            ("https://%{HTTP_HOST}e/", Some("%{HTTP_HOST}")),
+            ("{$HOST}", Some("{$HOST}")),
+            ("{http.request.header.X-Id}", Some("{http.request.header.X-Id}")),
+            ("{{ .Host }}", Some("{{ .Host }}")),
+            ("a {{.Req.Host}} b", Some("{{.Req.Host}}")),
+            ("'nonce-{{- $nonce -}}'", Some("{{- $nonce -}}")),
+            (
+                "{{ placeholder \"http.request.host\" }}",
+                Some("{{ placeholder \"http.request.host\" }}"),
+            ),
             ("5$", None),
             ("$5", None),
             ("US$ 5", None),
@@ -80,6 +117,21 @@ mod tests {
             ("${", None),
             ("100%", None),
             ("default-src 'self'", None),
+            (
+                "script-src 'nonce-2726c7f26c' 'sha256-x+/{0}=' https:; report-uri /csp?a=%7Bb%7D",
+                None,
+            ),
+            (r#"{"endpoints":[{"url":"https://a.example/"}],"max_age":10886400}"#, None),
+            (r#"{"a":{"b":{}}}"#, None),
+            ("{{}}", None),
+            ("{{ 5 }}", None),
+            ("{{ .Host", None),
+            ("from $5.99, {5} of them", None),
+            ("US$5, A$7, $USD", None),
+            ("${1}", None),
+            ("%{}", None),
+            ("50%{", None),
+            ("caf\u{e9} $", None),
         ] {
             assert_eq!(variable_of(value), expected, "{value}");
         }

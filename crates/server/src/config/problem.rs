@@ -159,6 +159,11 @@ pub enum Wrong {
         /// The other one.
         beside: &'static str,
     },
+    /// Nobody can sign in on a connection, because none is kept.
+    NoSignIn {
+        /// What keeps none.
+        beside: &'static str,
+    },
     /// A variable that belongs to each request, set for all.
     OfEachRequest {
         /// Which one.
@@ -407,6 +412,11 @@ pub enum Wrong {
         address: std::net::SocketAddr,
         /// Its name and number, if that may be known.
         by: Option<(String, u32)>,
+    },
+    /// This machine does not have an address where the server is to listen.
+    NotHere {
+        /// Which one.
+        address: std::net::IpAddr,
     },
     /// A route that each site has for itself.
     NeverInherited,

@@ -95,7 +95,8 @@ const SETTINGS: &[Setting<Config>] = &[
         range: None,
         meaning: "Proxies whose word about their clients counts (PROXY protocol, X-Forwarded-For, \
                   X-Forwarded-Proto; or Forwarded, as forwarded says): addresses, networks, and \"unix\" for \
-                  those that connect to a Unix socket.",
+                  those that connect to a Unix socket. No limit with ignore shuts them out, and the firewall \
+                  never drops them.",
         example: "[\"10.0.0.0/8\", \"::1\", \"unix\"]",
         at: |c| &mut c.trusted_proxies,
     },
@@ -438,7 +439,9 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Items(&["127.0.0.0/8", "::1", "unix"]),
         range: None,
         meaning: "Who may read from the admin listener: addresses, networks, and \"unix\" for those that \
-                  connect to a Unix socket.",
+                  connect to a Unix socket. Where there is an admin listener, those that are named here are \
+                  administrators: no limit with ignore shuts them out, and the firewall never drops them. \
+                  All of loopback and networks of everybody name nobody.",
         example: "[\"10.0.0.7\", \"unix\"]",
         at: |c| &mut c.admin.allow,
     },
@@ -517,7 +520,8 @@ const SETTINGS: &[Setting<Config>] = &[
         range: None,
         meaning: "Whether the machine's firewall drops the SYNs of clients that the server ignores, and \
                   of addresses that rules drop. auto: where the machine can, else the server refuses \
-                  them as it does anyway. nftables: or the server does not start. Only read at the start.",
+                  them as it does anyway. nftables: or the server does not start. Trusted proxies, addresses \
+                  of listen and administrators (admin.allow) are never dropped. Only read at the start.",
         example: "\"auto\"",
         at: |c| &mut c.firewall.mode,
     },

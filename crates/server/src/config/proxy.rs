@@ -85,6 +85,11 @@ impl ProxyConfig {
         self.0.proxy_protocol.0.is_some()
     }
 
+    /// What becomes of sign-ins that hold for a connection.
+    pub fn connection_auth(&self) -> settings::ConnectionAuth {
+        self.0.connection_auth
+    }
+
     /// Whether connections may become tunnels.
     pub fn upgrades(&self) -> bool {
         self.0.upgrade
@@ -306,9 +311,10 @@ impl Section for ProxySection {
                 key: "connection_auth",
                 preset: Preset::Value("bind"),
                 range: None,
-                meaning: "What becomes of the schemes NTLM and Negotiate, which sign in a connection and \
-                          not a request. \"bind\": a connection on which one was offered or used belongs to \
-                          one client's connection over HTTP/1 and ends with it, or after idle; a client \
+                meaning: "What becomes of the schemes NTLM, Negotiate, Nego2 and Kerberos, which sign in a \
+                          connection and not a request. \"bind\": a connection on which one was \
+                          offered or used belongs to one client's connection over HTTP/1 and ends with it, \
+                          or after idle; a client \
                           over HTTP/2 is told to come over HTTP/1.1; where one connection carries many \
                           clients (a trusted proxy, isolated) it is as with \"refuse\". \"request\": \
                           connections are shared all the same, for applications that look at each \

@@ -204,6 +204,8 @@ impl Section for RuleConfig {
 }
 
 const BURST: (&str, &str) = ("1", "1000000");
+const IGNORE: &str = "How long new connections of a client that was refused are refused silently. Trusted proxies, addresses \
+                      of listen and administrators (admin.allow) are never ignored.";
 const STATUS: &str = "The status of reject.";
 
 const SETTINGS: &[Setting<RuleConfig>] = &[
@@ -432,7 +434,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         key: "connections.ignore",
         preset: Preset::Unset("not at all"),
         range: Some(("1ms", "1d")),
-        meaning: "How long new connections of a client that was refused are refused silently.",
+        meaning: IGNORE,
         example: "\"5s\"",
         at: |r| &mut r.connections.ignore,
     },
@@ -516,7 +518,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         key: "requests.ignore",
         preset: Preset::Unset("not at all"),
         range: Some(("1ms", "1d")),
-        meaning: "How long new connections of a client that was refused are refused silently.",
+        meaning: IGNORE,
         example: "\"5s\"",
         at: |r| &mut r.requests.ignore,
     },

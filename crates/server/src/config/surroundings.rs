@@ -1,5 +1,6 @@
-//! What lies outside of this file and of the files that it names: whether names of applications are known, and whether
-//! others listen where this server is to. `forebay check` alone asks, because the answers are another minute's, too.
+//! What lies outside of this file and of the files that it names: whether names of applications are known, whether this
+//! machine has the addresses of listeners, and whether others listen there. `forebay check` alone asks, because the
+//! answers are another minute's, too.
 
 use super::applications::addresses;
 use super::draft::ConfigDraft;
@@ -11,7 +12,7 @@ use forebay_sys::processes::{self, RunningProcess};
 use forebay_sys::socket;
 use forebay_upstream::settings::UpstreamAddress;
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::mpsc;
@@ -47,7 +48,8 @@ impl ConfigDraft {
         }
     }
 
-    /// Addresses where others listen. A server of this very file is to, and is told nothing of.
+    /// Addresses where others listen, or which this machine does not have. A server of this very file is to listen, and
+    /// is told nothing of.
     pub(super) fn remark_ports(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
         let public = listeners.iter().flat_map(|(path, listener)| {
@@ -56,7 +58,14 @@ impl ConfigDraft {
         });
         let admin = self.admin_endpoints(Some(text));
         for (at, endpoint) in public.chain(admin) {
-            let Some(taken) = taken(endpoint) else { continue };
+            let taken = match unusable(endpoint) {
+                None => continue,
+                Some((address, ErrorKind::AddrInUse)) => address,
+                Some((address, _)) => {
+                    remarks.push((at, Wrong::NotHere { address: address.ip() }));
+                    continue;
+                }
+            };
             let holder = processes::listener_at(taken);
             let is_ours = match &holder {
                 Some(holder) => serves(holder, text.file()),
@@ -71,21 +80,30 @@ impl ConfigDraft {
     }
 }
 
-/// Where one of the addresses of an endpoint is taken.
-fn taken(endpoint: &ListenEndpoint) -> Option<SocketAddr> {
-    let addresses = match endpoint.listen {
-        Listen::At(address) => vec![address],
+/// Where an endpoint cannot be listened at, and why: the address is in use, or is none of this machine.
+fn unusable(endpoint: &ListenEndpoint) -> Option<(SocketAddr, ErrorKind)> {
+    let (addresses, is_one) = match endpoint.listen {
+        Listen::At(address) => (vec![address], true),
         Listen::All(port) => {
             let (v4, v6) = (Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
-            [IpAddr::from(v4), IpAddr::from(v6)].map(|ip| SocketAddr::new(ip, port)).to_vec()
+            (
+                [IpAddr::from(v4), IpAddr::from(v6)].map(|ip| SocketAddr::new(ip, port)).to_vec(),
+                false,
+            )
         }
-        Listen::Unix(_) => Vec::new(),
+        Listen::Unix(_) => (Vec::new(), false),
     };
-    let is_taken = |address: &SocketAddr| {
-        let bound = socket::bind(*address, false);
-        address.port() != 0 && bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    let fault = |address: SocketAddr| {
+        let kind = socket::bind(address, false).err()?.kind();
+        let is_fault = match kind {
+            ErrorKind::AddrInUse => address.port() != 0,
+            // of all addresses, a machine may have those of one family only
+            ErrorKind::AddrNotAvailable => is_one,
+            _ => false,
+        };
+        is_fault.then_some((address, kind))
     };
-    addresses.into_iter().find(is_taken)
+    addresses.into_iter().find_map(fault)
 }
 
 /// Whether a process is a server, or a stage, that runs this file; or the manager that opens sockets for services.

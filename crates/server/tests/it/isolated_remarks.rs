@@ -29,6 +29,26 @@ fn what_receive_does_not_know_is_remarked() {
 }
 
 #[test]
+fn a_sign_in_that_no_stage_can_keep_is_remarked() {
+    let folder = Folder::new();
+    let remarks = |engine: &str, key: &str| {
+        folder.remarks(&format!(
+            "root = \"site\"\nuser = \"nobody\"\nengine = \"{engine}\"\n[[proxy]]\npath = \"/app\"\n\
+             to = \"http://10.0.0.1:9\"\n{key}\n"
+        ))
+    };
+    let expected = format!(
+        "DIR/forebay.toml:7:19: proxy.connection_auth: {IDLE} stages share their connections, so it is as with \
+         \"refuse\""
+    );
+    assert_eq!(remarks("isolated", "connection_auth = \"bind\""), [expected]);
+    assert_eq!(remarks("event", "connection_auth = \"bind\""), [""; 0]);
+    for key in ["", "connection_auth = \"refuse\"", "connection_auth = \"request\""] {
+        assert_eq!(remarks("isolated", key), [""; 0], "{key}");
+    }
+}
+
+#[test]
 fn what_other_software_has_to_do_is_remarked() {
     let folder = Folder::new();
     let text = "root = \"site\"\nengine = \"isolated\"\nlisting = true\ncache.file_bytes = \"32KiB\"\n\

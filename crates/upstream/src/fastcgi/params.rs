@@ -5,6 +5,7 @@ use crate::client_url;
 use crate::cookies;
 use crate::names::{self, FieldKind, Forwarding, kind};
 use crate::request::{UpstreamRequest, scheme, valid_id};
+use crate::sent_fields;
 use crate::target::{self, Ambiguous, TargetRefusal};
 use crate::text;
 use forebay_http::head::{Method, Version};
@@ -219,7 +220,12 @@ impl Pairs<'_> {
                 FieldKind::Own => false,
                 // told below
                 FieldKind::Forwarding(Forwarding::RequestId | Forwarding::Forwarded) => false,
-                FieldKind::Forwarding(field) => from.believes(field),
+                // of a stage it is told below
+                FieldKind::Forwarding(Forwarding::RealIp) if from.is_of_stage => false,
+                // a stage tells each client's, others what a proxy has sent
+                FieldKind::Forwarding(field) => {
+                    from.believes(field) && (!from.is_of_stage || sent_fields::has(head, field))
+                }
                 FieldKind::Trailer => false,
                 FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             };
@@ -268,6 +274,11 @@ impl Pairs<'_> {
             others.for_each(|(_, value)| values.extend([b", ".as_slice(), value]));
             self.add(&name, &values);
         }
+        let is_given = given.iter().any(|(other, _)| names::is_same(other, "x-real-ip"));
+        // which a stage does not repeat
+        if from.is_of_stage && !is_given && sent_fields::has(head, Forwarding::RealIp) {
+            self.add_text("HTTP_X_REAL_IP", |out| text::address(from.client.to_canonical(), out));
+        }
         for (field, value) in given {
             if let Some(value) = value {
                 variable(field, &mut name);
@@ -310,6 +321,7 @@ mod tests {
         nearest: std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
         client: std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
         is_trusted: false,
+        is_of_stage: false,
         is_secure: false,
         nearest_is_secure: false,
         port: 8080,
@@ -427,6 +439,30 @@ mod tests {
         assert_eq!(told_proxy["HTTP_X_REQUEST_ID"], "mine");
         assert!(!told_proxy.contains_key("HTTP_X_REAL_IP"));
         assert!(!told_proxy.contains_key("HTTP_PROXY"));
+    }
+
+    #[test]
+    fn behind_a_stage_a_script_is_told_what_a_proxy_has_sent() {
+        let stage = From { is_trusted: true, is_of_stage: true, ..STRANGER };
+        let names = ["FOR", "PROTO", "HOST"].map(|name| format!("HTTP_X_FORWARDED_{name}"));
+        for (sent, expected) in [
+            ("", [false; 4]),
+            ("Forebay-Sent: for, real-ip\r\n", [true, false, false, true]),
+            ("Forebay-Sent: proto, host\r\n", [false, true, true, false]),
+        ] {
+            let text = format!(
+                "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: http\r\n\
+                 X-Forwarded-Host: b.example\r\n{sent}\r\n"
+            );
+            let told = told(&text, stage, 0).unwrap();
+            let found = [0, 1, 2].map(|at| told.contains_key(&names[at]));
+            assert_eq!(
+                (&found[..], told.contains_key("HTTP_X_REAL_IP")),
+                (&expected[..3], expected[3]),
+                "{sent}"
+            );
+            assert!(!told.contains_key("HTTP_FOREBAY_SENT"));
+        }
     }
 
     /// What proxies have put together is not another answer.

@@ -68,6 +68,11 @@ impl fmt::Display for Wrong {
             Wrong::Beside { other, reason } => write!(f, "cannot stand beside {other}: {reason}"),
             Wrong::Idle { needs } => write!(f, "means nothing without {needs}"),
             Wrong::Useless { beside } => write!(f, "means nothing beside {beside}"),
+            Wrong::NoSignIn { beside } => write!(
+                f,
+                "beside {beside} each request has a connection of its own: a sign-in that takes several, such as \
+                 NTLM, never comes to its end"
+            ),
             Wrong::OfEachRequest { name } => write!(
                 f,
                 "sets {name}, which says of each request what it is: scripts misread all others"
@@ -282,6 +287,10 @@ impl fmt::Display for Wrong {
                 f,
                 "another process listens at {address}, and root may see which: a server with this file cannot \
                  start beside it"
+            ),
+            Wrong::NotHere { address } => write!(
+                f,
+                "this machine does not have the address {address}: a server with this file cannot start here"
             ),
             Wrong::NeverInherited => f.write_str(
                 "it is never asked: a route of the top level is for sites that have none for the same path, and \

@@ -69,6 +69,13 @@ const HTTP2: &str =
 const NO_QUIC: &str = "HTTP/2 and HTTP/1 are spoken";
 const NOT_KEPT: &str = "answers of applications are not kept";
 const ONLY_HTTP: &str = "only HTTP is spoken; streams of TCP and UDP are not passed on";
+const AMBIGUOUS: &str = "write ambiguous = \"pass\" in a [[proxy]] or a [[fastcgi]]";
+const ONE_CLIENT: &str =
+    "write connection_auth in a [[proxy]]; its default \"bind\" is what ntlm does in nginx";
+const BUFFERING: &str =
+    "write buffer_bytes in a [[proxy]] or a [[fastcgi]]; it is 0 unless it is written";
+const BACKUP: &str = "no upstream waits for others to fail; all in to are asked, and max_fails leaves out those that fail";
+const ENTRY_POINTS: &str = "write listen, or a [[listener]] for each";
 const BALANCE: &str = "write balance in a [[proxy]]";
 const FOREGROUND: &str = "the server stays in the foreground, and the service manager knows it";
 
@@ -143,6 +150,13 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     ),
     (&["proxy", "fastcgi"], &["maxqueue", "max_queue"], "queue.requests"),
     (&["proxy", "fastcgi"], &["queue_timeout", "timeout_queue"], "queue.time"),
+    (
+        &["proxy", "fastcgi"],
+        &["allow_encoded_slash", "allow_encoded_slashes", "allowencodedslashes"],
+        "ambiguous = \"pass\"",
+    ),
+    (&["proxy"], &["ntlm"], "connection_auth"),
+    (&["proxy", "fastcgi"], &["fastcgi_buffering", "proxy_buffering"], "buffer_bytes"),
     (&["proxy"], &["proxy_next_upstream_tries", "retry", "tries"], "retries"),
     (&["proxy"], &["websocket", "websockets", "ws"], "upgrade"),
     (&["proxy"], &["health", "health_check", "healthcheck"], "check.path"),
@@ -269,6 +283,15 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("tcp", Say(ONLY_HTTP)),
     ("mode", Say(ONLY_HTTP)),
     ("weight", Say("upstreams have no weights; balance in a [[proxy]] says how one is chosen")),
+    ("backup", Say(BACKUP)),
+    ("ntlm", Say(ONE_CLIENT)),
+    ("allow_encoded_slash", Say(AMBIGUOUS)),
+    ("allow_encoded_slashes", Say(AMBIGUOUS)),
+    ("allowencodedslashes", Say(AMBIGUOUS)),
+    ("proxy_buffering", Say(BUFFERING)),
+    ("fastcgi_buffering", Say(BUFFERING)),
+    ("entrypoints", Say(ENTRY_POINTS)),
+    ("entry_points", Say(ENTRY_POINTS)),
     ("ip_hash", Say(BALANCE)),
     ("least_conn", Say(BALANCE)),
     ("lb_policy", Say(BALANCE)),

@@ -118,6 +118,16 @@ fn what_means_nothing_in_a_route_is_remarked() {
             "keep_alive.connections: means nothing beside proxy_protocol",
         ),
         (
+            "connection_auth = \"bind\"\nkeep_alive.connections = 0",
+            "connection_auth: beside keep_alive.connections = 0 each request has a connection of its own: a \
+             sign-in that takes several, such as NTLM, never comes to its end",
+        ),
+        (
+            "proxy_protocol = \"v2\"\nconnection_auth = \"bind\"",
+            "connection_auth: beside proxy_protocol each request has a connection of its own: a sign-in that \
+             takes several, such as NTLM, never comes to its end",
+        ),
+        (
             "accel_redirect = [\"/app\"]",
             "accel_redirect: has the path of its own route in it: clients get 404 for all that the \
              application has",
@@ -150,6 +160,10 @@ fn what_means_nothing_in_a_route_is_remarked() {
         "retry_budget = \"10%\"",
         "proxy_protocol = \"v1\"",
         "accel_redirect = [\"/app/x\"]",
+        "keep_alive.connections = 0",
+        "connection_auth = \"bind\"",
+        "connection_auth = \"request\"\nkeep_alive.connections = 0",
+        "connection_auth = \"refuse\"\nproxy_protocol = \"v1\"",
     ] {
         assert!(route(keys).is_empty(), "{keys}");
     }
