@@ -1,6 +1,6 @@
 //! What answers are found by: paths of clients, and what several of them lead to.
 
-use crate::listing::ListingFormat;
+use crate::listing_format::ListingFormat;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 

@@ -12,8 +12,7 @@ use foldhash::fast::FixedState;
 use forebay_conn::JobKind;
 use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
-use std::num::NonZero;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The number of no content.
 const NO_CONTENT: u64 = u64::MAX;
@@ -190,12 +189,6 @@ fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn
     if bytes > 0 {
         content.store.grow(entry, bytes);
     }
-}
-
-/// How many threads can compute at a time.
-pub(crate) fn cores() -> u64 {
-    static CORES: OnceLock<u64> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get) as u64)
 }
 
 fn warm(entry: &Entry, variant: usize, offset: u64) {

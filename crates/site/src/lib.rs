@@ -30,7 +30,7 @@
 //! | `application` | requests that applications answer, and the rules that come before them |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
-//! | `job`, `load`, `read`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
+//! | `job`, `load`, `read`, `bake`, `fields`, `listing`, `listing_format` | making an entry: open, read, write its heads |
 //! | `compress` | bodies in codings that no file has |
 //! | `recode` | the same for answers of applications, as they pass by |
 //! | `content`, `watch`, `graph`, `forms`, `root` | keeping entries true |
@@ -77,6 +77,7 @@ mod inverse;
 mod job;
 mod known_hashes;
 mod listing;
+mod listing_format;
 mod load;
 mod location;
 mod look;

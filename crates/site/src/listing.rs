@@ -1,5 +1,6 @@
 //! A directory's files as a page or as JSON.
 
+use crate::listing_format::{SortColumn, SortOrder};
 use crate::root::Root;
 use crate::vhost::VirtualHost;
 use forebay_http::{date, path};
@@ -13,113 +14,6 @@ use std::os::fd::AsFd;
 const MOST_NAMES: usize = 10_000;
 
 const STYLE: &str = include_str!("listing.css");
-
-/// What a list looks like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ListingFormat {
-    /// JSON rather than a page.
-    pub(crate) is_json: bool,
-    pub(crate) order: SortOrder,
-}
-
-/// How a list is sorted. Directories go first in every order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SortOrder {
-    by: SortColumn,
-    is_descending: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum SortColumn {
-    #[default]
-    Name,
-    Size,
-    Date,
-}
-
-impl SortColumn {
-    const ALL: [SortColumn; 3] = [SortColumn::Name, SortColumn::Size, SortColumn::Date];
-
-    /// As it stands in a query.
-    fn word(self) -> &'static str {
-        match self {
-            SortColumn::Name => "name",
-            SortColumn::Size => "size",
-            SortColumn::Date => "date",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            SortColumn::Name => "Name",
-            SortColumn::Size => "Size",
-            SortColumn::Date => "Modified (UTC)",
-        }
-    }
-}
-
-impl ListingFormat {
-    /// Shapes are numbered from 0 on.
-    pub(crate) fn number(self) -> u8 {
-        let SortOrder { by, is_descending } = self.order;
-        by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)
-    }
-
-    pub(crate) fn of(number: u8) -> Option<ListingFormat> {
-        let by = *SortColumn::ALL.get(usize::from(number / 4))?;
-        let (is_descending, is_json) = (number & 2 != 0, number & 1 != 0);
-        Some(ListingFormat { is_json, order: SortOrder { by, is_descending } })
-    }
-}
-
-impl SortOrder {
-    /// What a query asks for: `sort=name`, `size` or `date`, and `order=desc`. What it says besides,
-    /// or wrongly, has no meaning.
-    pub(crate) fn of(query: &[u8]) -> SortOrder {
-        let mut order = SortOrder::default();
-        for pair in query.split(|byte| *byte == b'&') {
-            if let Some(word) = pair.strip_prefix(b"sort=") {
-                let known = SortColumn::ALL.into_iter().find(|by| by.word().as_bytes() == word);
-                order.by = known.unwrap_or_default();
-            } else if let Some(word) = pair.strip_prefix(b"order=") {
-                order.is_descending = word == b"desc";
-            }
-        }
-        order
-    }
-
-    fn compare(self, a: &ListingEntry, b: &ListingEntry) -> Ordering {
-        let by_column = match self.by {
-            SortColumn::Name => natural_order(&a.name, &b.name),
-            // what a directory says of its own size means nothing
-            SortColumn::Size if a.is_directory => Ordering::Equal,
-            SortColumn::Size => a.size_bytes.cmp(&b.size_bytes),
-            SortColumn::Date => a.modified.cmp(&b.modified),
-        };
-        let by_column = if self.is_descending { by_column.reverse() } else { by_column };
-        let by_name = || natural_order(&a.name, &b.name);
-        b.is_directory.cmp(&a.is_directory).then(by_column).then_with(by_name)
-    }
-
-    /// The head of a column, which leads to the list sorted by it: the other way round if it is that
-    /// already. Size and date begin with the largest and the youngest.
-    fn head(self, column: SortColumn, page: &mut String) {
-        let is_it = self.by == column;
-        let goes_down = if is_it { !self.is_descending } else { column != SortColumn::Name };
-        let (sorted, mark) = match (is_it, self.is_descending) {
-            (false, _) => ("", ""),
-            (true, false) => (" aria-sort=\"ascending\"", " ↑"),
-            (true, true) => (" aria-sort=\"descending\"", " ↓"),
-        };
-        let order = if goes_down { "desc" } else { "asc" };
-        let (word, title) = (column.word(), column.title());
-        // Writing to a string cannot fail.
-        let _ = write!(
-            page,
-            "<th{sorted}><a href=\"?sort={word}&amp;order={order}\">{title}{mark}</a></th>"
-        );
-    }
-}
 
 /// What a directory holds.
 pub(crate) struct Listing {
@@ -302,6 +196,40 @@ impl ListingEntry {
              <td><time datetime=\"{time}\">{shown}</time></td></tr>",
             self.link().replace('&', "&amp;"),
             escaped(&self.name),
+        );
+    }
+}
+
+impl SortOrder {
+    fn compare(self, a: &ListingEntry, b: &ListingEntry) -> Ordering {
+        let by_column = match self.by {
+            SortColumn::Name => natural_order(&a.name, &b.name),
+            // what a directory says of its own size means nothing
+            SortColumn::Size if a.is_directory => Ordering::Equal,
+            SortColumn::Size => a.size_bytes.cmp(&b.size_bytes),
+            SortColumn::Date => a.modified.cmp(&b.modified),
+        };
+        let by_column = if self.is_descending { by_column.reverse() } else { by_column };
+        let by_name = || natural_order(&a.name, &b.name);
+        b.is_directory.cmp(&a.is_directory).then(by_column).then_with(by_name)
+    }
+
+    /// The head of a column, which leads to the list sorted by it: the other way round if it is that
+    /// already. Size and date begin with the largest and the youngest.
+    fn head(self, column: SortColumn, page: &mut String) {
+        let is_it = self.by == column;
+        let goes_down = if is_it { !self.is_descending } else { column != SortColumn::Name };
+        let (sorted, mark) = match (is_it, self.is_descending) {
+            (false, _) => ("", ""),
+            (true, false) => (" aria-sort=\"ascending\"", " ↑"),
+            (true, true) => (" aria-sort=\"descending\"", " ↓"),
+        };
+        let order = if goes_down { "desc" } else { "asc" };
+        let (word, title) = (column.word(), column.title());
+        // Writing to a string cannot fail.
+        let _ = write!(
+            page,
+            "<th{sorted}><a href=\"?sort={word}&amp;order={order}\">{title}{mark}</a></th>"
         );
     }
 }

@@ -5,7 +5,7 @@ use crate::entry::{Entry, EntryKind, Script};
 use crate::entry_key::{AliasKey, Inner, InnerKind};
 use crate::forms::{CODINGS, ExpectedForms};
 use crate::guard::Guard;
-use crate::listing::ListingFormat;
+use crate::listing_format::ListingFormat;
 use crate::media_types::coding_of;
 use crate::pages::RefusalPage;
 use crate::route;

@@ -13,7 +13,7 @@ use crate::front::{Front, Hit, SlotRef};
 use crate::guard::{self, Guard, Stop};
 use crate::hosts::Memo;
 use crate::job::{SiteJob, SiteJobDone, SiteWork};
-use crate::listing::{ListingFormat, SortOrder};
+use crate::listing_format::{ListingFormat, SortOrder};
 use crate::load::{Loaded, Want};
 use crate::pages::RefusalPage;
 use crate::site_request::SiteRequest;

@@ -1,11 +1,11 @@
 //! How many credentials may wait to be verified: so few that clients that guess passwords hold
 //! neither all helpers nor a long queue.
 
-use crate::job::cores;
 use forebay_http::client::ClientKey;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::num::NonZero;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Of one client.
 const MOST_OF_CLIENT: u32 = 8;
@@ -15,6 +15,12 @@ const MOST: u32 = 1024;
 /// How many may be verified at a time: as many as there are cores, but at most four.
 pub(super) fn lanes() -> u64 {
     cores().min(4)
+}
+
+/// How many threads can compute at a time.
+fn cores() -> u64 {
+    static CORES: OnceLock<u64> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get) as u64)
 }
 
 /// The requests that wait for a verdict. Locked for a look at a table, never while a password is
