@@ -16,6 +16,7 @@
 //! | [`http1`] | [`Http1`]: the four stages of one request after another |
 //! | [`http2`] | [`Http2`]: the same for many requests beside one another |
 //! | [`http`] | [`Http`]: whichever of the two the client speaks |
+//! | `head_block` | heads between the two: decoded fields as a head, a head in text as a field block |
 //! | [`request`] | a [`Request`] as the handler sees it, and a [`KeptRequest`], which is kept while it waits |
 //! | [`handler`] | the five roles of a [`Handler`], the [`Job`], what a [`Verdict`] may say |
 //! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`PlainTransport`]) |
@@ -36,6 +37,7 @@
 
 pub mod context;
 pub mod handler;
+mod head_block;
 pub mod hsts;
 pub mod http;
 pub mod http1;

@@ -9,20 +9,20 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub struct HeadBuffer {
     /// Made when the first head comes; gone while it is judged.
-    pub(super) head: Option<Box<HeadParts>>,
+    pub(crate) head: Option<Box<HeadParts>>,
 }
 
 /// The memory for one head.
 #[derive(Debug, Default)]
-pub(super) struct HeadParts {
-    pub(super) fields: DecodedFields,
+pub(crate) struct HeadParts {
+    pub(crate) fields: DecodedFields,
     /// Where they stand.
     spans: Vec<FieldSpan>,
 }
 
 impl HeadParts {
     /// The head that was received last. `ends` if it has no body.
-    pub(super) fn head(&mut self, ends: bool, limits: &HeadLimits) -> Result<Head<'_>, HeadError> {
+    pub(crate) fn head(&mut self, ends: bool, limits: &HeadLimits) -> Result<Head<'_>, HeadError> {
         let span = |field: &Field| {
             let (name, value) = (field.name, field.value);
             FieldSpan::new(name.start..name.end, value.start..value.end)
