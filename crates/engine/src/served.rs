@@ -222,7 +222,8 @@ impl<H: Handler> Served<H> {
     /// Bytes of answers that are left to be sent, as far as their number is known. What a transport has
     /// sealed already, some records at most, is not counted.
     pub(crate) fn left(&self, handler: &H) -> u64 {
-        let pending = self.pending.as_ref().map_or(0, |out| out.left(handler));
+        let of_body = |body: &H::Body| handler.left(body);
+        let pending = self.pending.as_ref().map_or(0, |out| out.left(of_body));
         pending.saturating_add(self.conn.left())
     }
 
