@@ -1,6 +1,6 @@
 //! Which class has which ledger, through reloads.
 
-use super::{ClassSlot, ClassTotals, MOST_CLASSES};
+use crate::classes::{ClassSlot, ClassTotals, MOST_CLASSES};
 use crate::local::Totals;
 
 /// Which class has which ledger.

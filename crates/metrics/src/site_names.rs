@@ -1,7 +1,7 @@
 //! Which site has which slot, through reloads.
 
-use super::{FIRST_NAMED, MOST_SITES, SiteSlot, SiteTotals};
 use crate::local::Totals;
+use crate::sites::{FIRST_NAMED, MOST_SITES, SiteSlot, SiteTotals};
 
 /// What the slots without a name of their own are called.
 const UNNAMED: [(SiteSlot, &str); FIRST_NAMED] =
