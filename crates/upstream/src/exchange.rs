@@ -60,7 +60,7 @@ mod sending;
 mod state;
 
 use link_state::Linked;
-pub use link_state::{ATTEMPT, Copy, DELAY};
+pub use link_state::{ATTEMPT, Copy};
 pub use outcome::{ExchangeTimes, Failed, Lateness};
 use pace::UploadPace;
 pub use script::ScriptLog;

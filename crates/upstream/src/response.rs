@@ -5,13 +5,15 @@ mod moved;
 
 pub use moved::Moved;
 
-use crate::exchange::DELAY;
 use forebay_http::head::{Lines, Version};
 use forebay_http::response::{
     BodyFraming, ParsedResponse, Response, ResponseContext, ResponseError, ResponseHeadLimits,
 };
 use std::borrow::Cow;
 use std::io::Write;
+
+/// The field of an answer that says for how many milliseconds the request has waited before it was worked on.
+pub const DELAY: &str = "Forebay-Delay";
 
 /// Interim answers to one request, at most: an upstream that sends nothing else would keep it for ever.
 const MOST_INTERIM: u8 = 32;
