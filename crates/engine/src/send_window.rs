@@ -15,7 +15,7 @@ const FAST_UNSENT_BYTES: u32 = 1 << 20;
 
 /// What a client has taken since the window began.
 #[derive(Debug, Default)]
-pub(crate) struct SendWindow {
+pub(crate) struct TakenWindow {
     /// Bytes given to the kernel since then …
     bytes: u64,
     /// … and bytes the client had not acknowledged then.
@@ -26,7 +26,7 @@ pub(crate) struct SendWindow {
     is_fast: bool,
 }
 
-impl SendWindow {
+impl TakenWindow {
     /// Begins anew.
     pub(crate) fn begin(&mut self, socket: BorrowedFd<'_>, now_ms: u64) {
         self.begun_ms = now_ms;
@@ -60,7 +60,7 @@ impl SendWindow {
             // see above
             _ = socket::bound_unsent(socket, UNSENT_BYTES);
         }
-        *self = SendWindow { bytes: 0, queued: left, begun_ms: now_ms, is_fast: self.is_fast };
+        *self = TakenWindow { bytes: 0, queued: left, begun_ms: now_ms, is_fast: self.is_fast };
         if left == 0 { u64::MAX } else { taken }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         socket::bound_unsent(server.as_fd(), UNSENT_BYTES).unwrap();
-        let mut window = SendWindow::default();
+        let mut window = TakenWindow::default();
         let bound = |server: &TcpStream| unsent_bound(server.as_fd()).unwrap();
         window.begin(server.as_fd(), 1000);
         window.sent(FAST_BYTES - 1);

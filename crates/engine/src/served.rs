@@ -9,7 +9,7 @@
 use crate::admission::ConnectionPlace;
 use crate::helpers::SharedJob;
 use crate::ranks::{RankedClient, Ranks};
-use crate::send_window::{self, SendWindow};
+use crate::send_window::{self, TakenWindow};
 use crate::slow_readers::SlowReader;
 use crate::stream::SocketStream;
 use crate::waits::{RequestWait, Waits};
@@ -64,7 +64,7 @@ pub struct Served<H: Handler> {
     /// The answer under way was not taken at once, or was waited for: more may have come meanwhile.
     pub(crate) lags: bool,
     /// What its client takes while it is waited for.
-    pub(crate) window: SendWindow,
+    pub(crate) window: TakenWindow,
 }
 
 /// What comes before the protocol.
@@ -121,7 +121,7 @@ impl<H: Handler> Served<H> {
             has_enough: false,
             turn_left: None,
             lags: false,
-            window: SendWindow::default(),
+            window: TakenWindow::default(),
         }
     }
 

@@ -4,7 +4,7 @@
 //! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
 
 use crate::send::{self, SendProgress};
-use crate::send_window::SendWindow;
+use crate::send_window::TakenWindow;
 use crate::served::{EventOf, Served, next_event};
 use crate::stream::{SocketStream, Wire};
 use crate::waits::RequestWait;
@@ -475,7 +475,7 @@ fn send<H: Handler, S: Stopwatch>(
     cx: &mut Context<'_, H, S>,
     budget: &mut u64,
     wire: &mut Wire,
-    window: &mut SendWindow,
+    window: &mut TakenWindow,
 ) -> Option<Fate<H::Job>> {
     let (progress, tally) =
         send::send(stream, cx.out, cx.handler, *budget, wire, cx.metrics, cx.watch);
