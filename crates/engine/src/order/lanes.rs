@@ -20,7 +20,7 @@
 //!   in the queue already, and does not wait until they have a thread;
 //! - who is overtaken keeps the place in the lane, and the claim its place in the queue until its turn comes.
 
-use crate::ranks::RankedClient;
+use crate::order::ranks::RankedClient;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::{FAIR_EVERY, MOST_RANKS};
 use std::collections::hash_map::Entry;

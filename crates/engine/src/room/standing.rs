@@ -2,10 +2,10 @@
 //! higher class (ADR 0081).
 //!
 //! A connection of the first class never gives way, and one class alone keeps no list. The thread that needs the
-//! place shuts the socket of the other down, as it does with [slow readers](crate::slow_readers): whoever owns that
+//! place shuts the socket of the other down, as it does with [slow readers](crate::room::slow_readers): whoever owns that
 //! finds it broken. It is taken off the list before its socket is closed, so that its number is never another's.
 
-use crate::slow_readers::{SlowReader, SlowReaders};
+use crate::room::slow_readers::{SlowReader, SlowReaders};
 use forebay_conn::Rank;
 use forebay_sys::socket::SocketNumber;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! How connections are refused, handed over and closed.
 
-use crate::served::{HandshakeState, Served};
-use crate::stream::SocketStream;
+use crate::connection::served::{HandshakeState, Served};
+use crate::connection::stream::SocketStream;
+use crate::connection::worker::Worker;
 use crate::watch::TurnStopwatch;
-use crate::worker::Worker;
 use forebay_conn::{Closing, HandedOver, Handler, Protocol, Refusal, Reply, Settled};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::socket::{self, Received, Sent};

@@ -1,7 +1,7 @@
 //! How many connections there are, in all and per client, and whether one more is let in.
 
-use crate::slow_readers::{SlowReader, SlowReaders};
-use crate::standing::{ClientPlaces, CutOutcome, Standing, Yielding};
+use crate::room::slow_readers::{SlowReader, SlowReaders};
+use crate::room::standing::{ClientPlaces, CutOutcome, Standing, Yielding};
 use forebay_conn::Rank;
 use forebay_http::client::ClientKey;
 use forebay_sys::socket::SocketNumber;

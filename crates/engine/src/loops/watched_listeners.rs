@@ -2,9 +2,9 @@
 //! descriptors, and give way to other loops that accept from the same sockets. Those of a rank wait in the
 //! ready queue of their loop until they are accepted from.
 
-use crate::accept::{AcceptOutcome, BATCH, Listener, ListenerSet, PAUSE_MS};
-use crate::served::Served;
-use crate::worker::Worker;
+use crate::connection::accept::{AcceptOutcome, BATCH, Listener, ListenerSet, PAUSE_MS};
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
 use forebay_conn::{Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::io;

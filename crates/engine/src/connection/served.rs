@@ -6,13 +6,13 @@
 //! jobs the queue of the helper threads. Where a thread or a list has the connection, it is looked at
 //! when its turn has come (ADR 0029).
 
-use crate::admission::ConnectionPlace;
+use crate::connection::send_window::{self, TakenWindow};
+use crate::connection::stream::SocketStream;
+use crate::connection::waits::{RequestWait, Waits};
 use crate::helpers::SharedJob;
-use crate::ranks::{RankedClient, Ranks};
-use crate::send_window::{self, TakenWindow};
-use crate::slow_readers::SlowReader;
-use crate::stream::SocketStream;
-use crate::waits::{RequestWait, Waits};
+use crate::order::ranks::{RankedClient, Ranks};
+use crate::room::admission::ConnectionPlace;
+use crate::room::slow_readers::SlowReader;
 use forebay_conn::{
     Await, Awaited, ConnectionLimits, Handler, HandlerTypes, Job, Out, Peer, Preface, Protocol,
     Rank, RequestEvent, RequestId,

@@ -1,11 +1,11 @@
 //! What a turn may take at most.
 
 use super::*;
-use crate::admission::ConnectionAdmission;
-use crate::deadlines::ConnectionTimer;
-use crate::linger::Lingering;
-use crate::ranks::Ranks;
-use crate::send_queue::SendQueue;
+use crate::loops::deadlines::ConnectionTimer;
+use crate::loops::send_queue::SendQueue;
+use crate::order::ranks::Ranks;
+use crate::room::admission::ConnectionAdmission;
+use crate::room::linger::Lingering;
 use crate::settings::{EngineSettings, LiveSettings, SendOrder};
 use forebay_conn::handler::body::BodyRead as Bytes;
 use forebay_conn::{

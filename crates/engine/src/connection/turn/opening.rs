@@ -4,10 +4,10 @@
 //! the protocol may begin, with what was received of it in the input.
 
 use super::Fate;
-use crate::accept;
-use crate::served::{DoneOf, EventOf, HandshakeState, Served};
+use crate::connection::accept;
+use crate::connection::served::{DoneOf, EventOf, HandshakeState, Served};
+use crate::connection::worker::Worker;
 use crate::watch::TurnStopwatch;
-use crate::worker::Worker;
 use forebay_conn::transport::{TransportFailure, Unproven};
 use forebay_conn::{Closing, Handler, Opening, Protocol, Rank, RequestEvent, RequestId};
 use forebay_metrics::{Activity, Counter, Stopwatch};

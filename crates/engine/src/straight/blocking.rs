@@ -1,15 +1,15 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
+use crate::connection::served::{DoneOf, EventOf, Served};
+use crate::connection::waits::RequestWait;
+use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
-use crate::deadlines::ConnectionTimer;
 use crate::helpers::SharedJob;
-use crate::permits::Permit;
-use crate::served::{DoneOf, EventOf, Served};
-use crate::stock::Stock;
+use crate::loops::deadlines::ConnectionTimer;
+use crate::order::permits::Permit;
+use crate::straight::stock::Stock;
 use crate::straight::{self, AfterWait, Answerable, Gone, Wait};
-use crate::waits::RequestWait;
 use crate::watch::TurnStopwatch;
-use crate::worker::Worker;
 use forebay_conn::{
     Awaited, Closing, Handler, Job, JobKind, Protocol, RequestEvent, RequestId, Wants,
 };

@@ -6,8 +6,8 @@
 //!
 //! One that is closed is forgotten when another has its descriptor: there are never more than descriptors.
 
-use crate::ranks::RequestKey;
-use crate::watched_listeners::SOCKETS;
+use crate::loops::watched_listeners::SOCKETS;
+use crate::order::ranks::RequestKey;
 use forebay_conn::{RequestId, SocketId, Wants};
 use forebay_sys::epoll::{Edges, Epoll};
 use slab::Slab;

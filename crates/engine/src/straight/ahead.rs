@@ -19,12 +19,12 @@
 //!
 //! With one rank nothing is accepted for which there is no thread.
 
-use crate::accept::{self, AcceptOutcome, BATCH, DRAIN_BATCHES, Listener, ListenerSet};
+use crate::connection::accept::{self, AcceptOutcome, BATCH, DRAIN_BATCHES, Listener, ListenerSet};
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
 use crate::control::Ended;
-use crate::ranks::{RankedClient, Ranks};
-use crate::served::Served;
-use crate::thread_queue::ThreadQueue;
-use crate::worker::Worker;
+use crate::order::ranks::{RankedClient, Ranks};
+use crate::order::thread_queue::ThreadQueue;
 use forebay_conn::{Closing, Handler, Rank};
 use forebay_control::ranked::Turn;
 use forebay_sys::clock;

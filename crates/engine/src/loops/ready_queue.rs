@@ -8,8 +8,8 @@
 //! A listener whose connections all have one rank stands among them, as a client of its own: what it has
 //! queued costs no descriptor until it is its turn.
 
-use crate::ranks::{RankedClient, Ranks, RequestKey, Shares};
-use crate::watched_listeners::FIRST_LISTENER;
+use crate::loops::watched_listeners::FIRST_LISTENER;
+use crate::order::ranks::{RankedClient, Ranks, RequestKey, Shares};
 use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_metrics::{ClassSlot, ClassTurn, Local};
@@ -109,7 +109,7 @@ pub(crate) fn listener_of(request: RequestKey) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::OrderSettings;
+    use crate::order::ranks::OrderSettings;
     use forebay_metrics::{ClassEvent, RefusalReason, RefusedAt, Totals};
     use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! passed over meanwhile by all that come later and have a higher rank. When more have come than threads are
 //! free, the ready queue of all engines says which connections get them.
 
-use crate::ranks::{RankedClient, Ranks, Shares};
+use crate::order::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};
 use std::collections::VecDeque;
 
@@ -71,7 +71,7 @@ impl<T> ThreadQueue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::OrderSettings;
+    use crate::order::ranks::OrderSettings;
     use std::sync::Arc;
 
     fn queue() -> ThreadQueue<&'static str> {

@@ -2,7 +2,7 @@
 //! by `splice`, and never a file that has changed since its head was written. The head of a file leaves
 //! when its first bytes are in memory, and only if the file has not changed.
 
-use crate::stream::{SEAL_BYTES, SocketStream, Wire};
+use crate::connection::stream::{SEAL_BYTES, SocketStream, Wire};
 use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};

@@ -1,9 +1,9 @@
 //! Accepting: which connections are let in, and what happens when none can be. The same for every engine.
 
-use crate::admission::{ConnectionAdmission, ConnectionPlace, Full};
-use crate::served::Served;
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
+use crate::room::admission::{ConnectionAdmission, ConnectionPlace, Full};
 use crate::watch::TurnStopwatch;
-use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Rank, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::socket::{self, Accepted};

@@ -3,13 +3,13 @@
 //! In: a connection that can go on, and perhaps what has happened to one of its requests. Out: a
 //! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
 
-use crate::send::{self, SendProgress};
-use crate::send_window::TakenWindow;
-use crate::served::{EventOf, Served, next_event};
-use crate::stream::{SocketStream, Wire};
-use crate::waits::RequestWait;
+use crate::connection::send::{self, SendProgress};
+use crate::connection::send_window::TakenWindow;
+use crate::connection::served::{EventOf, Served, next_event};
+use crate::connection::stream::{SocketStream, Wire};
+use crate::connection::waits::RequestWait;
+use crate::connection::worker::Worker;
 use crate::watch::TurnStopwatch;
-use crate::worker::Worker;
 use forebay_conn::{
     Announce, Await, Awaited, Closing, Context, Handler, Protocol, Rank, RequestEvent, RequestId,
     Step,

@@ -1,14 +1,14 @@
 //! What the engines with a thread per connection are made of, and what their threads share: workers that
 //! none of them uses, and permits.
 
-use crate::accept::Listener;
-use crate::admission::ConnectionAdmission;
+use crate::connection::accept::Listener;
+use crate::connection::worker::Worker;
 use crate::control::EngineControl;
-use crate::linger::Lingering;
-use crate::permits::Permits;
-use crate::ranks::Ranks;
+use crate::order::permits::Permits;
+use crate::order::ranks::Ranks;
+use crate::room::admission::ConnectionAdmission;
+use crate::room::linger::Lingering;
 use crate::settings::LiveSettings;
-use crate::worker::Worker;
 use forebay_conn::Handler;
 use forebay_metrics::Local;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! Connections that wait for their next request: when all places are taken, one of the lowest rank
 //! is closed for a client of its rank or a higher one.
 
-use crate::ranks::{RankedClient, Ranks};
+use crate::order::ranks::{RankedClient, Ranks};
 use forebay_conn::Rank;
 use forebay_control::ranked::{Key, Ranked};
 use forebay_sys::poll::{self, PollInterest};
@@ -70,7 +70,7 @@ pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::OrderSettings;
+    use crate::order::ranks::OrderSettings;
 
     #[test]
     fn the_lowest_makes_room_and_never_for_somebody_below() {

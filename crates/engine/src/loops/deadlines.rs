@@ -1,10 +1,10 @@
 //! The deadlines of a connection and its requests.
 //!
-//! A connection has one entry in a [wheel](crate::timer_wheel), however many of its requests wait.
+//! A connection has one entry in a [wheel](crate::loops::timer_wheel), however many of its requests wait.
 
-use crate::served::Served;
-use crate::timer_wheel::{NEAR_SLOT_MS, SLOT_MS, Wheel};
-use crate::worker::Worker;
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
+use crate::loops::timer_wheel::{NEAR_SLOT_MS, SLOT_MS, Wheel};
 use forebay_conn::{Await, Awaited, Handler, Protocol, RequestId};
 use forebay_sys::clock;
 

@@ -2,11 +2,11 @@
 //! that is idle is closed for it, by rank. Where the kernel has queued connections by rank, a loop accepts
 //! them in the order of its ready queue.
 
-use crate::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES};
-use crate::idle::{Idle, TRIES};
-use crate::served::Served;
-use crate::watched_listeners::WatchedListeners;
-use crate::worker::Worker;
+use crate::connection::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES};
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
+use crate::loops::watched_listeners::WatchedListeners;
+use crate::room::idle::{Idle, TRIES};
 use forebay_conn::{Closing, Handler, Protocol, Rank};
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Epoll;

@@ -14,7 +14,7 @@
 //!
 //! With one rank there are no permits to answer: the kernel shares out the cores among all threads.
 
-use crate::ranks::{RankedClient, Ranks, Shares};
+use crate::order::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_sys::clock;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -192,7 +192,7 @@ impl Drop for PermitWait<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::OrderSettings;
+    use crate::order::ranks::OrderSettings;
 
     const AT_ONCE: Duration = Duration::ZERO;
 

@@ -1,10 +1,10 @@
 //! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
 //! with one is a turn (`turn.rs`), and then its end (`closing.rs`).
 
-use crate::linger::Lingering;
-use crate::served::Served;
+use crate::connection::served::Served;
+use crate::connection::stream::Wire;
+use crate::room::linger::Lingering;
 use crate::settings::{EngineSettings, LiveSettings};
-use crate::stream::Wire;
 use forebay_conn::http2;
 use forebay_conn::{Announce, Await, Handler, Input, Out, Protocol, Rank, TurnTime};
 use forebay_control::keep_alive::KeepAlive;

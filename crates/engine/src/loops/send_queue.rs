@@ -6,10 +6,10 @@
 //! what has come meanwhile. Ranks with shares get them here too, of the time for sending on, and within a
 //! rank no connection starves: see *Numbers* in [`ranked`](forebay_control::ranked).
 
-use crate::ranks::{Ranks, Shares};
-use crate::served::Served;
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
+use crate::order::ranks::{Ranks, Shares};
 use crate::settings::SendOrder;
-use crate::worker::Worker;
 use forebay_conn::{Handler, RequestId};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_sys::clock;

@@ -1,9 +1,9 @@
 //! Requests that came too early: when each may be answered.
 //!
-//! A deadline may be met late, and the [wheel](crate::timer_wheel) does so. A request that waits for its turn
+//! A deadline may be met late, and the [wheel](crate::loops::timer_wheel) does so. A request that waits for its turn
 //! is not to wait for the next slot of a wheel besides. So these times are kept exactly.
 
-use crate::ranks::RequestKey;
+use crate::order::ranks::RequestKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
