@@ -3,7 +3,7 @@
 
 use crate::group::MemberIndex;
 use crate::link::{Flight, LinkFailure, WholeAnswer};
-use crate::response::DELAY;
+use crate::messages::response::DELAY;
 use forebay_http::head::Method;
 use forebay_http::response::{BodyFraming, Response};
 

@@ -1,12 +1,12 @@
 //! What a script is told of a request (RFC 3875 §4.1, and what PHP wants besides).
 
 use super::record::{begin, end_of_params, pair, params};
-use crate::client_url;
-use crate::cookies;
-use crate::names::{self, FieldKind, Forwarding, kind};
-use crate::request::{UpstreamRequest, scheme, valid_id};
-use crate::target::{self, Ambiguous, TargetRefusal};
-use crate::text;
+use crate::messages::client_url;
+use crate::messages::cookies;
+use crate::messages::names::{self, FieldKind, Forwarding, kind};
+use crate::messages::request::{UpstreamRequest, scheme, valid_id};
+use crate::messages::target::{self, Ambiguous, TargetRefusal};
+use crate::messages::text;
 use forebay_http::head::{Method, Version};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -300,7 +300,7 @@ mod tests {
     use super::super::end_of_stdin;
     use super::super::record::tests::received;
     use super::*;
-    use crate::request::From;
+    use crate::messages::request::From;
     use forebay_http::forwarded::ForwardedFamily;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path;

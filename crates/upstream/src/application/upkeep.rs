@@ -164,7 +164,7 @@ fn wait(socket: &impl AsFd, interest: PollInterest, end: Instant) -> io::Result<
 mod tests {
     use super::*;
     use crate::group::tests::settings as group_of;
-    use crate::request::{HostSent, RequestSettings};
+    use crate::messages::request::{HostSent, RequestSettings};
     use crate::settings::{ApplicationSettings, Balance, BodySettings, Errors, ProxySettings};
     use crate::upstreams::Upstreams;
     use forebay_http::response::ResponseHeadLimits;

@@ -31,7 +31,7 @@ pub struct RequestOwner {
 pub struct Asking {
     /// Its rank and client.
     pub owner: RequestOwner,
-    /// The [hash](crate::balance::hash) of what the request is balanced by.
+    /// The [hash](crate::group::balance::hash) of what the request is balanced by.
     pub key: u64,
     /// Those that were asked before, which are asked again only if there is no other.
     pub tried: Vec<MemberIndex>,

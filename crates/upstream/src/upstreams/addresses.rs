@@ -3,8 +3,8 @@
 //! A name may have addresses at which nothing listens: `localhost` is `::1` and `127.0.0.1`, and most programs
 //! have only one of them. One that takes no connection is left alone for a while if there are others.
 
-use crate::connection::UpstreamConnection;
-use crate::upstream_address::UpstreamAddress;
+use crate::settings::upstream_address::UpstreamAddress;
+use crate::upstreams::connection::UpstreamConnection;
 use forebay_sys::client::{self, ConnectOptions};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -15,7 +15,7 @@
 //!
 //! Time is in milliseconds of any clock that never goes back.
 
-use crate::balance::WHOLE;
+use crate::group::balance::WHOLE;
 use crate::settings::HealthCheckSettings;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
-use crate::upstream_address::UpstreamAddress;
+use crate::settings::upstream_address::UpstreamAddress;
 use forebay_sys::client;
 use forebay_sys::poll::{self, PollInterest};
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! Addresses in an answer that name the upstream, or a path as the upstream sees it: rewritten so that
 //! they lead back here.
 
-use crate::target::Base;
+use crate::messages::target::Base;
 use forebay_http::path;
 
 /// Where an upstream believes to be, and where it is for the client.

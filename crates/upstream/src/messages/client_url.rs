@@ -10,7 +10,7 @@
 //! The port that a connection has come to is not among them: behind a proxy that ends TLS, or behind a port that
 //! is mapped, no client can reach it.
 
-use crate::target::Base;
+use crate::messages::target::Base;
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::Head;
 use forebay_http::path;

@@ -2,7 +2,7 @@
 //! fail. A line for each change, and else at most one in [so long](EVERY_MS).
 
 use crate::group::MemberIndex;
-use crate::health::UpstreamCondition;
+use crate::group::health::UpstreamCondition;
 
 /// That requests fail is said so often at most, in milliseconds.
 pub const EVERY_MS: u64 = 10_000;

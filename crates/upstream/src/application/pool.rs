@@ -19,8 +19,8 @@
 //! since that look.
 
 use crate::application::Application;
-use crate::connection::UpstreamConnection;
 use crate::group::MemberIndex;
+use crate::upstreams::connection::UpstreamConnection;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

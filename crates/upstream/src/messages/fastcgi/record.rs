@@ -116,7 +116,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Names and values, and the body, of what an application would be sent.
-    pub(in crate::fastcgi) fn received(bytes: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
+    pub(in crate::messages::fastcgi) fn received(bytes: &[u8]) -> (Vec<(String, String)>, Vec<u8>) {
         let (mut pairs, mut body, mut ended) = (Vec::new(), Vec::new(), 0);
         let mut rest = bytes;
         while let [1, kind, 0, 1, high, low, padding, 0, after @ ..] = rest {

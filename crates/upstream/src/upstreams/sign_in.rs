@@ -1,8 +1,8 @@
 //! What becomes of a client's sign-in where that counts for the connection to an upstream, and not for a request (NTLM,
 //! Negotiate): no other client may have that connection.
 
-use crate::connection::UpstreamConnection;
 use crate::group::MemberIndex;
+use crate::upstreams::connection::UpstreamConnection;
 use forebay_http::challenge::{offers_connection, without_connection};
 use forebay_http::response::Response;
 use std::sync::Arc;

@@ -10,8 +10,8 @@
 //! request could have waits. Each has a place, so there are never more than places, and each has the time that its
 //! request would have had.
 
-use crate::connection::UpstreamConnection;
 use crate::upstreams::UpstreamSlot;
+use crate::upstreams::connection::UpstreamConnection;
 use forebay_sys::clock;
 use forebay_sys::epoll::{Bell, Edges, Epoll, Events};
 use forebay_sys::socket::{self, Received};

@@ -4,11 +4,11 @@
 //! one host, one length, and about the client only what is known here or comes from a proxy that is
 //! trusted.
 
-use crate::client_url::{self, ClientUrl};
-use crate::cookies;
-use crate::names::{FieldKind, Forwarding, is_same, kind};
-use crate::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
-use crate::text;
+use crate::messages::client_url::{self, ClientUrl};
+use crate::messages::cookies;
+use crate::messages::names::{FieldKind, Forwarding, is_same, kind};
+use crate::messages::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
+use crate::messages::text;
 use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last, push_value};

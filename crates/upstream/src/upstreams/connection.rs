@@ -1,6 +1,6 @@
 //! A connection to an upstream, in either version of HTTP.
 
-use crate::http2::UpstreamHttp2;
+use crate::upstreams::http2::UpstreamHttp2;
 use forebay_conn::SocketId;
 use forebay_sys::client;
 use forebay_sys::socket::{self, Received, Sent};
