@@ -13,6 +13,7 @@
 //! | [`policy`] | `forebay policy` |
 //! | [`policy_error`] | what can go wrong with it |
 //! | [`running_server`] | how a running server is asked |
+//! | [`upstream`] | `forebay upstream` |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,8 @@
 //! | [`firewall`] | what the machine's firewall does for the server |
 //! | [`gate`] | what the kernel counts, where rules judge there |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
-//! | [`render`] | what was counted, as Prometheus text and as JSON; `text`: what both are written with |
+//! | [`render`] | what was counted, as Prometheus text and as JSON |
+//! | `text` | what both are written with |
 //! | `cell` | a number that one thread writes |
 //!
 //! It deliberately has no clock, no thread and no registry of strangers' metrics.

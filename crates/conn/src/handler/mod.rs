@@ -9,6 +9,12 @@
 //! | [`Relay`] | an exchange with another server, which gives the answer | [`relay`] |
 //! | [`Hooks`] | what else happens on a loop, and which connections it makes | [`hooks`] |
 //!
+//! | module | what goes with them |
+//! |---|---|
+//! | `roles` | [`HandlerRoles`]: all of them together, as a protocol asks them |
+//! | `handler_types` | the types that they have in common |
+//! | `job` | a [`Job`], which would block a loop or compute for long, and is done elsewhere |
+//!
 //! Most methods have a default: a handler that only answers implements [`Process`] and names its types.
 
 pub mod admission;
