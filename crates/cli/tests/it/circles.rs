@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use super::source::{self, Names, is_of_name, tokens, without_tests, without_texts};
+use super::source::{self, Names, is_of_name, names, tokens, without_tests, without_texts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -319,9 +319,4 @@ fn a_circle_of_folders_is_found() {
     let needs = needs_of(&within);
     assert_eq!(needed_by("a::b", &needs), ["a::d"]);
     assert!(circles(&needs).is_empty());
-}
-
-/// The names in a path; the empty path is the root.
-fn names(path: &str) -> Names {
-    path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
