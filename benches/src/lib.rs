@@ -27,10 +27,11 @@
 //! | [`network`] | loopback in a namespace of its own |
 //! | [`error`] | why a run stopped |
 //!
-//! The experiments ([`experiments`]), each with what is its own:
+//! The experiments, each with what is its own:
 //!
 //! | module | what it is about |
 //! |---|---|
+//! | [`experiments`] | all of them by name |
 //! | [`static_files`], [`case`] | what static answers cost, beside other servers |
 //! | [`engines`] | the engines beside one another |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |

@@ -3,7 +3,7 @@
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
 use crate::local_certificate::LocalError;
-use crate::policy::PolicyCommandError;
+use crate::policy_error::PolicyCommandError;
 use forebay_server::config::Problem;
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::run::RunError;

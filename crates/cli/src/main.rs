@@ -11,7 +11,9 @@
 //! | [`load`](mod@load) | the load generator's options and output |
 //! | [`local_certificate`] | the certificate of `forebay serve --tls` |
 //! | [`policy`] | `forebay policy` |
+//! | [`policy_error`] | what can go wrong with it |
 //! | [`running_server`] | how a running server is asked |
+//! | [`upstream`] | `forebay upstream` |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,7 @@ mod local_certificate;
 #[cfg(test)]
 mod pages;
 mod policy;
+mod policy_error;
 mod running_server;
 mod upstream;
 

@@ -1,14 +1,11 @@
 //! `forebay policy`: what the policy of a server is, why it decides as it does, and how to change it
 //! while the server runs.
 
-mod error;
-
 use crate::exit::CommandFailure;
+use crate::policy_error::{PolicyCommandError, TokenError};
 use crate::running_server::{ServerArgs, find, print};
 use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
-pub(crate) use error::PolicyCommandError;
-use error::TokenError;
 use forebay_http::cidr;
 use forebay_server::control_socket::{self, CommandAnswer};
 use forebay_server::identity::token;

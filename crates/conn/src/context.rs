@@ -1,7 +1,7 @@
 //! What a turn of an engine lends to a connection.
 
 use crate::handler::{HandlerRoles, Job};
-use crate::http2::HeadBuffer;
+use crate::head_block::HeadBuffer;
 use crate::limits::ConnectionLimits;
 use crate::out::Out;
 use crate::peer::Peer;

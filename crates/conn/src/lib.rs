@@ -16,8 +16,10 @@
 //! | [`http1`] | [`Http1`]: the four stages of one request after another |
 //! | [`http2`] | [`Http2`]: the same for many requests beside one another |
 //! | [`http`] | [`Http`]: whichever of the two the client speaks |
+//! | `head_block` | heads between the two: decoded fields as a head, a head in text as a field block |
 //! | [`request`] | a [`Request`] as the handler sees it, and a [`KeptRequest`], which is kept while it waits |
-//! | [`handler`] | the five roles of a [`Handler`], the [`Job`], what a [`Verdict`] may say |
+//! | `service` | [`Handler`], what an engine is given: the roles, what is spoken, and over which transport |
+//! | [`handler`] | the five roles of a handler, the [`Job`], what a [`Verdict`] may say |
 //! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`PlainTransport`]) |
 //! | [`step`] | what a connection tells the engine: the next [`Step`], what it waits for |
 //! | [`context`], [`limits`] | what a turn of the engine lends to a connection; bounds |
@@ -36,6 +38,7 @@
 
 pub mod context;
 pub mod handler;
+mod head_block;
 pub mod hsts;
 pub mod http;
 pub mod http1;
@@ -50,15 +53,16 @@ pub mod proxy;
 pub mod rank;
 pub mod reply;
 pub mod request;
+mod service;
 pub mod socket;
 pub mod step;
 pub mod transport;
 
 pub use context::{Announce, Context};
 pub use handler::{
-    Admission, Admitted, Answered, Bodies, BodyDecision, GivenUp, HandedOver, Handler,
-    HandlerRoles, HandlerTypes, Hooks, Job, JobKind, Journal, Listening, NoBody, NoJob, NoRelay,
-    Piece, Process, ProcessOutcome, Refusal, Relay, Relayed, Settled, TurnTime, Verdict,
+    Admission, Admitted, Answered, Bodies, BodyDecision, GivenUp, HandedOver, HandlerRoles,
+    HandlerTypes, Hooks, Job, JobKind, Journal, NoBody, NoJob, NoRelay, Piece, Process,
+    ProcessOutcome, Refusal, Relay, Relayed, Settled, TurnTime, Verdict,
 };
 pub use hsts::Hsts;
 pub use http::Http;
@@ -76,6 +80,7 @@ pub use request::{
     Answerer, ArrivalTimes, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request,
     RequestId,
 };
+pub use service::{Handler, Listening};
 pub use socket::{SocketId, Wants};
 pub use step::{Await, Closing, RequestEvent, Step};
 pub use transport::{Opening, PlainTransport, Transport};

@@ -1,7 +1,5 @@
 //! What a connection is about to be sent: heads and short bodies as bytes, and a long body behind them.
 
-use crate::handler::Bodies;
-
 /// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
 /// connection in turn.
 #[derive(Debug)]
@@ -34,10 +32,9 @@ impl<B> Out<B> {
         (self.bytes.len() - self.sent) as u64
     }
 
-    /// Bytes that are left to be sent, those of the body included.
-    pub fn left(&self, handler: &impl Bodies<Body = B>) -> u64 {
-        let body = self.body.as_ref().map_or(0, |body| handler.left(body));
-        self.unsent_bytes() + body
+    /// Bytes that are left to be sent, those of the body included: `of_body` says how many it has.
+    pub fn left(&self, of_body: impl FnOnce(&B) -> u64) -> u64 {
+        self.unsent_bytes() + self.body.as_ref().map_or(0, of_body)
     }
 
     /// Forgets everything, keeps the memory.

@@ -1,7 +1,7 @@
 //! The pen that writes an answer: a head and a short body are copied, a long body is left behind.
 
+use crate::head_block::{encode_head, encode_lines};
 use crate::hsts::Hsts;
-use crate::http2::{encode_head, encode_lines};
 use crate::out::Out;
 use forebay_http::date::IMF_LEN;
 use forebay_http::head::{Head, Method, Version};
@@ -209,7 +209,7 @@ impl<'o, B> Reply<'o, B> {
         self.text(status, head);
     }
 
-    /// The same for a head that is written again and again: `block` is what [`bake`](crate::http2::bake)
+    /// The same for a head that is written again and again: `block` is what [`bake`](crate::head_block::bake)
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
@@ -318,7 +318,7 @@ impl<'o, B> Reply<'o, B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http2::bake;
+    use crate::head_block::bake;
 
     const HEAD: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n";
     const DATE: &[u8; IMF_LEN] = b"Sun, 06 Nov 1994 08:49:37 GMT";

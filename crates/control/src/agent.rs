@@ -8,14 +8,15 @@
 //!
 //! | module | what it decides |
 //! |---|---|
+//! | `feedback` | what is in force in all, by what the others say |
 //! | [`windows`] | how many jobs of each class may be unfinished |
 //! | [`connections`] | how many connections per second each class may begin, on the highest level |
 //! | [`rules`] | how many requests per second rules admit that may be moved |
 //! | [`level`](crate::level) | how overloaded the server is, and why |
 //! | [`history`] | nothing; it keeps each decision with what followed |
+//! | [`simulation`] | nothing; agents are tried out there in virtual time |
 //!
-//! [`simulation`] is where agents are tried out in virtual time; [`Rates`](simulation::Rates) is one
-//! that has rates only, for comparison.
+//! [`Rates`](simulation::Rates) is an agent that has rates only, for comparison.
 //!
 //! # What a limit means to the path of a request
 //!

@@ -4,7 +4,7 @@ mod ended;
 
 pub use ended::Ended;
 
-use crate::linger::Lingering;
+use crate::room::linger::Lingering;
 use forebay_sys::epoll::Bell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -15,12 +15,12 @@
 //! * **Run and drain.** A thread's work ends when a drain was ordered and nothing is left to be accepted, or when
 //!   it has answered an order to stop.
 
-use crate::accept::{ListenerSet, PAUSE_MS};
-use crate::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::connection::accept::{ListenerSet, PAUSE_MS};
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
-use crate::served::Served;
-use crate::stock::{Stock, StockParts};
-use crate::worker::Worker;
+use crate::straight::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::straight::stock::{Stock, StockParts};
 use forebay_conn::{Closing, Handler};
 use forebay_control::ranked::Turn;
 use forebay_sys::{clock, poll};

@@ -1,11 +1,21 @@
 //! A connection from accept to close in straight-line code, for engines in which each connection
 //! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `blocking` | how `threads` and `pool` wait |
+//! | [`stock`] | what their threads share: workers that none uses, permits |
+//! | `ahead` | connections that were accepted before a thread serves them |
 
+pub(crate) mod ahead;
+pub(crate) mod blocking;
+pub mod stock;
+
+use crate::connection::served::{EventOf, Served};
+use crate::connection::turn::Fate;
+use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::SharedJob;
-use crate::served::{EventOf, Served};
-use crate::turn::Fate;
-use crate::worker::Worker;
 use forebay_conn::{Awaited, Closing, Handler, RequestEvent, RequestId};
 use forebay_metrics::Counter;
 use std::ops::DerefMut;
@@ -47,7 +57,7 @@ pub(crate) trait Wait<H: Handler> {
     fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool;
 
     /// Gives the connection and its requests time for what they wait for, and says what is over: see
-    /// [`ConnectionTimer::set`](crate::deadlines::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::deadlines::ConnectionTimer::over).
+    /// [`ConnectionTimer::set`](crate::loops::deadlines::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::loops::deadlines::ConnectionTimer::over).
     fn time(&mut self, served: &mut Served<H>) -> Option<Awaited>;
 
     /// Until something has happened, a deadline is over, or there is an order stronger than `known`. The

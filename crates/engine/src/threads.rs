@@ -14,13 +14,13 @@
 //! * **Run and drain.** [`Threads::run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
-use crate::accept::{BATCH, ListenerSet, PAUSE_MS};
-use crate::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::connection::accept::{BATCH, ListenerSet, PAUSE_MS};
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
-use crate::served::Served;
-use crate::stock::{Stock, StockParts};
+use crate::straight::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::straight::stock::{Stock, StockParts};
 use crate::watch::TurnStopwatch;
-use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_control::ranked::Turn;
 use forebay_metrics::{Activity, Counter, Stopwatch};

@@ -17,6 +17,13 @@
 //! | have something done on the main thread | [`MainHandle::call`] |
 //! | clean up | [`defer`], destructors |
 //!
+//! | module | what it holds |
+//! |---|---|
+//! | `scheduler` | one thread's fibers: which is ready, which is next |
+//! | `threads` | several scheduler threads |
+//! | `stack` | stacks: memory with a guard page, kept for the next fiber |
+//! | `main_thread` | calls that only one thread may make, made for fibers on others |
+//!
 //! # How it behaves
 //!
 //! * **States** (emu, figure 3): *suspended* (created, or waiting), *yielded* (ready), *executing*,

@@ -22,6 +22,7 @@
 //! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
 //! | [`forwarded`] | What do proxies say of the requests they pass on (RFC 7239)? |
 //! | [`field`] | Is this a name or a value of a field? |
+//! | `octet` | Of which class is this byte (RFC 9110 §5.5, §5.6)? |
 //! | [`cidr`] | Which addresses are in a network? |
 //! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |

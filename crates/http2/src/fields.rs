@@ -1,6 +1,6 @@
 //! The fields of one message: an arena that its owner uses again for the next.
 
-use crate::hpack::KnownName;
+use crate::known_names::KnownName;
 use std::ops::Range;
 
 /// What a field counts besides its bytes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 §6.5.2).

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | [`frame`] | reads and writes the nine bytes before each payload |
 //! | [`hpack`] | decodes fields with a table, and encodes them without one |
+//! | `known_names` | the static table, and names that need not be compared as text |
 //! | [`fields`] | an arena for the fields of one message, which says what is wrong with them |
 //! | [`settings`] | what the peer allows |
 //! | `flow` | counts what either side may still send |
@@ -72,6 +73,7 @@ pub mod fields;
 mod flow;
 pub mod frame;
 pub mod hpack;
+mod known_names;
 mod order;
 pub mod priority;
 pub mod settings;

@@ -15,6 +15,7 @@
 //! | [`arrivals`] | when requests are due in an open loop |
 //! | [`run`](mod@run) | threads, started and added up |
 //! | `worker` | the loop of one thread |
+//! | `timers` | what it has to do at a later time |
 //! | `response`, `request` | HTTP/1 as a client sees it; requests of HTTP/2 |
 //! | `tally`, `ledger` | counting, per interval and in all |
 //! | `failure` | how a request can fail |

@@ -3,10 +3,7 @@
 //! Exact at rest: what was offered was answered, cut or refused. While the server runs the difference
 //! is in flight.
 
-mod names;
-
 use crate::cell::bump;
-pub use names::ClassNames;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -193,7 +190,7 @@ impl ClassTotals {
     }
 
     /// What was counted since `base`.
-    fn since(&self, base: &ClassTotals) -> ClassTotals {
+    pub(crate) fn since(&self, base: &ClassTotals) -> ClassTotals {
         let less = |sum: u64, base: u64| sum.wrapping_sub(base);
         let mut news = ClassTotals {
             connections: less(self.connections, base.connections),
@@ -348,7 +345,7 @@ pub struct ClassTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Local, Totals};
+    use crate::{ClassNames, Local, Totals};
 
     #[test]
     fn what_was_offered_is_accounted_for() {

@@ -11,37 +11,43 @@
 //! | [`local`] | the counters of one writer, and their sum |
 //! | [`sites`] | counters per site under a bounded number of names |
 //! | [`classes`] | the ledger of each class of service |
+//! | `site_names`, `class_names` | which site and which class has which counters, through reloads |
 //! | [`statuses`] | answers by exact status, durations of requests |
 //! | [`firewall`] | what the machine's firewall does for the server |
 //! | [`gate`] | what the kernel counts, where rules judge there |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
-//! | [`render`] | what was counted, as Prometheus text and as JSON; `text`: what both are written with |
+//! | [`render`] | what was counted, as Prometheus text and as JSON |
+//! | `text` | what both are written with |
 //! | `cell` | a number that one thread writes |
 //!
 //! It deliberately has no clock, no thread and no registry of strangers' metrics.
 #![forbid(unsafe_code)]
 
 mod cell;
+mod class_names;
 pub mod classes;
 pub mod firewall;
 pub mod gate;
 pub mod local;
 pub mod render;
 pub mod schema;
+mod site_names;
 pub mod sites;
 pub mod statuses;
 pub mod stopwatch;
 mod text;
 
+pub use class_names::ClassNames;
 pub use classes::{
-    ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, RefusalReason,
-    RefusedAt, Unanswered,
+    ClassEvent, ClassLimits, ClassSlot, ClassTotals, ClassTurn, RefusalReason, RefusedAt,
+    Unanswered,
 };
 pub use firewall::FirewallFigures;
 pub use gate::{GateFigures, GateRule};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, RuleTotals, Snapshot};
 pub use schema::{Activity, Counter, Gauge};
-pub use sites::{SiteNames, SiteSlot, SiteTotals};
+pub use site_names::SiteNames;
+pub use sites::{SiteSlot, SiteTotals};
 pub use statuses::AnswerTotals;
 pub use stopwatch::{Off, Stopwatch};

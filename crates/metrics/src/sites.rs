@@ -5,9 +5,6 @@
 //! slots of their own; the answers of all other sites are counted together. So neither a scrape nor
 //! a loop's counters grow with what is configured, and nothing a client sends becomes a label.
 
-mod names;
-
-pub use names::SiteNames;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +16,7 @@ pub const MOST_SITES: usize = 100;
 pub struct SiteSlot(u8);
 
 /// The first slot that has a name.
-const FIRST_NAMED: usize = 2;
+pub(crate) const FIRST_NAMED: usize = 2;
 
 impl SiteSlot {
     /// Of requests that belong to no site: malformed ones, and those for unknown hosts. Called `-`.
@@ -29,7 +26,7 @@ impl SiteSlot {
 
     pub(crate) const COUNT: usize = FIRST_NAMED + MOST_SITES;
 
-    fn named(at: usize) -> SiteSlot {
+    pub(crate) fn named(at: usize) -> SiteSlot {
         // MOST_SITES is far below 254
         SiteSlot((FIRST_NAMED + at) as u8)
     }
@@ -50,7 +47,7 @@ pub struct SiteTotals {
 
 impl SiteTotals {
     /// What was counted since `base`.
-    fn since(&self, base: &SiteTotals) -> SiteTotals {
+    pub(crate) fn since(&self, base: &SiteTotals) -> SiteTotals {
         let mut news = *self;
         for (new, old) in news.responses.iter_mut().zip(base.responses) {
             *new = new.wrapping_sub(old);
@@ -107,7 +104,7 @@ impl SiteRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Local, Totals};
+    use crate::{Local, SiteNames, Totals};
 
     fn row(names: &SiteNames, counted: &Totals, name: &str) -> Option<SiteTotals> {
         let rows = names.rows(counted);

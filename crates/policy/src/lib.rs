@@ -13,8 +13,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Policy`] | classes and rules compiled: which rule decides; `explain_…` says why |
-//! | [`State`] | what is used of the limits: charges, and [`InFlightGuard`]s for what is counted |
+//! | `policy` | [`Policy`]: classes and rules compiled; which rule decides |
+//! | `search`, `index`, `networks`, `trie` | which rules may match, found by network and by the beginning of a text, and the first that does |
+//! | `explain` | why it is so: for each rule what it decides, or what stands in its way |
+//! | `check`, `error` | whether classes and rules make sense together, and why they are no policy |
+//! | `state` | [`State`]: what is used of the limits |
+//! | `meter`, `clients` | what is charged for each rule or client, and [`InFlightGuard`]s for what is counted |
+//! | `per_connection` | after how many requests a connection ends |
+//! | `trace` | what has come of each rule so far |
 //! | [`bucket`] | a token bucket in one word |
 //! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
 //! | [`rule`] | rules: conditions, limits, actions |
@@ -24,7 +30,8 @@
 //! | [`identity`] | identities of clients as conditions: `buyer-*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
 //! | [`query`] | parameters of the query as conditions: `sort=price` |
-//! | [`Glob`] | texts with stars |
+//! | `glob`, `matcher` | what a text is held against: one with stars ([`Glob`]), or a regular expression |
+//! | `text` | what a rule says, as people write it |
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |

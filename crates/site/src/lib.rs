@@ -17,23 +17,18 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`settings`], [`rules`] | what a person may decide, and what the operator should know |
-//! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
-//! | `https` | by which scheme clients have come: who is sent to https, and who is told to stay there |
-//! | `site`, `answer`, `refuse`, `pages`, `redirection`, `head_lines` | from a request to what is written: variant, conditions, ranges |
-//! | `body` | the part of an answer that is sent piece by piece |
-//! | `front`, `store`, `entry`, `variant` | a loop's own table, the shared cache, and what both hold |
-//! | `entity_tag`, `known_hashes` | what tells one content of a file from another |
-//! | `memory_budget`, `spare` | how much memory bodies may take, and memory that is used again |
-//! | `piped` | bodies that are read for one answer, and wait in the kernel |
-//! | `guard`, `names`, `inverse`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
-//! | `application` | requests that applications answer, and the rules that come before them |
+//! | [`settings`], [`rules`] | what a person may decide |
+//! | `vhost` | what a site is while it is served: its directories, its small pages |
+//! | `routing` | which site a host belongs to, and what rules make of a path |
+//! | `answering` | one loop's part: from a request to what is written, and to an application |
+//! | `access` | who may ask for a path, and for the file that answers: addresses and passwords |
+//! | `cache` | a loop's own table, the shared cache, what both hold, and which change of a file concerns it |
+//! | `making` | a helper thread's part: look, open, read, write the heads of an entry |
+//! | `bodies` | where the bytes of an answer are: memory, disk, pipes; codings that no file has |
+//! | `heads` | what heads are made of: fields, media types, entity tags, small pages |
+//! | `content` | what all loops share: sites with their roots, the cache, the thread that keeps entries true |
+//! | `notice` | what the operator should know |
 //! | `work` | the handler for tests |
-//! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
-//! | `job`, `load`, `read`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
-//! | `compress` | bodies in codings that no file has |
-//! | `recode` | the same for answers of applications, as they pass by |
-//! | `content`, `watch`, `graph`, `forms`, `root` | keeping entries true |
 //!
 //! It deliberately knows no connection and reads no configuration: settings arrive parsed.
 //!
@@ -52,73 +47,35 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod ambiguity;
-mod answer;
-mod application;
-mod application_answer;
-mod auth;
-mod bake;
-mod body;
-mod compress;
+mod access;
+mod answering;
+mod bodies;
+mod cache;
 mod content;
-mod disk;
-mod entity_tag;
-mod entry;
-mod entry_key;
-mod fields;
-mod forms;
-mod front;
-mod graph;
-mod guard;
-mod head_lines;
-mod hosts;
-mod https;
-mod inverse;
-mod job;
-mod known_hashes;
-mod listing;
-mod load;
-mod location;
-mod look;
-mod media_types;
-mod memory_budget;
-mod names;
+mod heads;
+mod making;
 mod notice;
-mod pages;
-mod piped;
-mod read;
-mod recode;
-mod redirection;
-mod refuse;
-mod root;
-mod route;
+mod routing;
 pub mod rules;
 pub mod settings;
-mod site;
-mod site_request;
-mod spare;
-mod store;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod turned;
-mod variant;
 mod vhost;
-mod watch;
 mod work;
 
-pub use application::{Destination, Routed, judged_paths};
-pub use auth::{UsersError, users_errors};
-pub use body::Body;
+pub use access::auth::{UsersError, users_errors};
+pub use answering::application::{Destination, Routed, judged_paths};
+pub use answering::body::Body;
+pub use answering::https::RequestScheme;
+pub use answering::site::Site;
+pub use bodies::recode::Recoder;
+pub use cache::entry::Script;
 pub use content::{CacheFigures, Content};
-pub use entry::Script;
-pub use hosts::host_of;
-pub use https::RequestScheme;
-pub use job::{SiteJob, SiteJobDone};
+pub use making::job::{SiteJob, SiteJobDone};
 pub use notice::{Notice, OpenError};
-pub use recode::Recoder;
-pub use root::root_directories;
-pub use route::route_of;
+pub use routing::hosts::host_of;
+pub use routing::route::route_of;
 pub use settings::{ContentSettings, EtagMode, FilesLocation, SiteSettings, ToHttps};
-pub use site::Site;
+pub use vhost::root::root_directories;

@@ -1,6 +1,6 @@
 //! What static content has to say to the operator: notices, and why it cannot be served.
 
-use crate::auth::UsersError;
+use crate::access::auth::UsersError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

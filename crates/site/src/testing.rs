@@ -1,8 +1,8 @@
 //! A folder of files, and a client of one loop, for tests.
 
-use crate::entry_key::EntryKey;
-use crate::job::SiteWork;
-use crate::load::Want;
+use crate::cache::entry_key::EntryKey;
+use crate::making::job::SiteWork;
+use crate::making::load::Want;
 use crate::{
     Body, Content, ContentSettings, Destination, Notice, RequestScheme, Routed, Script, Site,
     SiteJob, SiteJobDone,

@@ -1,16 +1,24 @@
 //! One site as it is served: its settings, its directories, its small pages.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `root` | the directory a site is served from, which may be replaced by another under the same path |
+//! | `turned` | what clients are told that policy refuses, written once |
 
-use crate::fields::{HeaderRuleSet, header_rules_of};
-use crate::forms;
-use crate::guard::{self, Guard};
-use crate::names::{self, MountedDirectory};
+pub(crate) mod root;
+pub(crate) mod turned;
+
+use crate::access::guard::{self, Guard};
+use crate::bodies::forms;
+use crate::heads::fields::{HeaderRuleSet, header_rules_of};
+use crate::heads::pages::Pages;
 use crate::notice::OpenError;
-use crate::pages::Pages;
-use crate::redirection::Redirection;
-use crate::root::RootDirectory;
-use crate::route::{self, inside};
+use crate::routing::names::{self, MountedDirectory};
+use crate::routing::redirection::Redirection;
+use crate::routing::route::{self, inside};
 use crate::rules::Alias;
 use crate::settings::{FilesLocation, SiteSettings};
+use crate::vhost::root::RootDirectory;
 use forebay_sys::file::{self, OpenFailure};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;

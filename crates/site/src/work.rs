@@ -1,8 +1,8 @@
 //! The handler `work`, for tests and demonstrations: a request says how much CPU time, memory and
 //! output its answer costs. It stands for the dynamic part of a site whose cost is known.
 
-use crate::fields::{AnswerFields, HeaderRuleSet};
-use crate::head_lines::{length_line, server, status_line};
+use crate::heads::fields::{AnswerFields, HeaderRuleSet};
+use crate::heads::head_lines::{length_line, server, status_line};
 use forebay_sys::clock;
 use std::hint::black_box;
 use std::sync::Arc;

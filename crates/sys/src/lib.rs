@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`socket`], `listening` | listeners, accept, receive, send, sendfile, closing with and without mercy |
 //! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
+//! | [`unix_address`] | names of Unix sockets: a path, or a name in the abstract namespace |
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
 //! | [`client`] | connecting without waiting, from a chosen address |

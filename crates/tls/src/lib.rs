@@ -15,7 +15,9 @@
 //! | [`identities`] | certificates by server name, found in O(1) |
 //! | [`identity`] | the certificates of one site, and what is agreed with clients |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
+//! | `distinguished_name` | the names in certificates, as text |
 //! | [`proofs`] | certificates that show an authority that a name is ours |
+//! | `provider` | the primitives that all of it is computed with |
 //!
 //! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
 #![forbid(unsafe_code)]

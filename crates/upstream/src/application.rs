@@ -1,12 +1,20 @@
 //! An application behind: a route's settings, and the upstreams that it shares with others.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`pool`] | connections that wait for their next request |
+//! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 
-use crate::balance::hash;
-use crate::connection::UpstreamConnection;
-use crate::ends::Ends;
+pub mod pool;
+pub mod upkeep;
+
 use crate::group::MemberIndex;
+use crate::group::balance::hash;
+use crate::link::ends::Ends;
 use crate::link::{self, Link};
 use crate::settings;
 use crate::upstreams::Upstreams;
+use crate::upstreams::connection::UpstreamConnection;
 use forebay_sys::broker::Connector;
 use std::io;
 use std::net::SocketAddr;

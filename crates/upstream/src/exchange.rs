@@ -28,17 +28,17 @@
 //! | `exchange/outcome.rs`, `exchange/link_state.rs`, `exchange/script.rs`, `exchange/pace.rs` | parts of that |
 
 use crate::application::Application;
-use crate::connection::UpstreamConnection;
-use crate::fastcgi;
+use crate::application::pool::ConnectionPool;
 use crate::group::Unavailable;
-use crate::pool::ConnectionPool;
-use crate::queue::{Asking, RequestOwner};
-use crate::request::WrittenHead;
-use crate::response::ResponseReader;
-use crate::retry::AttemptFailure;
+use crate::group::retry::AttemptFailure;
+use crate::messages::fastcgi;
+use crate::messages::request::WrittenHead;
+use crate::messages::response::ResponseReader;
+use crate::places::queue::{Asking, RequestOwner};
 use crate::settings;
-use crate::sign_in::{Binding, SignIn};
 use crate::upstreams;
+use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::sign_in::{Binding, SignIn};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::framing::Framing;
@@ -60,7 +60,7 @@ mod sending;
 mod state;
 
 use link_state::Linked;
-pub use link_state::{ATTEMPT, Copy, DELAY};
+pub use link_state::{ATTEMPT, Copy};
 pub use outcome::{ExchangeTimes, Failed, Lateness};
 use pace::UploadPace;
 pub use script::ScriptLog;
@@ -74,7 +74,7 @@ pub struct ApplicationRequest {
     pub may_ask: Result<(), Unavailable>,
     /// The method.
     pub method: Method,
-    /// The [hash](crate::balance::hash) of what the request is balanced by.
+    /// The [hash](crate::group::balance::hash) of what the request is balanced by.
     pub key: u64,
     /// Its rank and client, among those that wait.
     pub owner: RequestOwner,

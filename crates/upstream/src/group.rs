@@ -2,10 +2,22 @@
 //!
 //! It keeps no socket and reads no clock. Its owner, which threads share, locks it for a moment when a
 //! request begins and when it ends.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`balance`] | which of them is asked next |
+//! | [`health`] | which of them are asked at all |
+//! | [`retry`] | which requests may be sent again, and how many of all |
+//! | [`notices`] | what an operator is told of them |
 
-use crate::balance::{Balancer, Candidate, WHOLE, hash};
-use crate::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
-use crate::retry::Budget;
+pub mod balance;
+pub mod health;
+pub mod notices;
+pub mod retry;
+
+use crate::group::balance::{Balancer, Candidate, WHOLE, hash};
+use crate::group::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
+use crate::group::retry::Budget;
 use crate::settings;
 
 /// One of them, by its place in [`settings::GroupSettings::to`].
@@ -309,7 +321,7 @@ pub(crate) mod tests {
     /// Whom 60 requests of different keys are sent to, of which nothing becomes known.
     fn asked(group: &mut UpstreamGroup, now_ms: u64) -> Vec<MemberIndex> {
         let ask = |key| {
-            let member = group.begin(crate::balance::hash(&[key]), &[], now_ms).unwrap();
+            let member = group.begin(crate::group::balance::hash(&[key]), &[], now_ms).unwrap();
             group.end(member, HealthSign::Nothing, now_ms);
             member
         };
@@ -348,7 +360,7 @@ pub(crate) mod tests {
             }
             let mut tried = [0; 3];
             for key in 0..60 {
-                let key = crate::balance::hash(&[key]);
+                let key = crate::group::balance::hash(&[key]);
                 let member = group.begin(key, &[], 10 * S).unwrap();
                 tried[member] += 1;
                 if member < 2 {

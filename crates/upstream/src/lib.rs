@@ -3,36 +3,20 @@
 //! A request whose path belongs to an application does not end here. Its head is written anew for an
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
 //! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. The first modules, down to `ends`, have the sockets and the file.
+//! clocks: bytes and time are arguments. [`exchange`], [`application`], [`upstreams`] and [`pings`] have the sockets,
+//! and [`ends`] has a file.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
-//! | [`application`] | the application of a route |
+//! | [`application`] | the application of a route: the [`pool`] of its connections, its [`upkeep`] |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
-//! | [`pool`] | connections that wait for their next request |
-//! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
-//! | `drains` | requests whose client has left and that an application still works on |
-//! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
-//! | [`upkeep`] | checks of upstreams, and names that are looked up again |
-//! | [`pings`] | whether the instances of the next stage live |
-//! | [`ends`] | how its processes have ended |
-//! | [`stage`] | what the next stage of this server is told |
-//! | [`sent_fields`] | which fields about the client a trusted proxy has sent, as stages tell one another |
-//! | [`target`] | the path that an upstream is asked for: the one that was judged |
-//! | [`request`] | the head of a request, as an upstream is told it |
-//! | [`response`] | the head of an answer, as the client is told it |
-//! | [`fastcgi`] | the same for applications that speak FastCGI |
-//! | [`places`] | what upstreams may have under way, and which request is next: the next two together |
-//! | [`queue`] | those that wait, by rank |
-//! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
-//! | [`balance`] | which of them is asked next |
-//! | [`health`] | which of them are asked at all |
-//! | [`link`] | the next stage of a server whose stages are processes: what becomes of requests while instances crash |
-//! | [`retry`] | which requests may be sent again, and how many of all |
-//! | [`notices`] | what an operator is told of them |
-//! | [`settings`] | what a person decides about applications |
-//! | `upstream_address` | how a person writes where an upstream is |
+//! | [`stage`] | what the next stage of this server is told, and [`pings`], whether its instances live |
+//! | [`link`] | the next stage of a server whose stages are processes: what becomes of requests while instances crash, and how they [end](ends) |
+//! | `messages` | what is said between here and an application: [`target`], [`request`], [`response`], [`fastcgi`] |
+//! | [`places`] | what upstreams may have under way, and which request is next: a [`group`] and the [`queue`] of those that wait, by rank |
+//! | [`group`] | upstreams that do the same, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
+//! | [`settings`] | what a person decides about applications, and how an upstream's address is written |
 //!
 //! It deliberately does not know which path belongs to which application: the site decides that, by the
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
@@ -53,7 +37,6 @@
 //!     nearest: address,
 //!     client: address,
 //!     is_trusted: false,
-//!     is_of_stage: false,
 //!     is_secure: false,
 //!     nearest_is_secure: false,
 //!     port: 80,
@@ -69,37 +52,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod addresses;
 pub mod application;
-pub mod balance;
-pub mod client_url;
-mod connection;
-mod cookies;
-mod drains;
-pub mod ends;
 pub mod exchange;
-pub mod fastcgi;
 pub mod group;
-pub mod health;
-mod http2;
 pub mod link;
-mod names;
-pub mod notices;
-pub mod pings;
+mod messages;
 pub mod places;
-pub mod pool;
-pub mod queue;
-pub mod request;
-pub mod response;
-pub mod retry;
-pub mod sent_fields;
 pub mod settings;
-pub mod sign_in;
 pub mod stage;
-pub mod target;
-mod text;
-pub mod upkeep;
-mod upstream_address;
 pub mod upstreams;
 
-pub use names::{is_forwarding, is_own};
+pub use application::{pool, upkeep};
+pub use group::{balance, health, notices, retry};
+pub use link::ends;
+pub use messages::names::{is_forwarding, is_own};
+pub use messages::{client_url, fastcgi, request, response, sent_fields, target};
+pub use places::queue;
+pub use stage::pings;
+pub use upstreams::sign_in;

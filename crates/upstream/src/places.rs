@@ -11,9 +11,11 @@
 //! It keeps no socket and reads no clock. Threads that share it lock it for a short time when a
 //! request comes and when it ends, and then tell [those](Places::next) of which something is known.
 
+pub mod queue;
+
+use crate::group::health::HealthSign;
 use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
-use crate::health::HealthSign;
-use crate::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
+use crate::places::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
 use crate::settings;
 use forebay_control::ranked::Turn;
 use std::collections::VecDeque;
@@ -263,7 +265,7 @@ impl From<QueueRefusal> for Unavailable {
 mod tests {
     use super::*;
     use crate::group::tests::settings as group_of;
-    use crate::queue::RequestOwner;
+    use crate::places::queue::RequestOwner;
     use crate::settings::Balance;
     use proptest::prelude::*;
 

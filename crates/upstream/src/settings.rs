@@ -1,12 +1,14 @@
 //! What a person decides about applications behind.
 
-use crate::target::Ambiguous;
-use crate::{fastcgi, request};
+pub(crate) mod upstream_address;
+
+use crate::messages::target::Ambiguous;
+use crate::messages::{fastcgi, request};
 use forebay_http::field::FieldName;
 use forebay_http::response::ResponseHeadLimits;
 use std::time::Duration;
 
-pub use crate::upstream_address::{AddressError, UpstreamAddress};
+pub use crate::settings::upstream_address::{AddressError, UpstreamAddress};
 
 /// Which upstream is asked next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,12 +15,14 @@
 //! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
 //! worked on.
 
-use crate::client_url::ClientUrl;
+pub mod pings;
+
 use crate::exchange::{ATTEMPT, Copy};
-use crate::names::{FieldKind, kind};
-use crate::request::{self, WrittenHead};
-use crate::sent_fields;
-use crate::target::{self, Ambiguous, TargetRefusal};
+use crate::messages::client_url::ClientUrl;
+use crate::messages::names::{FieldKind, kind};
+use crate::messages::request::{self, WrittenHead};
+use crate::messages::sent_fields;
+use crate::messages::target::{self, Ambiguous, TargetRefusal};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
 use forebay_http::response::ResponseContext;

@@ -4,16 +4,30 @@
 //! A request that waits has a descriptor that becomes readable when it is told, so that what waits for
 //! its client (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system
 //! calls for each request that waits, and nothing for others.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `addresses` | where one upstream is: the addresses that its name has now |
+//! | `connection` | a connection to it, in either version of HTTP |
+//! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
+//! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
+//! | `drains` | requests whose client has left and that an application still works on |
 
-use crate::addresses::UpstreamAddresses;
-use crate::connection::UpstreamConnection;
+pub(crate) mod addresses;
+pub(crate) mod connection;
+pub(crate) mod drains;
+pub(crate) mod http2;
+pub mod sign_in;
+
+use crate::group::health::{HealthSign, UpstreamCondition};
+use crate::group::notices::Notices;
 use crate::group::{MemberIndex, Unavailable};
-use crate::health::{HealthSign, UpstreamCondition};
-use crate::notices::Notices;
+use crate::places::queue::{Asking, QueueCounts, WaiterId};
 use crate::places::{Begun, Clocks, Placement, Places};
-use crate::queue::{Asking, QueueCounts, WaiterId};
 use crate::settings;
-use crate::upstream_address::UpstreamAddress;
+use crate::settings::upstream_address::UpstreamAddress;
+use crate::upstreams::addresses::UpstreamAddresses;
+use crate::upstreams::connection::UpstreamConnection;
 use forebay_conn::SocketId;
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;

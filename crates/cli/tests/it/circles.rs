@@ -1,5 +1,8 @@
-//! No circle between files: of two files of a package, at most one needs the other, however far around.
-//! A parent and its children, in any generation, are one subject, and may need each other.
+//! No circle between files or folders: of two files in a folder, or folders in it, at most one needs the
+//! other, however far around. What a file needs of a file elsewhere is between the two children of the folder
+//! that both are in. So a file with children of its own counts as one with them towards all others, and a
+//! circle that closes through a child is seen. A parent and its children, in any generation, are one subject,
+//! and may need each other.
 //!
 //! This reads text, not Rust. It follows paths in `use` and in code, and through `use` in other files
 //! to where a name is written. It does not see what needs no path: calls of methods, impls of traits,
@@ -8,7 +11,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use super::source::{self, Names, is_of_name, tokens, without_tests, without_texts};
+use super::source::{self, Names, is_of_name, names, tokens, without_tests, without_texts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -20,10 +23,28 @@ struct SourceFile {
     imports: BTreeMap<String, Names>,
 }
 
+/// Modules that need one another, and are known to.
+struct KnownKnot {
+    package: &'static str,
+    /// Their names, with spaces between; no others may join them.
+    modules: &'static str,
+    /// Pairs of them of which the first needs the second; no others may be added.
+    most_ties: usize,
+}
+
+/// Knots that have not been cut. That of `server` is the last: with its cut this list ends, and `is_known`.
+const KNOWN_KNOTS: &[KnownKnot] = &[KnownKnot {
+    package: "server",
+    modules: "acme admin agent applications certificates client config control_socket detour engines firewall \
+        gate handler isolated job listen live log passing plan policy policy_command privileges reload run \
+        sandbox status upkeep upstream_command",
+    most_ties: 134,
+}];
+
 /// The files of a package by their modules.
 type Sources = BTreeMap<Names, SourceFile>;
 
-/// Which module needs which, and the names that tie them.
+/// Which module, with all in it, needs which, and the names that tie them.
 type Needs = BTreeMap<Names, BTreeMap<Names, BTreeSet<String>>>;
 
 /// Takes the tree of a `use`, or a path in code, from the front of `tokens`: each path in it, and the
@@ -144,16 +165,20 @@ fn sources(src: &Path) -> Sources {
     codes.iter().map(file).collect()
 }
 
-/// Which file needs which, parents and children left out.
+/// Which child of a folder needs which other, parents and children left out.
 fn needs(sources: &Sources) -> Needs {
     let mut needs = Needs::new();
     for (module, file) in sources {
-        let needed: &mut BTreeMap<_, BTreeSet<_>> = needs.entry(module.clone()).or_default();
+        needs.entry(module.clone()).or_default();
         for path in &file.paths {
             let (owner, name) = owner(path, sources);
-            let is_family = owner.starts_with(module) || module.starts_with(&owner);
+            let common = module.iter().zip(&owner).take_while(|(a, b)| a == b).count();
+            let is_family = common == module.len() || common == owner.len();
             if !is_family && sources.contains_key(&owner) {
-                needed.entry(owner).or_default().insert(name);
+                // the children of the folder that both are in
+                let (from, to) = (module[..=common].to_vec(), owner[..=common].to_vec());
+                needs.entry(to.clone()).or_default();
+                needs.entry(from).or_default().entry(to).or_default().insert(name);
             }
         }
     }
@@ -195,8 +220,18 @@ fn ties(circle: &BTreeSet<Names>, needs: &Needs) -> String {
     lines
 }
 
+/// Whether a circle is one of [`KNOWN_KNOTS`], or what is left of it.
+fn is_known(package: &str, circle: &BTreeSet<Names>, ties: &str) -> bool {
+    let modules = |known: &KnownKnot| known.modules.split(' ');
+    KNOWN_KNOTS.iter().any(|known| {
+        known.package == package
+            && circle.iter().all(|module| modules(known).any(|known| known == module.join("::")))
+            && ties.lines().count() <= known.most_ties
+    })
+}
+
 #[test]
-fn no_circle_between_files_but_parent_and_child() {
+fn no_circle_between_files_or_folders_but_parent_and_child() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut wrong = Vec::new();
     for folder in source::packages(&root) {
@@ -204,49 +239,84 @@ fn no_circle_between_files_but_parent_and_child() {
         let needs = needs(&sources(&folder.join("src")));
         for circle in circles(&needs) {
             let ties = ties(&circle, &needs);
-            wrong.push(format!("{package}, {} files:\n{ties}", circle.len()));
+            if !is_known(&package, &circle, &ties) {
+                let count = ties.lines().count();
+                wrong.push(format!("{package}, {} modules, {count} ties:\n{ties}", circle.len()));
+            }
         }
     }
     let count = wrong.len();
-    assert!(wrong.is_empty(), "{count} circles between files:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{count} circles between files or folders:\n{}", wrong.join("\n"));
+}
+
+/// What is needed in a package of files with this code.
+fn needs_of(code: &[(&str, &str)]) -> Needs {
+    let modules: BTreeSet<Names> = code.iter().map(|(module, _)| names(module)).collect();
+    let file = |(module, code): &(&str, &str)| {
+        let (code, _) = without_tests(&without_texts(code));
+        (names(module), source_file(&names(module), &code, &modules))
+    };
+    needs(&code.iter().map(file).collect())
+}
+
+/// What is needed by `module`.
+fn needed_by(module: &str, needs: &Needs) -> Vec<String> {
+    needs[&names(module)].keys().map(|other| other.join("::")).collect()
 }
 
 #[test]
 fn a_circle_is_found() {
-    let modules: BTreeSet<Names> =
-        ["", "a", "a::b", "c", "d"].iter().map(|name| names(name)).collect();
     let code = [
         ("", "mod a; mod c; pub use a::b::{Deep as D, other}; use d::E;"),
-        ("a", "use crate::{D, c::{self, X}}; c::f(\"crate::d::X\"); // crate::d::X"),
+        ("a", "use crate::{D, e::{self, X}}; e::f(\"crate::d::X\"); // crate::d::X"),
         ("a::b", "pub struct Deep; fn up(_: super::Of<'_>) {} '\"'; r#\"\"crate::d\"#;"),
         ("c", "#[cfg(test)] mod tests { use crate::d::X; } type Y = crate::D; fn f<'a>() {}"),
         ("d", "type Z = crate::a::b::Deep;"),
+        ("e", "pub struct X;"),
     ];
-    let file = |(module, code): (&str, &str)| {
-        let (code, _) = without_tests(&without_texts(code));
-        (names(module), source_file(&names(module), &code, &modules))
-    };
-    let sources: Sources = code.into_iter().map(file).collect();
-    let needs = needs(&sources);
-    let of = |module: &str| {
-        let needed = needs[&names(module)].keys();
-        needed.map(|other| other.join("::")).collect::<Vec<_>>()
-    };
-    assert_eq!(of("a"), ["c"]);
-    assert_eq!(of("c"), ["a::b"]);
-    assert_eq!(of("d"), ["a::b"]);
-    assert!(circles(&needs).is_empty(), "a needs c, c its child, and that is none");
+    let mut needs = needs_of(&code);
+    assert_eq!(needed_by("a", &needs), ["e"]);
+    assert_eq!(needed_by("c", &needs), ["a"]);
+    assert_eq!(needed_by("d", &needs), ["a"]);
+    assert!(needed_by("a::b", &needs).is_empty(), "a parent is no other");
+    assert!(circles(&needs).is_empty());
 
-    let mut needs = needs;
     let tie = BTreeSet::from(["Z".to_owned()]);
-    needs.entry(names("a::b")).or_default().insert(names("d"), tie);
+    needs.entry(names("a")).or_default().insert(names("d"), tie);
     let found = circles(&needs);
-    assert_eq!(found, BTreeSet::from([BTreeSet::from([names("a::b"), names("d")])]));
+    assert_eq!(found, BTreeSet::from([BTreeSet::from([names("a"), names("d")])]));
     let found = ties(found.first().unwrap(), &needs);
-    assert_eq!(found, "    a::b needs d: Z\n    d needs a::b: Deep\n");
+    assert_eq!(found, "    a needs d: Z\n    d needs a: Deep\n");
 }
 
-/// The names in a path; the empty path is the root.
-fn names(path: &str) -> Names {
-    path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+#[test]
+fn a_circle_of_folders_is_found() {
+    // no two of these files need each other, but what is in a and what is in c do
+    let through_a_child = [
+        ("", ""),
+        ("a", "use crate::c::X;"),
+        ("a::b", "pub struct Deep;"),
+        ("c", "pub struct X; type Y = crate::a::b::Deep;"),
+    ];
+    let between_children = [
+        ("", ""),
+        ("a", ""),
+        ("a::b", "pub struct Deep;"),
+        ("a::d", "use crate::c::e::X;"),
+        ("c", ""),
+        ("c::e", "pub struct X;"),
+        ("c::f", "type Y = crate::a::b::Deep;"),
+    ];
+    for code in [&through_a_child[..], &between_children] {
+        let needs = needs_of(code);
+        let found = circles(&needs);
+        assert_eq!(found, BTreeSet::from([BTreeSet::from([names("a"), names("c")])]));
+        let found = ties(found.first().unwrap(), &needs);
+        assert_eq!(found, "    a needs c: X\n    c needs a: Deep\n");
+    }
+    // within a folder, files are told apart
+    let within = [("a", ""), ("a::b", "use super::d::X;"), ("a::d", "pub struct X;")];
+    let needs = needs_of(&within);
+    assert_eq!(needed_by("a::b", &needs), ["a::d"]);
+    assert!(circles(&needs).is_empty());
 }

@@ -4,5 +4,6 @@
 mod circles;
 mod commands;
 mod layers;
+mod maps;
 mod names;
 mod source;

@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 /// Names on the way from a crate's root: of a module, or of something in one.
 pub(super) type Names = Vec<String>;
 
+/// The names in a path; the empty path is the root.
+pub(super) fn names(path: &str) -> Names {
+    path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 /// `source` without comments, texts and characters, each replaced by a space.
 pub(super) fn without_texts(source: &str) -> String {
     let mut code = String::new();
@@ -116,7 +121,7 @@ pub(super) fn tokens(code: &str) -> Vec<&str> {
 }
 
 /// The module of a file, by its place below `src`.
-fn module_of(path: &Path) -> Names {
+pub(super) fn module_of(path: &Path) -> Names {
     let names = path.with_extension("");
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());
     let mut names: Names = names.collect();

@@ -1,4 +1,4 @@
-//! What an engine is given: a handler that knows the answers, in its five roles.
+//! What a protocol asks: a handler that knows the answers, in its five roles.
 //!
 //! | role | asked | module |
 //! |---|---|---|
@@ -8,6 +8,12 @@
 //! | [`Journal`] | what is timed and logged | [`journal`] |
 //! | [`Relay`] | an exchange with another server, which gives the answer | [`relay`] |
 //! | [`Hooks`] | what else happens on a loop, and which connections it makes | [`hooks`] |
+//!
+//! | module | what goes with them |
+//! |---|---|
+//! | `roles` | [`HandlerRoles`]: all of them together, as a protocol asks them |
+//! | `handler_types` | the types that they have in common |
+//! | `job` | a [`Job`], which would block a loop or compute for long, and is done elsewhere |
 //!
 //! Most methods have a default: a handler that only answers implements [`Process`] and names its types.
 
@@ -30,39 +36,3 @@ pub use journal::{Answered, GivenUp, Journal};
 pub use process::{BodyDecision, Process, ProcessOutcome};
 pub use relay::{NoRelay, Relay, Relayed};
 pub use roles::HandlerRoles;
-
-use crate::limits::ConnectionLimits;
-use crate::protocol::Protocol;
-use crate::transport::Transport;
-use std::net::IpAddr;
-
-/// What an engine is given: the roles, and what is spoken on its connections.
-///
-/// A loop owns its handler; methods must neither block nor take noticeable CPU time. What would is
-/// returned as a [`Job`] and comes back as its result.
-pub trait Handler: HandlerRoles {
-    /// What is spoken on its connections.
-    type Protocol: Protocol<Self> + Default + Send;
-    /// What lies between the bytes of its sockets and those of the protocol.
-    type Transport: Transport<Self::Job>;
-
-    /// The transport of a connection that came through a listener with this
-    /// [kind](Listening) to this address, before anything was received.
-    fn transport(&mut self, _listening: Listening, _local: IpAddr) -> Self::Transport {
-        Self::Transport::default()
-    }
-
-    /// What is spoken on a connection whose transport is open, with these bounds.
-    fn protocol(
-        &mut self,
-        _transport: &Self::Transport,
-        _limits: &ConnectionLimits,
-    ) -> Self::Protocol {
-        Self::Protocol::default()
-    }
-}
-
-/// What kind of connections come through a listener: a number that means something to the handler, and
-/// nothing to an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listening(pub u32);

@@ -5,14 +5,12 @@
 //! and leaves nothing behind. One that must wait, and one whose answer does, is kept.
 
 mod answer;
-mod head;
 mod protocol;
 mod receive;
 mod relay;
 mod send;
 
-pub use head::{HeadBuffer, bake};
-pub(crate) use head::{encode_head, encode_lines};
+pub use crate::head_block::{HeadBuffer, bake};
 
 use crate::context::Context;
 use crate::handler::{GivenUp, HandlerRoles, HandlerTypes, Job, Settled};

@@ -5,12 +5,12 @@
 //! and FIN there, and an end in disorder is RST_STREAM here and RST there.
 
 use super::answer::{AnswerSpan, RequestUnderWay, write};
-use super::head::encode_head;
 use super::send::RelayWritten;
 use super::{Http2, Kept, KeptFor, Leaving, Live, LiveState, TOO_LARGE};
 use crate::context::Context;
 use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
 use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
+use crate::head_block::encode_head;
 use crate::reply::{Reply, has_body};
 use crate::request::Grant;
 use crate::step::Await;

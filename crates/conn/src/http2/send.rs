@@ -1,11 +1,11 @@
 //! The bodies of answers: a frame at a time, the most urgent first, as far as the client's windows are
 //! open.
 
-use super::head::encode_lines;
 use super::{BATCH_BYTES, Http2, Leaving, LiveState};
 use crate::context::Context;
 use crate::handler::body::BodyRead;
 use crate::handler::{HandlerRoles, Piece};
+use crate::head_block::encode_lines;
 use crate::rank::Rank;
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, MessagePart};

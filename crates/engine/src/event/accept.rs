@@ -2,12 +2,12 @@
 
 use super::EventLoop;
 use super::connection::LoopConnection;
-use crate::accepting::Accepting;
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
 use crate::helpers::JobRunner;
-use crate::idle::{Idle, has_news};
-use crate::served::Served;
-use crate::watched_listeners::{WatchedListeners, token};
-use crate::worker::Worker;
+use crate::loops::accepting::Accepting;
+use crate::loops::watched_listeners::{WatchedListeners, token};
+use crate::room::idle::{Idle, has_news};
 use forebay_conn::{Closing, Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::os::fd::AsFd;

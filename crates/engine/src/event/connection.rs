@@ -1,13 +1,13 @@
 //! One connection of a loop: when it has a turn, its deadlines, its end.
 
 use super::{EventLoop, MOST_SHAKING};
-use crate::deadlines::ConnectionTimer;
+use crate::connection::served::{EventOf, Served};
+use crate::connection::turn::Fate;
+use crate::connection::waits::RequestWait;
 use crate::helpers::{JobContext, JobRunner};
-use crate::ranks::RequestKey;
-use crate::served::{EventOf, Served};
-use crate::sockets::Watched;
-use crate::turn::Fate;
-use crate::waits::RequestWait;
+use crate::loops::deadlines::ConnectionTimer;
+use crate::loops::sockets::Watched;
+use crate::order::ranks::RequestKey;
 use forebay_conn::{Await, Closing, Handler, Job, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;

@@ -1,16 +1,16 @@
-//! When a loop answers: what is in the [ready queue](crate::ready_queue) a batch at a time, and what came too early
-//! when its time has come. When it goes on with answers that are [partly sent](crate::send_queue).
+//! When a loop answers: what is in the [ready queue](crate::loops::ready_queue) a batch at a time, and what came too early
+//! when its time has come. When it goes on with answers that are [partly sent](crate::loops::send_queue).
 
 use super::EventLoop;
 use super::connection::ConnectionState;
-use crate::accepting::Accepting;
-use crate::early::Early;
+use crate::connection::waits::{RequestWait as Wait, Waits};
 use crate::helpers::JobRunner;
-use crate::ranks::{Ranks, RequestKey};
-use crate::ready_queue::{self, BATCH, ReadyQueue};
-use crate::send_queue;
+use crate::loops::accepting::Accepting;
+use crate::loops::ready_queue::{self, BATCH, ReadyQueue};
+use crate::loops::send_queue;
+use crate::order::early::Early;
+use crate::order::ranks::{Ranks, RequestKey};
 use crate::settings::SendOrder;
-use crate::waits::{RequestWait as Wait, Waits};
 use forebay_conn::{Handler, Job, Rank, RequestEvent, RequestId};
 use forebay_sys::clock;
 

@@ -1,9 +1,9 @@
 //! One connection of a loop: at rest, or with a fiber that serves it; what has come for it meanwhile.
 
-use crate::deadlines::ConnectionTimer;
-use crate::ready_queue::Called;
-use crate::served::{EventOf, Served};
-use crate::sockets::Watched;
+use crate::connection::served::{EventOf, Served};
+use crate::loops::deadlines::ConnectionTimer;
+use crate::loops::ready_queue::Called;
+use crate::loops::sockets::Watched;
 use forebay_conn::{Handler, RequestId};
 use forebay_control::ranked::Key;
 use forebay_fiber::FiberId;

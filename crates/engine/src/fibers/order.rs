@@ -1,13 +1,13 @@
-//! When a loop answers: what is in the [ready queue](crate::ready_queue) a batch at a time, by as many fibers as it
+//! When a loop answers: what is in the [ready queue](crate::loops::ready_queue) a batch at a time, by as many fibers as it
 //! takes, and what came too early when its time has come. When it goes on with answers that are
-//! [partly sent](crate::send_queue).
+//! [partly sent](crate::loops::send_queue).
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened};
 use super::{RunningLoop, Shared};
-use crate::accepting::Accepting;
 use crate::helpers::JobRunner;
-use crate::ready_queue::{self, BATCH};
-use crate::send_queue;
+use crate::loops::accepting::Accepting;
+use crate::loops::ready_queue::{self, BATCH};
+use crate::loops::send_queue;
 use crate::settings::SendOrder;
 use forebay_conn::Handler;
 use forebay_sys::clock;

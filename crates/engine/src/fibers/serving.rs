@@ -4,13 +4,13 @@
 use super::connection::{ConnectionOwner, FiberConnection, Happened, key};
 use super::wait::FiberWait;
 use super::{RunningLoop, Shared};
+use crate::connection::served::{DoneOf, Served};
+use crate::connection::turn::Fate;
 use crate::control::Ended;
 use crate::helpers::JobRunner;
-use crate::ranks::RequestKey;
-use crate::served::{DoneOf, Served};
-use crate::sockets::Watched;
+use crate::loops::sockets::Watched;
+use crate::order::ranks::RequestKey;
 use crate::straight;
-use crate::turn::Fate;
 use forebay_conn::{Closing, Handler, Protocol, RequestEvent};
 use forebay_fiber::FiberId;
 use forebay_metrics::Counter;

@@ -2,14 +2,14 @@
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened, SocketNews, WakeEvents, key};
 use super::{KEPT_STACKS, Shared};
+use crate::connection::served::{EventOf, Served};
+use crate::connection::waits::RequestWait as WaitsFor;
+use crate::connection::worker::Worker;
 use crate::control::LoopOrder;
 use crate::helpers::{JobContext, JobRunner, SharedJob};
-use crate::ranks::RequestKey;
-use crate::ready_queue::Called;
-use crate::served::{EventOf, Served};
+use crate::loops::ready_queue::Called;
+use crate::order::ranks::RequestKey;
 use crate::straight::{AfterWait, Answerable, Gone, Wait};
-use crate::waits::RequestWait as WaitsFor;
-use crate::worker::Worker;
 use forebay_conn::{Awaited, Handler, Protocol, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;

@@ -2,7 +2,7 @@
 
 use super::JobContext;
 use crate::control::EngineControl;
-use crate::ranks::RequestKey;
+use crate::order::ranks::RequestKey;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 

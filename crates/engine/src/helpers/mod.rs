@@ -15,7 +15,7 @@ mod shared_job;
 pub use mailbox::{Mailbox, Results};
 pub use shared_job::SharedJob;
 
-use crate::ranks::{RankedClient, Ranks, RequestKey};
+use crate::order::ranks::{RankedClient, Ranks, RequestKey};
 use forebay_conn::{Job, JobKind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
@@ -138,7 +138,7 @@ impl<J: Job> JobRunner<J> for Helpers<J> {
 mod tests {
     use super::*;
     use crate::control::EngineControl;
-    use crate::ranks::OrderSettings;
+    use crate::order::ranks::OrderSettings;
     use forebay_metrics::Stopwatch;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};

@@ -6,12 +6,12 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 //!
-//! What is in order are claims of lanes, in which the jobs are ([`lanes`](crate::lanes)). Which of its jobs a
+//! What is in order are claims of lanes, in which the jobs are ([`lanes`](crate::order::lanes)). Which of its jobs a
 //! claim begins, the lane says: now and then it is one of a lower rank than the claim.
 
 use super::{JobContext, Results, SharedJob};
-use crate::lanes::{LaneClaim, LaneEntry, Lanes, first_left};
-use crate::ranks::{RankedClient, Ranks, Shares};
+use crate::order::lanes::{LaneClaim, LaneEntry, Lanes, first_left};
+use crate::order::ranks::{RankedClient, Ranks, Shares};
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind};
 use forebay_control::ranked::{Ranked, Turn};

@@ -13,7 +13,7 @@ mod tests;
 
 use super::meter::{Meter, PhaseMeters};
 use super::queue::{TakenTask, TaskQueue};
-use crate::ranks::{RankedClient, Ranks};
+use crate::order::ranks::{RankedClient, Ranks};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Turn;
 use forebay_sys::clock;

@@ -1,5 +1,5 @@
 //! The four lists, and the jobs that their threads do: one after another in their lanes. What waits in a list
-//! is a claim of a lane ([`lanes`](crate::lanes)).
+//! is a claim of a lane ([`lanes`](crate::order::lanes)).
 //!
 //! Jobs that compute are in none of them: they leave the pipeline for the helper threads, of which
 //! there are as many as cores, and come back to process (ADR 0023).
@@ -7,8 +7,8 @@
 use super::list::{TaskList, WorkerSlot};
 use super::resting::Resting;
 use crate::helpers::{Helpers, JobContext, JobRunner, Results, SharedJob};
-use crate::lanes::{LaneClaim, LaneEntry, Lanes};
-use crate::ranks::{RankedClient, Ranks, RequestKey};
+use crate::order::lanes::{LaneClaim, LaneEntry, Lanes};
+use crate::order::ranks::{RankedClient, Ranks, RequestKey};
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Job, JobKind, Rank};
 use forebay_control::allocation::{PHASES, Phase};

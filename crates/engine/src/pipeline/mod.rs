@@ -18,7 +18,7 @@
 //!   bell, unless its connection has more to do than to send; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
 //!   rests until any phase needs it (`thread.rs`).
 //! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
-//!   connection, request and listener, and some per lane; jobs that wait for their lane ([`crate::lanes`]). With classes
+//!   connection, request and listener, and some per lane; jobs that wait for their lane ([`crate::order::lanes`]). With classes
 //!   the lists of process and send are ordered by rank, and process has a reserve of threads for each
 //!   higher one, beyond the controller's number (`list.rs`).
 //! * **Run, retire and drain.** [`Pipeline::run`] returns when [`EngineControl`] has ordered to retire or to
@@ -37,14 +37,14 @@ mod thread;
 
 pub use pipeline_gauges::PipelineGauges;
 
-use crate::accept::Listener;
-use crate::admission::ConnectionAdmission;
+use crate::connection::accept::Listener;
 use crate::control::{Ended, EngineControl};
 use crate::event;
 use crate::helpers::Helpers;
-use crate::ranks::Ranks;
+use crate::order::ranks::Ranks;
+use crate::room::admission::ConnectionAdmission;
 use crate::settings::LiveSettings;
-use crate::stock::Make;
+use crate::straight::stock::Make;
 use controller::{Hold, PipelineController};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Phase};

@@ -1,6 +1,6 @@
 //! What waits in a list: as it came, or by rank and fair between the clients of a rank.
 
-use crate::ranks::{RankedClient, Ranks, Shares};
+use crate::order::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};
 use std::collections::VecDeque;
 

@@ -5,7 +5,7 @@
 //! process give way on the cores (`helpers.niceness`), which a thread cannot take back: they rest by
 //! themselves, and change to no other phase.
 
-use crate::ranks::Ranks;
+use crate::order::ranks::Ranks;
 use forebay_control::allocation::Phase;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -85,7 +85,7 @@ impl RestingPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ranks::OrderSettings;
+    use crate::order::ranks::OrderSettings;
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 

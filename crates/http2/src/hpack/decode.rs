@@ -1,9 +1,9 @@
 //! From a header block to fields (RFC 7541 §3).
 
-use super::names::{KnownName, STATIC, is_name, is_value};
 use super::table::{DynamicTable, Faults, HpackEntry};
 use super::{HpackError, huffman, integer};
 use crate::fields::DecodedFields;
+use crate::known_names::{KnownName, STATIC, is_name, is_value};
 
 /// Decodes the header blocks of one direction of one connection, one after the other.
 #[derive(Debug)]

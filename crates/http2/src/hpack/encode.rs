@@ -4,7 +4,7 @@
 
 use super::huffman;
 use super::integer;
-use super::names::{KnownName, STATIC};
+use crate::known_names::{KnownName, STATIC};
 
 /// A representation that is not added to the peer's table (RFC 7541 §6.2.2).
 const PLAIN: u8 = 0x00;

@@ -7,11 +7,10 @@ mod decode;
 pub mod encode;
 mod huffman;
 mod integer;
-mod names;
 mod table;
 
+pub use crate::known_names::{KnownName, STATIC};
 pub use decode::HpackDecoder;
-pub use names::{KnownName, STATIC};
 
 /// Why a block cannot be decoded. The connection ends with it: its table is not what the peer believes
 /// (COMPRESSION_ERROR, RFC 9113 §4.3).

@@ -1,6 +1,6 @@
 //! The dynamic table (RFC 7541 §2.3.2): a ring of bytes and a ring of places, nothing for each entry.
 
-use super::names::KnownName;
+use crate::known_names::KnownName;
 use std::collections::VecDeque;
 
 /// What an entry counts besides its bytes (RFC 7541 §4.1).

@@ -4,8 +4,8 @@ pub(super) mod session;
 
 use super::LoadWorker;
 use super::group::LoopKind;
-use super::receive::speaks_other;
 use super::request::Pending;
+use super::spoken::speaks_other;
 use crate::failure::RequestFailure;
 use crate::response::FinishedResponse;
 use forebay_http2::frame::kind;

@@ -12,6 +12,7 @@
 //! | `send.rs` | which request goes out next |
 //! | `receive.rs` | what came in, and whether it is good |
 //! | `http2.rs` | connections of HTTP/2 |
+//! | `spoken.rs` | what a server speaks that was asked for something else |
 //! | `line.rs` | clients that receive at a limited rate |
 
 mod client;
@@ -22,6 +23,7 @@ mod line;
 mod receive;
 mod request;
 mod send;
+mod spoken;
 
 use crate::failure::RequestFailure;
 use crate::plan::{LoadModel, LoadPlan};

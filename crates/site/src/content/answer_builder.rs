@@ -1,11 +1,11 @@
 //! How an answer comes into the cache: what is looked at meanwhile, and whether it changed.
 
 use super::Content;
-use crate::entry::{DEAD, Entry};
-use crate::graph::Registration;
-use crate::root::Root;
+use crate::cache::entry::{DEAD, Entry};
+use crate::cache::graph::Registration;
+use crate::cache::watch::{PathLook, Unread, Untold};
 use crate::vhost::VirtualHost;
-use crate::watch::{PathLook, Unread, Untold};
+use crate::vhost::root::Root;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,10 +2,10 @@
 //! look for them first.
 
 use super::Content;
-use crate::graph::Struck;
+use crate::cache::graph::Struck;
+use crate::cache::watch::FileWatcher;
 use crate::notice::{Notice, OpenError};
-use crate::root::{Root, RootDirectory, RootLook};
-use crate::watch::FileWatcher;
+use crate::vhost::root::{Root, RootDirectory, RootLook};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;

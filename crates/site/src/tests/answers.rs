@@ -1,6 +1,6 @@
 //! Status, fields and body: methods, variants, conditions, the cache's part in it.
 
-use crate::entry_key::KeyRef;
+use crate::cache::entry_key::KeyRef;
 use crate::testing::{Client, Folder};
 use crate::{ContentSettings, settings};
 use std::sync::{Arc, Weak};

@@ -3,14 +3,14 @@
 
 use super::outcome::{self, ExchangeTimes, Failed, Lateness};
 use super::state::{Exchange, ExchangePhase, UP_BYTES};
-use crate::connection::UpstreamConnection;
-use crate::drains::DrainingExchange;
 use crate::group::MemberIndex;
-use crate::health::HealthSign;
-use crate::queue::Asking;
-use crate::request::HostSent;
-use crate::response::ResponseReader;
-use crate::retry::{self, AttemptFailure};
+use crate::group::health::HealthSign;
+use crate::group::retry::{self, AttemptFailure};
+use crate::messages::request::HostSent;
+use crate::messages::response::ResponseReader;
+use crate::places::queue::Asking;
+use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::drains::DrainingExchange;
 use crate::upstreams::{self, QueueWait, UpstreamSlot};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_sys::{client, clock};

@@ -3,10 +3,10 @@
 use super::link_state::Noted;
 use super::outcome::Failed;
 use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
-use crate::http2::UpstreamHttp2;
+use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
-use crate::response::HeadRead;
-use crate::retry::AttemptFailure;
+use crate::messages::response::HeadRead;
+use crate::upstreams::http2::UpstreamHttp2;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
 use forebay_http::framing::Framing;
@@ -74,7 +74,7 @@ impl<T> Exchange<T> {
                 let line =
                     format!("HTTP/1.1 {status} {}\r\n", forebay_http::status::reason(status));
                 self.interim.extend_from_slice(line.as_bytes());
-                crate::response::fields(&head, None, |name, value| {
+                crate::messages::response::fields(&head, None, |name, value| {
                     for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
                         self.interim.extend_from_slice(part);
                     }

@@ -3,14 +3,12 @@
 
 use crate::group::MemberIndex;
 use crate::link::{Flight, LinkFailure, WholeAnswer};
+use crate::messages::response::DELAY;
 use forebay_http::head::Method;
 use forebay_http::response::{BodyFraming, Response};
 
 /// The field that asks for an acknowledgement, and says which attempt this is, from 1.
 pub const ATTEMPT: &str = "Forebay-Attempt";
-
-/// The field of an answer that says for how many milliseconds the request has waited before it was worked on.
-pub const DELAY: &str = "Forebay-Delay";
 
 /// What is known of a request that went over a link.
 #[derive(Debug)]

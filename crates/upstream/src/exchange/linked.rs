@@ -5,9 +5,9 @@ use super::link_state::Noted;
 use super::outcome::{Failed, Lateness};
 use super::state::{AnswerHead, Exchange, ExchangePhase};
 use crate::group::MemberIndex;
+use crate::group::retry::AttemptFailure;
 use crate::link::{LinkAction, LinkEvent, LinkFailure, ResumePoint};
-use crate::response::ResponseReader;
-use crate::retry::AttemptFailure;
+use crate::messages::response::ResponseReader;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_sys::clock;
 

@@ -1,7 +1,7 @@
 //! What has become of an exchange, and how long it took.
 
 use crate::group::Unavailable;
-use crate::retry::AttemptFailure;
+use crate::group::retry::AttemptFailure;
 use forebay_sys::client;
 use std::io;
 use std::time::Duration;

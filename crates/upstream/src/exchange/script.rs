@@ -1,7 +1,7 @@
 //! The answer of an application that speaks FastCGI, as far as it was read, and how the body of a request goes
 //! to an application.
 
-use crate::fastcgi::{FastCgiError, FastCgiPiece, FastCgiReader, RecordsRead};
+use crate::messages::fastcgi::{FastCgiError, FastCgiPiece, FastCgiReader, RecordsRead};
 use forebay_http::body::Encoder;
 use forebay_http::framing::Framing;
 use forebay_http::response::{ResponseContext, ResponseHeadLimits};

@@ -1,20 +1,20 @@
 //! Exchanges with scripts, over a pair of sockets with a peer that speaks FastCGI.
 
 use crate::application::Application;
-use crate::connection::UpstreamConnection;
+use crate::application::pool::ConnectionPool;
 use crate::exchange::state::UP_BYTES;
 use crate::exchange::{ApplicationRequest, Exchange, Failed};
-use crate::fastcgi;
-use crate::pool::ConnectionPool;
-use crate::queue::{Asking, RequestOwner};
-use crate::request::WrittenHead;
-use crate::retry::AttemptFailure;
+use crate::group::retry::AttemptFailure;
+use crate::messages::fastcgi;
+use crate::messages::request::WrittenHead;
+use crate::places::queue::{Asking, RequestOwner};
 use crate::settings::{
     self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
     QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
-use crate::sign_in::SignIn;
 use crate::upstreams::Upstreams;
+use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::sign_in::SignIn;
 use forebay_conn::Relay;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::framing::Framing;

@@ -2,8 +2,8 @@
 //! when the application says so.
 
 use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
-use crate::fastcgi::{FastCgiError, FastCgiPiece, RecordsRead};
-use crate::retry::AttemptFailure;
+use crate::group::retry::AttemptFailure;
+use crate::messages::fastcgi::{FastCgiError, FastCgiPiece, RecordsRead};
 use crate::settings;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::head::Lines;

@@ -3,13 +3,13 @@
 use super::outcome::Failed;
 use super::script::UploadEncoding;
 use super::state::{Exchange, ExchangePhase, UP_BYTES};
-use crate::connection::UpstreamConnection;
-use crate::fastcgi;
+use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
-use crate::names;
-use crate::queue::Asking;
-use crate::retry::AttemptFailure;
+use crate::messages::fastcgi;
+use crate::messages::names;
+use crate::places::queue::Asking;
 use crate::upstreams;
+use crate::upstreams::connection::UpstreamConnection;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
 use forebay_sys::socket::{self, Sent};

@@ -1,7 +1,7 @@
 //! What a link knows of one instance.
 
 use super::timer::InstanceTimer;
-use crate::health::{Health, HealthSign, UpstreamCondition};
+use crate::group::health::{Health, HealthSign, UpstreamCondition};
 use std::collections::VecDeque;
 
 /// So many ends of one instance are remembered.

@@ -30,7 +30,17 @@
 //! | rest | when all have refused it, a request rests before it is tried again, each time twice as long up to the timer's floor |
 //! | budget | a loss admits at once what the instance had under way; other copies some for each thousand requests, and a few. What is not admitted rests |
 //! | quarantine | a request that was under way when two processes ended by themselves is not sent again |
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `event` | what a link is told of an attempt, and what it says is to be done |
+//! | `flight` | one request that is under way: the descriptor beside its copy |
+//! | `instance`, `timer` | what is known of one instance, and how long an acknowledgement may take |
+//! | `pings` | whether instances live of which nothing is heard |
+//! | [`ends`] | beside it: how processes have ended, by the file in which their supervisor says so |
+//! | `settings` | what a link keeps to |
 
+pub mod ends;
 mod event;
 mod flight;
 mod instance;
@@ -45,10 +55,10 @@ pub use flight::{Flight, MOST_COPIES, ResumePoint, WholeAnswer};
 pub use pings::Ping;
 pub use settings::{InstanceChoice, LinkSettings};
 
-use crate::balance::{Balancer, Candidate, WHOLE};
 use crate::group::MemberIndex;
-use crate::health::{Health, HealthSign, UpstreamCondition};
-use crate::retry::Budget;
+use crate::group::balance::{Balancer, Candidate, WHOLE};
+use crate::group::health::{Health, HealthSign, UpstreamCondition};
+use crate::group::retry::Budget;
 use flight::{FlightState, Suspect};
 use instance::{Instance, InstanceEnd, MOST_ENDS, Pinged};
 use std::collections::VecDeque;
@@ -81,7 +91,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// To instances with these [keys](crate::balance::hash). `seed` is any number.
+    /// To instances with these [keys](crate::group::balance::hash). `seed` is any number.
     pub fn new(settings: LinkSettings, keys: Vec<u64>, seed: u64, now_ms: u64) -> Link {
         let instances = keys.iter().take(MOST_INSTANCES);
         let instances = instances.map(|_| Instance {

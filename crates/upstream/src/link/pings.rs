@@ -3,7 +3,7 @@
 use super::instance::{Instance, Pinged};
 use super::{Link, milliseconds};
 use crate::group::MemberIndex;
-use crate::health::{HealthSign, UpstreamCondition};
+use crate::group::health::{HealthSign, UpstreamCondition};
 
 /// An instance is to be asked whether it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

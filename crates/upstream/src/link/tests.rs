@@ -1,7 +1,7 @@
 //! The rules of a link, one by one. What they come to together is simulated in `tests/it/link.rs`.
 
 use super::*;
-use crate::balance::hash;
+use crate::group::balance::hash;
 
 const RTO: u64 = 1000;
 /// Longer than that, and the ceiling.

@@ -1,7 +1,7 @@
 //! Which thread takes what, and when.
 
 use super::*;
-use crate::ranks::OrderSettings;
+use crate::order::ranks::OrderSettings;
 use std::sync::mpsc::channel;
 
 const ANYBODY: RankedClient = RankedClient { rank: 0, client: 0 };

@@ -3,11 +3,11 @@
 use super::Shared;
 use super::pipeline_connection::PipelineConnection;
 use super::slab::Locked;
+use crate::connection::waits::RequestWait;
+use crate::connection::worker::Worker;
 use crate::control::LoopOrder;
-use crate::idle::{TRIES, has_news};
-use crate::ranks::{RankedClient, RequestKey};
-use crate::waits::RequestWait;
-use crate::worker::Worker;
+use crate::order::ranks::{RankedClient, RequestKey};
+use crate::room::idle::{TRIES, has_news};
 use forebay_conn::{Await, Closing, Handler, Protocol, Rank, RequestEvent, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;

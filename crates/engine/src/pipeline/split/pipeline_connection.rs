@@ -2,11 +2,11 @@
 //! of it.
 
 use super::shaking::ShakingPlace;
-use crate::deadlines::ConnectionTimer;
-use crate::ranks::RequestKey;
-use crate::served::Served;
-use crate::sockets::Watched;
-use crate::waits::RequestWait;
+use crate::connection::served::Served;
+use crate::connection::waits::RequestWait;
+use crate::loops::deadlines::ConnectionTimer;
+use crate::loops::sockets::Watched;
+use crate::order::ranks::RequestKey;
 use forebay_conn::{Await, Handler, JobKind, Protocol, RequestId};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;

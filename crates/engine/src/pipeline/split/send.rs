@@ -3,9 +3,9 @@
 
 use super::Shared;
 use super::pipeline_connection::PipelineConnection;
+use crate::connection::served::Served;
+use crate::connection::worker::Worker;
 use crate::control::LoopOrder;
-use crate::served::Served;
-use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::os::fd::AsFd;

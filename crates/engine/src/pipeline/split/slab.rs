@@ -2,8 +2,8 @@
 //! connections, and which are free.
 
 use super::pipeline_connection::PipelineConnection;
-use crate::served::Served;
-use crate::watched_listeners;
+use crate::connection::served::Served;
+use crate::loops::watched_listeners;
 use forebay_conn::Handler;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};

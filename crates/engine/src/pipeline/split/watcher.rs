@@ -1,11 +1,11 @@
 //! The watcher: waits for listeners, idle connections and other sockets, keeps the time, takes orders.
 
 use super::Shared;
-use crate::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES, PAUSE_MS};
+use crate::connection::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES, PAUSE_MS};
+use crate::connection::worker::Worker;
 use crate::control::LoopOrder;
-use crate::ranks::RequestKey;
-use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS};
-use crate::worker::Worker;
+use crate::loops::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS};
+use crate::order::ranks::RequestKey;
 use forebay_conn::{Closing, Handler};
 use forebay_control::allocation::Phase;
 use forebay_sys::epoll::{Events, Once, ReadyDescriptor};

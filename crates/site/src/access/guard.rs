@@ -1,0 +1,322 @@
+//! Which rules about clients concern an answer, and whether a request passes them: those for the path
+//! that is asked for, and those for the file that is found.
+//!
+//! Which rules concern a path is decided when its entry is made. So a hit on a path without such
+//! rules costs a look at an empty field, and one with rules a comparison of addresses.
+
+use crate::access::auth::{AuthDecision, Own, Realms, Verification};
+use crate::heads::pages::RefusalPage;
+use crate::routing::inverse::PathName;
+use crate::routing::names::{MountedDirectory, names};
+use crate::rules::{FieldName, FieldValue, HeaderRule, Scope};
+use crate::settings::SiteSettings;
+use forebay_conn::Request;
+use forebay_http::head::Head;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a client refused for too many credentials is told to wait, in seconds.
+const RETRY_S: &[u8] = b"1";
+
+/// The rules of a site that concern one answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Guard {
+    /// The access rules, by their places in the settings, in their order.
+    access: Box<[u16]>,
+    /// The realms that its paths are in, by their numbers among those of all sites. A client must be
+    /// known in each; more than one is rare.
+    realms: Box<[u32]>,
+    /// The rules that ask another server, by their places in the settings: the first for each path.
+    asks: Box<[u16]>,
+    /// Only applications may have it sent.
+    is_internal: bool,
+}
+
+/// What comes before an answer.
+pub(crate) enum Stop {
+    /// The client is refused.
+    Refuse(RefusalPage),
+    /// Its credentials must be verified.
+    Verify(Verification),
+    /// Another server must be asked, by the rule with this number.
+    Ask(u16),
+}
+
+impl Guard {
+    /// Of the answer that has these paths: the one that is asked for, those under which it is looked for
+    /// and found. `None` if no rule concerns them. The realms of the site are numbered from
+    /// `first_realm` on.
+    pub(crate) fn of(
+        site: &SiteSettings,
+        directories: &[MountedDirectory<'_>],
+        first_realm: u32,
+        paths: &[&[u8]],
+    ) -> Option<Box<Guard>> {
+        let (mut access, mut realms, mut asks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_internal = false;
+        for name in paths.iter().flat_map(|path| names(site, directories, path)) {
+            let rules = (0..=u16::MAX).zip(&site.access);
+            let fitting = rules.filter(|(_, rule)| name.is_in(&rule.path));
+            access.extend(fitting.map(|(number, _)| number));
+            let scopes = site.auth.iter().map(|rule| &rule.path);
+            add_first(&mut realms, (first_realm..).zip(scopes), &name);
+            add_first(&mut asks, (0..=u16::MAX).zip(&site.asks), &name);
+            is_internal |= site.internal.iter().any(|scope| name.is_in(scope));
+        }
+        access.sort_unstable();
+        access.dedup();
+        let is_needed = is_internal || !(realms.is_empty() && access.is_empty() && asks.is_empty());
+        let (access, realms, asks) = (access.into(), realms.into(), asks.into());
+        is_needed.then(|| Box::new(Guard { access, realms, asks, is_internal }))
+    }
+
+    /// Whether a client that passes this one passes `other`, too.
+    pub(crate) fn covers(&self, other: &Guard) -> bool {
+        other.access.iter().all(|number| self.access.contains(number))
+            && other.realms.iter().all(|realm| self.realms.contains(realm))
+            && other.asks.iter().all(|number| self.asks.contains(number))
+            && (self.is_internal || !other.is_internal)
+    }
+
+    /// Whether users of a file may pass.
+    pub(crate) fn reads_files(&self, realms: &Realms) -> bool {
+        self.realms.iter().any(|realm| realms.has_file(*realm))
+    }
+
+    /// Whether what is there is only for clients that name themselves.
+    pub(crate) fn is_private(&self) -> bool {
+        !(self.realms.is_empty() && self.asks.is_empty())
+    }
+
+    /// Whether a request may be answered so, if no other server is to be asked: the address first, as it costs
+    /// nothing.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        site: &SiteSettings,
+        realms: &Arc<Realms>,
+        request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
+        own: &mut Own,
+        now_ms: u64,
+    ) -> Result<(), Stop> {
+        let passed = request.passed;
+        if self.is_internal && passed.is_none_or(|passed| passed.sent.is_none()) {
+            return Err(Stop::Refuse(RefusalPage::of(404)));
+        }
+        self.check_with(site, realms, request.head, client(), own, now_ms)
+    }
+
+    /// Whether every server has let a request through that is to be asked, as `is_allowed` says of its rule.
+    #[inline]
+    pub(crate) fn check_asked(&self, is_allowed: impl Fn(u16) -> bool) -> Result<(), Stop> {
+        match self.asks.iter().find(|&&number| !is_allowed(number)) {
+            Some(number) => Err(Stop::Ask(*number)),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn check_with(
+        &self,
+        site: &SiteSettings,
+        realms: &Arc<Realms>,
+        head: &Head<'_>,
+        client: IpAddr,
+        own: &mut Own,
+        now_ms: u64,
+    ) -> Result<(), Stop> {
+        let has_passed = std::mem::take(&mut own.has_passed);
+        let rules = self.access.iter().filter_map(|number| site.access.get(usize::from(*number)));
+        if !rules.into_iter().all(|rule| rule.admits(client)) {
+            let text = "This is not for clients with your address";
+            return Err(Stop::Refuse(RefusalPage::new(403, text)));
+        }
+        for realm in &self.realms {
+            stop(realms.decide(*realm, head, own, now_ms, client), realms, *realm)?;
+        }
+        own.has_passed = has_passed || !self.realms.is_empty();
+        Ok(())
+    }
+}
+
+/// Adds the number of the first rule for a name.
+fn add_first<'s, N: PartialEq>(
+    numbers: &mut Vec<N>,
+    mut scopes: impl Iterator<Item = (N, &'s Scope)>,
+    name: &PathName,
+) {
+    let first = scopes.find(|(_, scope)| name.is_in(scope)).map(|(number, _)| number);
+    numbers.extend(first.filter(|number| !numbers.contains(number)));
+}
+
+/// What is answered instead, if anything.
+pub(crate) fn stop(decision: AuthDecision, realms: &Realms, realm: u32) -> Result<(), Stop> {
+    let (status, text) = match decision {
+        AuthDecision::Pass => return Ok(()),
+        AuthDecision::Verify(verification) => return Err(Stop::Verify(verification)),
+        AuthDecision::Refuse => (401, "A name and a password are needed here"),
+        AuthDecision::Broken => (500, "Nobody can be let in, because nobody is known"),
+        AuthDecision::LimitReached(status) => (status, "Too many passwords are being checked"),
+    };
+    let mut refusal = RefusalPage::new(status, text);
+    match status {
+        401 => refusal.fields.push(("WWW-Authenticate", realms.challenge(realm).to_vec())),
+        429 | 503 => refusal.fields.push(("Retry-After", RETRY_S.to_vec())),
+        _ => {}
+    }
+    Err(Stop::Refuse(refusal))
+}
+
+/// What is protected by a password is for one person: a header rule for that, which goes before all
+/// others, so that the operator's rules have the last word. What `cache_control` says besides stays.
+/// `None` if that decides already.
+pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
+    let said = site.cache_control.as_deref().unwrap_or_default();
+    let directives = || said.split(',').map(|at| at.split('=').next().unwrap_or_default().trim());
+    let decided = ["private", "public", "no-store", "s-maxage"];
+    let is_decided = |at: &str| decided.iter().any(|known| at.eq_ignore_ascii_case(known));
+    if (site.auth.is_empty() && site.asks.is_empty()) || directives().any(is_decided) {
+        return None;
+    }
+    let value = if said.is_empty() { "private".to_owned() } else { format!("private, {said}") };
+    let name = FieldName::parse("Cache-Control").ok()?;
+    let value = FieldValue::parse(&value).or_else(|_| FieldValue::parse("private")).ok()?;
+    HeaderRule::new(None, None, vec![(name, value)], Vec::new()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{AccessRule, Auth, Network, Pattern, Realm, Rewrite, Template};
+
+    fn scope(text: &str) -> Scope {
+        Scope::parse(text).unwrap()
+    }
+
+    fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
+        let networks =
+            |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
+        AccessRule { path: scope(path), allow: networks(allow), deny: networks(deny) }
+    }
+
+    fn auth(path: &str) -> Auth {
+        Auth { path: scope(path), realm: Realm::default(), users: Vec::new(), file: None }
+    }
+
+    #[test]
+    fn the_rules_of_a_path_are_all_for_access_and_the_first_for_auth() {
+        let site = SiteSettings {
+            access: vec![access("*", &[], &[]), access("/a/*", &[], &[]), access("*.x", &[], &[])],
+            auth: vec![auth("/b/*"), auth("/a/b/*"), auth("/a/*")],
+            ..SiteSettings::default()
+        };
+        for (path, numbers, realm) in [
+            ("/", &[0][..], None),
+            ("/a/b/c", &[0, 1], Some(11)),
+            ("/a/c.x", &[0, 1, 2], Some(12)),
+            ("/b/", &[0], Some(10)),
+            ("/b", &[0], None),
+        ] {
+            let guard = *Guard::of(&site, &[], 10, &[path.as_bytes()]).unwrap();
+            let realms = Vec::from_iter(realm);
+            assert_eq!((&*guard.access, &*guard.realms), (numbers, &*realms), "{path}");
+        }
+        assert_eq!(Guard::of(&SiteSettings::default(), &[], 0, &[b"/"]), None);
+        let guard = *Guard::of(&site, &[], 10, &[b"/b/", b"/a/b/c.x", b"/b/d"]).unwrap();
+        assert_eq!((&*guard.access, &*guard.realms), (&[0, 1, 2][..], &[10, 11][..]));
+        let other = Guard::of(&site, &[], 10, &[b"/b/"]).unwrap();
+        assert!(guard.covers(&other) && !other.covers(&guard));
+    }
+
+    #[test]
+    fn compressed_forms_are_protected_like_their_file() {
+        let mut site = SiteSettings {
+            access: vec![access("/pub.txt", &["10.0.0.0/8"], &[])],
+            auth: vec![auth("/secret.html"), auth("*.php")],
+            ..SiteSettings::default()
+        };
+        let protected =
+            |site: &SiteSettings, path: &[u8]| Guard::of(site, &[], 0, &[path]).is_some();
+        for path in
+            ["/secret.html", "/secret.html.gz", "/secret.html.br", "/a.php.zst", "/pub.txt.gz"]
+        {
+            assert!(protected(&site, path.as_bytes()), "{path}");
+        }
+        assert!(!protected(&site, b"/other.html.gz"));
+        site.precompressed = false;
+        assert!(!protected(&site, b"/secret.html.gz"), "a file of its own");
+    }
+
+    #[test]
+    fn where_a_path_is_not_known_rules_hold_that_are_for_all_it_may_be() {
+        let pattern = Pattern::parse("/n/*/*").unwrap();
+        let rewrite = Rewrite::new(pattern, Template::parse("/store/$2").unwrap()).unwrap();
+        let site = SiteSettings {
+            access: vec![access("/n/a", &[], &[]), access("/o", &[], &[]), access("*.x", &[], &[])],
+            auth: vec![auth("/n/a"), auth("/o"), auth("/n"), auth("/n/b")],
+            rewrites: vec![rewrite],
+            ..SiteSettings::default()
+        };
+        let guard = *Guard::of(&site, &[], 10, &[b"/store/file"]).unwrap();
+        assert_eq!((&*guard.access, &*guard.realms), (&[][..], &[12][..]));
+        let guard = *Guard::of(&site, &[], 10, &[b"/store/file.x"]).unwrap();
+        assert_eq!((&*guard.access, &*guard.realms), (&[2][..], &[12][..]));
+        assert_eq!(Guard::of(&site, &[], 10, &[b"/stores/file"]), None);
+    }
+
+    #[test]
+    fn every_rule_must_admit() {
+        let site = SiteSettings {
+            access: vec![
+                access("*", &[], &["192.0.2.0/24"]),
+                access("/in/*", &["10.0.0.0/8"], &[]),
+            ],
+            ..SiteSettings::default()
+        };
+        let realms = Arc::new(Realms::new(std::iter::empty()).unwrap());
+        for (path, client, expected) in [
+            ("/", "192.0.2.1", Some(403)),
+            ("/", "10.0.0.1", None),
+            ("/", "8.8.8.8", None),
+            ("/in/", "8.8.8.8", Some(403)),
+            ("/in/", "10.0.0.1", None),
+            ("/in/", "::ffff:10.0.0.1", None),
+            ("/in/", "192.0.2.1", Some(403)),
+        ] {
+            let guard = Guard::of(&site, &[], 0, &[path.as_bytes()]).unwrap();
+            let client = client.parse().unwrap();
+            let mut own = Own::default();
+            let check =
+                |head: &Head<'_>| guard.check_with(&site, &realms, head, client, &mut own, 0);
+            let status = match crate::testing::with_head("", check) {
+                Ok(()) => None,
+                Err(Stop::Refuse(refusal)) => Some(refusal.status),
+                Err(Stop::Verify(_) | Stop::Ask(_)) => panic!("there is no realm"),
+            };
+            assert_eq!(status, expected, "{path} {client}");
+        }
+    }
+
+    #[test]
+    fn what_is_protected_is_private_unless_set_otherwise() {
+        let value = |cache_control: Option<&str>| {
+            let site = SiteSettings {
+                cache_control: cache_control.map(str::to_owned),
+                auth: vec![auth("/a/*")],
+                ..SiteSettings::default()
+            };
+            private_rule(&site).map(|rule| rule.set()[0].1.as_str().to_owned())
+        };
+        for (said, expected) in [
+            (None, Some("private")),
+            (Some("no-cache"), Some("private, no-cache")),
+            (Some("max-age=60"), Some("private, max-age=60")),
+            (Some("max-age=60, Public"), None),
+            (Some("no-store"), None),
+            (Some("s-maxage=9"), None),
+        ] {
+            assert_eq!(value(said).as_deref(), expected, "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Requests that applications answer: which one, and what comes before it.
+//!
+//! Here it is known that a path is an application's, by its number among the routes of the site; what
+//! stands behind the number is not. All rules hold as for files, in the same order: access and passwords,
+//! redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has what is left.
+
+use crate::access::guard::Stop;
+use crate::answering::answer;
+use crate::answering::body::Body;
+use crate::answering::site::Site;
+use crate::answering::site_request::SiteRequest;
+use crate::cache::entry::{Entry, EntryKind, Script};
+use crate::cache::entry_key::{EntryKey, KeyRef};
+use crate::content::Content;
+use crate::heads::pages::RefusalPage;
+use crate::making::job::{JobResult as Brought, SiteJob, SiteJobDone};
+use crate::making::look::scripts_of;
+use crate::routing::ambiguity::{Ambiguity, is_for_applications};
+use crate::routing::hosts::{Hosts, Memo};
+use crate::routing::route;
+use crate::settings::{FilesLocation, SiteSettings};
+use forebay_conn::{ProcessOutcome, Reply, Request};
+use forebay_http::head::Method;
+use forebay_http::readings::PathReadings;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The application a request is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// The site, by its place in [`ContentSettings::sites`](crate::ContentSettings::sites).
+    pub site: u32,
+    /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
+    pub route: u32,
+    /// The path that a rule has put in the place of the one asked for, decoded.
+    pub rewritten: Option<Box<[u8]>>,
+    /// The file it runs; an application that runs none has none.
+    pub script: Option<Script>,
+}
+
+/// What becomes of a request before an application could have it.
+pub enum Routed {
+    /// It is for no application: [`Site::process`] answers it, with what a job has brought.
+    Here(Option<SiteJobDone>),
+    /// The answer is written.
+    Replied,
+    /// This must be done first; then it is routed again with the result.
+    Job(SiteJob),
+    /// This application answers.
+    To(Destination),
+}
+
+impl Content {
+    /// Whether some site has an application.
+    pub fn has_routes(&self) -> bool {
+        self.has_routes
+    }
+}
+
+/// The path as an application reads it that takes what follows a semicolon for no part of a name, as
+/// servlets do (RFC 3986 section 3.3); `None` if there is none.
+fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
+    if !path.contains(&b';') {
+        return None;
+    }
+    let name = |segment: &[u8]| segment.split(|&b| b == b';').next().unwrap_or_default().to_vec();
+    let mut bare = path.split(|&b| b == b'/').map(name).collect::<Vec<_>>().join(&b'/');
+    bare.dedup_by(|next, before| *next == b'/' && *before == b'/');
+    Some(bare)
+}
+
+/// The paths that rules of the policy go by, as [`Site::judged_paths`] has them, by the settings of sites alone, and
+/// whether they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere): a loop that has a file
+/// for the path in its own table knows better where scripts are run.
+pub fn judged_paths(
+    sites: &[SiteSettings],
+    is_answered_elsewhere: bool,
+    request: &Request<'_>,
+) -> Vec<Vec<u8>> {
+    let site = || {
+        let number = Memo::default().site_of(&Hosts::new(sites), request.head.authority)?;
+        Some((number, sites.get(number as usize)?))
+    };
+    if !is_answered_elsewhere
+        && let Some((_, site)) = site()
+        && let Ambiguity::Passed { readings, .. } = site.ambiguity(request)
+    {
+        return readings.iter().map(judged_reading).collect();
+    }
+    let bare = request.path().ok().and_then(|path| without_parameters(&path));
+    let may_be = match is_answered_elsewhere {
+        true => is_for_applications(request),
+        false => site().is_some_and(|(number, site)| site.may_be_for_application(number, request)),
+    };
+    bare.into_iter().filter(|_| may_be).collect()
+}
+
+/// A reading as rules of the policy go by it: without parameters.
+fn judged_reading(reading: &[u8]) -> Vec<u8> {
+    without_parameters(reading).unwrap_or_else(|| reading.to_vec())
+}
+
+impl SiteSettings {
+    /// The application for a request, as far as its path tells. `site` is the number of this one.
+    fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
+        if self.routes.is_empty() || !is_for_applications(request) {
+            return None;
+        }
+        match self.ambiguity(request) {
+            Ambiguity::None => {}
+            Ambiguity::Refused(_) => return None,
+            Ambiguity::Passed { route, .. } => {
+                return Some(Destination { site, route, ..Destination::default() });
+            }
+        }
+        let path = request.path().ok()?;
+        let rewritten = route::rewrite(self, &path);
+        let decisive = rewritten.as_deref().unwrap_or(&path);
+        let is_dots = |name: &[u8]| matches!(name, b"." | b"..");
+        if self.work.iter().any(|rule| rule.path.matches(&path))
+            || decisive.split(|&b| b == b'/').any(is_dots)
+        {
+            return None;
+        }
+        let route = route::route_of(self, decisive)?;
+        Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
+    }
+
+    /// Whether an application may answer a request, as far as its head tells.
+    fn may_be_for_application(&self, site: u32, request: &Request<'_>) -> bool {
+        // files of other paths may be scripts, too
+        self.destination(site, request).is_some()
+            || (self.has_scripts() && is_for_applications(request))
+    }
+}
+
+impl Site {
+    /// Whether some site has an application.
+    pub fn has_applications(&self) -> bool {
+        self.content.has_routes
+    }
+
+    /// Whether an application may answer a request, as far as its head tells: then its body is not for this
+    /// server. Rules, and what is found in the place of a script, may yet answer instead.
+    pub fn may_be_for_application(&mut self, request: &Request<'_>) -> bool {
+        if !self.content.has_routes {
+            return false;
+        }
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
+            return false;
+        };
+        self.vhost(site).settings.may_be_for_application(site, request)
+    }
+
+    /// The paths that rules of the policy go by where an application may answer, or other software in the place of
+    /// a stage, that takes path parameters for no part of a name: more than one if the application is told a path
+    /// with several readings. Empty if it is the request's own alone.
+    #[inline]
+    pub fn judged_paths(&mut self, request: &Request<'_>) -> Vec<Vec<u8>> {
+        let is_elsewhere = self.content.settings.is_answered_elsewhere;
+        if !self.content.has_routes && !is_elsewhere {
+            return Vec::new();
+        }
+        if !is_elsewhere && let Ambiguity::Passed { readings, .. } = self.ambiguity(request) {
+            return readings.iter().map(judged_reading).collect();
+        }
+        let bare = request.path().ok().and_then(|path| without_parameters(&path));
+        let may_be = bare.is_some()
+            && match is_elsewhere {
+                // whichever site has it, and if none does
+                true => is_for_applications(request),
+                false => self.may_be_for_application(request),
+            };
+        bare.into_iter().filter(|_| may_be).collect()
+    }
+
+    /// Of these paths the one that a server which decides is asked about next by this rule; `None` if it is the
+    /// request's own.
+    pub fn path_to_ask(&mut self, request: &Request<'_>, rule: u16) -> Option<Vec<u8>> {
+        let number = self.content.number;
+        let asked = request.passed.map_or(0, |passed| passed.times_allowed(number, rule));
+        self.judged_paths(request).into_iter().nth(asked)
+    }
+
+    /// What becomes of a path that has several readings, by the site of the request.
+    fn ambiguity<'r>(&mut self, request: &Request<'r>) -> Ambiguity<'r> {
+        match self.site_of(request) {
+            Some(site) => self.vhost(site).settings.ambiguity(request),
+            None => Ambiguity::None,
+        }
+    }
+
+    /// Lets a request through to the application it is for, if rules allow it. To be asked behind
+    /// [`secures`](Site::secures) and before [`process`](Site::process), with what a job has brought.
+    #[inline]
+    pub fn route(
+        &mut self,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        done: Option<SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        match self.content.has_routes {
+            true => self.route_to(request, client, done, reply),
+            false => Routed::Here(done),
+        }
+    }
+
+    fn route_to(
+        &mut self,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        done: Option<SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        self.credentials.has_passed = false;
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
+            return Routed::Here(done);
+        };
+        let settings = &self.vhost(site).settings;
+        let ambiguity = settings.ambiguity(request);
+        if let Ambiguity::Refused(reason) = ambiguity {
+            return match done {
+                // the page of the error
+                Some(done) => Routed::Here(Some(done)),
+                None => self.refuses(
+                    RefusalPage::new(400, reason),
+                    &mut SiteRequest { site, request, reply },
+                ),
+            };
+        }
+        let readings = match &ambiguity {
+            Ambiguity::Passed { readings, .. } => Some(&**readings),
+            _ => None,
+        };
+        let normal = if readings.is_some() { None } else { request.path().ok() };
+        let Some(path) = readings.map(PathReadings::main).or(normal.as_deref()) else {
+            return Routed::Here(done);
+        };
+        let destination = settings.destination(site, request);
+        let runs_scripts = match &destination {
+            Some(to) => settings.scripts(to.route).is_some(),
+            // files of other paths may be scripts, too
+            None => settings.has_scripts() && is_for_applications(request),
+        };
+        if destination.is_none() && !runs_scripts {
+            return Routed::Here(done);
+        }
+        let asked = &mut SiteRequest { site, request, reply };
+        let number = self.content.number;
+        let mut loaded = None;
+        match done.filter(|done| done.0.content == number) {
+            None => {}
+            Some(done) => match done.0.outcome {
+                Brought::Loaded { ref entry, refusal: None, .. } if runs_scripts => {
+                    loaded = Some((Arc::clone(entry), done));
+                }
+                Brought::Verified(verified) => {
+                    if let Err(stop) = self.take_verified(&verified) {
+                        return self.stopped(stop, asked);
+                    }
+                }
+                // the page of an error
+                _ => return Routed::Here(Some(done)),
+            },
+        }
+        let mut paths = vec![path];
+        paths.extend(readings.iter().flat_map(|readings| readings.iter().skip(1)));
+        paths.extend(destination.as_ref().and_then(|to| to.rewritten.as_deref()));
+        let bare: Vec<_> = match destination {
+            Some(_) => paths.iter().filter_map(|path| without_parameters(path)).collect(),
+            None => Vec::new(),
+        };
+        paths.extend(bare.iter().map(Vec::as_slice));
+        let guard = self.vhost(site).guard_of(&paths);
+        if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
+            return self.stopped(stop, asked);
+        }
+        if runs_scripts {
+            return match self.script_at(path, loaded, client, asked) {
+                // no file has an encoded slash or backslash in its path
+                Routed::Here(_) if request.path().is_err() => {
+                    self.refuses(RefusalPage::of(404), asked)
+                }
+                routed => routed,
+            };
+        }
+        let Some(destination) = destination else { return Routed::Here(None) };
+        match self.sends_elsewhere(path, asked) {
+            true => Routed::Replied,
+            false => Routed::To(destination),
+        }
+    }
+
+    /// What can be said to a request without a look at files: whose site it is for, whether rules about
+    /// clients let it through, whether it is sent elsewhere. [`Routed::Here`] says that the answer is to be
+    /// read where files are.
+    pub fn decide(
+        &mut self,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        done: Option<SiteJobDone>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        self.credentials.has_passed = false;
+        let Some(site) = self.site_of(request) else { return Routed::Here(None) };
+        let asked = &mut SiteRequest { site, request, reply };
+        let number = self.content.number;
+        if let Some(done) = done.filter(|done| done.0.content == number) {
+            match done.0.outcome {
+                Brought::Verified(verified) => {
+                    if let Err(stop) = self.take_verified(&verified) {
+                        return self.stopped_here(stop, asked);
+                    }
+                }
+                // the page of an error, which needs a file
+                _ => return Routed::Here(Some(done)),
+            }
+        }
+        let vhost = self.vhost(site);
+        if self.content.settings().files == FilesLocation::Behind
+            && !matches!(vhost.settings.ambiguity(request), Ambiguity::None)
+        {
+            // where applications are asked, the same rules are asked about each of its readings
+            return Routed::Here(None);
+        }
+        let is_read = matches!(request.head.method, Method::Get | Method::Head);
+        let is_sent = !matches!(
+            request.head.method,
+            Method::Options | Method::Unknown | Method::Connect | Method::Trace
+        ) && !vhost.settings.redirects.is_empty();
+        // no stage behind knows a rule, whatever the method
+        let is_last = self.content.settings().files == FilesLocation::Elsewhere;
+        let has_path = request.head.path.starts_with(b"/");
+        let path = match request.path() {
+            Ok(path) if is_read || is_sent || (is_last && has_path) => path,
+            Err(error) if is_last && has_path => {
+                let _ = self.refuse_no_path(error, asked);
+                return Routed::Replied;
+            }
+            _ => return Routed::Here(None),
+        };
+        // as for applications: what answers may take parameters for no part of the path
+        let bare = if is_last { without_parameters(&path) } else { None };
+        let mut paths = vec![&*path];
+        paths.extend(bare.as_deref());
+        if let Some(guard) = vhost.guard_of(&paths) {
+            if self.content.settings().files == FilesLocation::Behind
+                && guard.reads_files(&self.content.realms)
+            {
+                return Routed::Here(None);
+            }
+            match self.check(Some(&guard), asked, &client) {
+                Ok(()) => {}
+                // where files are, other servers are asked, by the same rule
+                Err(Stop::Ask(_)) => return Routed::Here(None),
+                Err(stop) => return self.stopped_here(stop, asked),
+            }
+        }
+        match self.sends_elsewhere(&path, asked) {
+            true => Routed::Replied,
+            false => Routed::Here(None),
+        }
+    }
+
+    /// Whether a redirect has the path; then it is the answer.
+    fn sends_elsewhere(&mut self, path: &[u8], asked: &mut SiteRequest<'_, '_>) -> bool {
+        let SiteRequest { site, request, .. } = *asked;
+        let vhost = self.vhost(site);
+        if vhost.settings.redirects.is_empty()
+            || vhost.settings.work.iter().any(|rule| rule.path.matches(path))
+        {
+            return false;
+        }
+        let header_rules = self.header_rules_of(asked.site, asked.request);
+        let Site { content, head_scratch, .. } = self;
+        let vhost = &content.vhosts[site as usize];
+        let (settings, pages) = (&vhost.settings, &vhost.pages);
+        let Some(to) = route::redirect(settings, pages, vhost.header_rules(&header_rules), path)
+        else {
+            return false;
+        };
+        answer::redirect(&to, vhost, request, head_scratch, asked.reply);
+        true
+    }
+
+    /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
+    /// What an application has is never in its table, but for scripts.
+    #[inline]
+    fn is_file(&self, site: u32, raw: &[u8]) -> bool {
+        let known = self.front.peek(self.front.front_key(site, raw), site, raw, self.now_ms);
+        known.is_some_and(|entry| !matches!(entry.what, EntryKind::Script(_)))
+    }
+
+    /// The script that answers, by what is known of the files, which is found out first.
+    fn script_at(
+        &mut self,
+        path: &[u8],
+        loaded: Option<(Arc<Entry>, SiteJobDone)>,
+        client: impl Fn() -> IpAddr,
+        asked: &mut SiteRequest<'_, '_>,
+    ) -> Routed {
+        let SiteRequest { site, request, .. } = *asked;
+        let (entry, done) = match loaded {
+            Some((entry, done)) => (entry, Some(done)),
+            None => match self.known(site, path, request) {
+                Some(entry) => (entry, None),
+                None => {
+                    let key = EntryKey { site, path: path.into() };
+                    return match self.load(key, request) {
+                        ProcessOutcome::Job(job) => Routed::Job(job),
+                        _ => Routed::Here(None),
+                    };
+                }
+            },
+        };
+        let EntryKind::Script(script) = &entry.what else { return Routed::Here(done) };
+        if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {
+            return self.stopped(stop, asked);
+        }
+        let rewritten = route::rewrite(&self.vhost(site).settings, path).map(Vec::into);
+        Routed::To(Destination {
+            site,
+            route: script.route,
+            rewritten,
+            script: Some(script.clone()),
+        })
+    }
+
+    /// What is known of a path, from the loop's own table or the shared cache.
+    fn known(&mut self, site: u32, path: &[u8], request: &Request<'_>) -> Option<Arc<Entry>> {
+        let raw = request.head.path;
+        if request.path().is_err() {
+            // one of the readings of a path that is for an application; as a file it is missing
+            return self.cached(KeyRef { site, path });
+        }
+        let front_key = self.front.front_key(site, raw);
+        if let Some(hit) = self.front.find(front_key, site, raw, self.now_ms) {
+            return Some(Arc::clone(hit.entry));
+        }
+        let entry = self.cached(KeyRef { site, path })?;
+        self.remember(site, raw, &entry);
+        Some(entry)
+    }
+
+    fn refuses(&mut self, refusal: RefusalPage, asked: &mut SiteRequest<'_, '_>) -> Routed {
+        match self.refuse_path(refusal, asked) {
+            ProcessOutcome::Job(job) => Routed::Job(job),
+            _ => Routed::Replied,
+        }
+    }
+
+    /// The same, if no file is needed for it. Where files are, the same rules stop it again.
+    fn stopped_here(&mut self, stop: Stop, asked: &mut SiteRequest<'_, '_>) -> Routed {
+        let site = asked.site;
+        let errors = &self.vhost(site).settings.errors;
+        let needs_file = match &stop {
+            Stop::Refuse(refusal) => errors.iter().any(|page| page.status() == refusal.status),
+            _ => false,
+        };
+        match needs_file && self.content.settings().files == FilesLocation::Behind {
+            true => Routed::Here(None),
+            false => self.stopped(stop, asked),
+        }
+    }
+
+    fn stopped(&mut self, stop: Stop, asked: &mut SiteRequest<'_, '_>) -> Routed {
+        let header_rules = self.header_rules_of(asked.site, asked.request);
+        match self.stop(stop, header_rules, asked) {
+            ProcessOutcome::Job(job) => Routed::Job(job),
+            _ => Routed::Replied,
+        }
+    }
+
+    /// Where a request goes now that went to `before` by another content, as far as that matters to an answer: its
+    /// site, if that is still there, and its route.
+    pub fn destination_now(&mut self, request: &Request<'_>, before: &Destination) -> Destination {
+        let Some(site) = self.site_of(request) else {
+            return Destination { site: u32::MAX, ..Destination::default() };
+        };
+        let settings = &self.vhost(site).settings;
+        // one that runs files is that of the path, whichever script answers for it
+        let of_path = |path: &[u8]| {
+            let rewritten = route::rewrite(settings, path);
+            let found = scripts_of(settings, rewritten.as_deref().unwrap_or(path));
+            found.map(|(route, _)| route)
+        };
+        let route = match &before.script {
+            Some(_) => request.path().ok().and_then(|path| of_path(&path)),
+            None => settings.destination(site, request).map(|now| now.route),
+        };
+        Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }
+    }
+
+    /// The server that decides about a request by this rule: it stands behind the routes of its site.
+    pub fn authority(&self, site: u32, rule: u16) -> Destination {
+        let vhost = self.content.vhosts.get(site as usize);
+        let routes = vhost.map_or(0, |vhost| vhost.settings.routes.len() as u32);
+        Destination { site, route: routes + u32::from(rule), ..Destination::default() }
+    }
+}

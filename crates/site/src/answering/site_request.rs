@@ -1,0 +1,12 @@
+//! What goes with a request through the steps of a site.
+
+use crate::answering::body::Body;
+use forebay_conn::{Reply, Request};
+
+/// A request whose site is known, and where its answer goes.
+pub(crate) struct SiteRequest<'s, 'r> {
+    /// The site, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites).
+    pub(crate) site: u32,
+    pub(crate) request: &'s Request<'s>,
+    pub(crate) reply: &'s mut Reply<'r, Body>,
+}

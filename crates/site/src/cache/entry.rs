@@ -1,0 +1,204 @@
+//! One cached answer: everything about one normalised path.
+
+use crate::access::guard::Guard;
+use crate::bodies::compress::OnDemand;
+use crate::bodies::variant::Variant;
+use crate::cache::entry_key::{AliasKey, EntryKey};
+use crate::heads::pages::Page;
+use crate::routing::redirection::Redirection;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What an entry costs besides its bytes: itself, its key, its place in the cache, and the names
+/// under which changes find it. An estimate.
+const OVERHEAD_BYTES: u64 = 1024;
+
+/// Everything about one path.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: EntryKey,
+    pub(crate) what: EntryKind,
+    /// The header rules of the site that are for this path, by number.
+    pub(crate) header_rules: Box<[u16]>,
+    /// The rules about clients that are for this path.
+    pub(crate) guard: Option<Box<Guard>>,
+    /// Whether a body is sent from an open file.
+    pub(crate) is_on_disk: bool,
+    /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`] or an instant. Then
+    /// its files are looked at again.
+    fresh_until_ms: AtomicU64,
+    /// What was made of it since it was put into the store. Changed by the store only.
+    pub(crate) made_bytes: AtomicU64,
+    /// The mark by which the registration is void that changes find it by.
+    registration: Mutex<Weak<AtomicBool>>,
+}
+
+/// Its files changed, or it was evicted.
+pub(crate) const DEAD: u64 = 0;
+
+/// What is at the path.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most entries are files, and a hit follows no pointer"
+)]
+pub(crate) enum EntryKind {
+    /// A file, or what was made like one.
+    Found(FoundFile),
+    /// What other paths have too.
+    Alias(AliasKey),
+    /// Whatever work the query asks for.
+    Work,
+    /// A file that an application runs.
+    Script(Script),
+    /// Another address.
+    Redirect(Redirection),
+    /// Nothing that is served. 404.
+    Missing,
+    /// A file that may not be read. 403.
+    Denied,
+    /// An error that is not like those of other paths.
+    Page(Box<Page>),
+    /// The file system failed with this status; never cached.
+    Failed(u16),
+}
+
+/// A file that an application runs instead of its being sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
+    pub(crate) route: u32,
+    /// The path of the file in the site, decoded.
+    pub name: Box<[u8]>,
+    /// What follows it in the path that was asked for; empty, or begins with a slash.
+    pub path_info: Box<[u8]>,
+    /// Where it is, if an alias has it.
+    pub file: Option<Box<[u8]>>,
+}
+
+/// A file and its precompressed siblings.
+#[derive(Debug)]
+pub(crate) struct FoundFile {
+    /// 200, or that of an error.
+    pub(crate) status: u16,
+    /// Whether it is one file, which can be asked for in part or only if it changed.
+    pub(crate) is_file: bool,
+    /// The file itself; in a coding only if its name says so.
+    pub(crate) identity: Variant,
+    pub(crate) encoded: Vec<Variant>,
+    /// What can be made of it besides.
+    pub(crate) on_demand: Option<Box<OnDemand>>,
+}
+
+impl FoundFile {
+    /// Variant 0 is the identity; those made on demand come after those that files have.
+    #[inline]
+    pub(crate) fn variant(&self, index: usize) -> Option<&Variant> {
+        let Some(index) = index.checked_sub(1) else { return Some(&self.identity) };
+        match index.checked_sub(self.encoded.len()) {
+            None => self.encoded.get(index),
+            Some(place) => self.on_demand.as_ref()?.variant(place),
+        }
+    }
+
+    /// The number of the variant that is made on demand for this place.
+    pub(crate) fn made_index(&self, place: usize) -> usize {
+        1 + self.encoded.len() + place
+    }
+
+    /// The variants that files have.
+    pub(crate) fn variants(&self) -> impl Iterator<Item = &Variant> + Clone {
+        std::iter::once(&self.identity).chain(&self.encoded)
+    }
+}
+
+impl Entry {
+    /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
+    pub(crate) fn new(key: EntryKey, what: EntryKind, header_rules: Box<[u16]>) -> Entry {
+        let is_on_disk = match &what {
+            EntryKind::Found(found) => found.variants().any(|variant| variant.file.is_some()),
+            _ => false,
+        };
+        let fresh_until_ms = AtomicU64::new(1);
+        let (guard, made_bytes, registration) = (None, AtomicU64::new(0), Mutex::default());
+        Entry {
+            key,
+            what,
+            header_rules,
+            guard,
+            is_on_disk,
+            fresh_until_ms,
+            made_bytes,
+            registration,
+        }
+    }
+
+    /// The same with rules about clients.
+    pub(crate) fn guarded(self, guard: Option<Box<Guard>>) -> Entry {
+        Entry { guard, ..self }
+    }
+
+    /// The registration with this mark stands for it from now on. The one before is void: it would stay as long as
+    /// the entry does, however often that is looked at again.
+    pub(crate) fn is_registered_by(&self, mark: &Arc<AtomicBool>) {
+        let mut last = self.registration.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *last, Arc::downgrade(mark));
+        if let Some(before) = before.upgrade() {
+            before.store(true, Relaxed);
+        }
+    }
+
+    /// Whether every open file is still what its head says. One system call for each.
+    pub(crate) fn is_current(&self) -> bool {
+        match &self.what {
+            EntryKind::Found(found) => found.variants().all(Variant::is_current),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_fresh(&self, now_ms: u64) -> bool {
+        // Relaxed: a hit needs no order with other memory; the bytes never change.
+        now_ms < self.fresh_until_ms.load(Relaxed)
+    }
+
+    /// Marks it dead; whether it was alive.
+    pub(crate) fn kill(&self) -> bool {
+        self.fresh_until_ms.swap(DEAD, Relaxed) != DEAD
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.fresh_until_ms.load(Relaxed) == DEAD
+    }
+
+    /// Lets it be answered with until `until_ms`, unless it is dead.
+    pub(crate) fn freshen(&self, until_ms: u64) {
+        let alive = |old| (old != DEAD).then_some(until_ms.max(1));
+        // Err only says that it is dead, which is what must stay so.
+        let _ = self.fresh_until_ms.fetch_update(Relaxed, Relaxed, alive);
+    }
+
+    /// What it costs to keep, in bytes; an open file costs `file_bytes`.
+    pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
+        // the path stands in the graph of directories once more
+        let mut weight =
+            OVERHEAD_BYTES + 2 * (self.key.path.len() + self.header_rules.len()) as u64;
+        weight += self.made_bytes.load(Relaxed);
+        match &self.what {
+            EntryKind::Found(found) => {
+                for variant in found.variants() {
+                    weight += variant.weight();
+                    weight += variant.file.as_ref().map_or(0, |file| file_bytes + file.weight());
+                }
+            }
+            EntryKind::Alias(alias) => weight += alias.bytes() as u64,
+            EntryKind::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
+            EntryKind::Page(page) => weight += page.bytes() as u64,
+            EntryKind::Script(script) => {
+                weight += (script.name.len() + script.path_info.len()) as u64
+            }
+            EntryKind::Work | EntryKind::Missing | EntryKind::Denied | EntryKind::Failed(_) => {}
+        }
+        weight
+    }
+}

@@ -1,0 +1,77 @@
+//! How the files of a directory are shown: as a page or as JSON, and in which order.
+
+/// What a list looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListingFormat {
+    /// JSON rather than a page.
+    pub(crate) is_json: bool,
+    pub(crate) order: SortOrder,
+}
+
+/// How a list is sorted. Directories go first in every order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SortOrder {
+    pub(crate) by: SortColumn,
+    pub(crate) is_descending: bool,
+}
+
+/// What a list is sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SortColumn {
+    #[default]
+    Name,
+    Size,
+    Date,
+}
+
+impl SortColumn {
+    pub(crate) const ALL: [SortColumn; 3] = [SortColumn::Name, SortColumn::Size, SortColumn::Date];
+
+    /// As it stands in a query.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            SortColumn::Name => "name",
+            SortColumn::Size => "size",
+            SortColumn::Date => "date",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            SortColumn::Name => "Name",
+            SortColumn::Size => "Size",
+            SortColumn::Date => "Modified (UTC)",
+        }
+    }
+}
+
+impl ListingFormat {
+    /// Shapes are numbered from 0 on.
+    pub(crate) fn number(self) -> u8 {
+        let SortOrder { by, is_descending } = self.order;
+        by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)
+    }
+
+    pub(crate) fn of(number: u8) -> Option<ListingFormat> {
+        let by = *SortColumn::ALL.get(usize::from(number / 4))?;
+        let (is_descending, is_json) = (number & 2 != 0, number & 1 != 0);
+        Some(ListingFormat { is_json, order: SortOrder { by, is_descending } })
+    }
+}
+
+impl SortOrder {
+    /// What a query asks for: `sort=name`, `size` or `date`, and `order=desc`. What it says besides,
+    /// or wrongly, has no meaning.
+    pub(crate) fn of(query: &[u8]) -> SortOrder {
+        let mut order = SortOrder::default();
+        for pair in query.split(|byte| *byte == b'&') {
+            if let Some(word) = pair.strip_prefix(b"sort=") {
+                let known = SortColumn::ALL.into_iter().find(|by| by.word().as_bytes() == word);
+                order.by = known.unwrap_or_default();
+            } else if let Some(word) = pair.strip_prefix(b"order=") {
+                order.is_descending = word == b"desc";
+            }
+        }
+        order
+    }
+}

@@ -1,0 +1,26 @@
+//! Lines that every head has: the status, who answers, how long the body is.
+
+use crate::heads::fields::AnswerFields;
+use forebay_http::status;
+use std::io::Write;
+
+/// The line of status.
+pub(crate) fn status_line(status: u16) -> Vec<u8> {
+    let mut head = Vec::with_capacity(512);
+    // Writing to a vector cannot fail.
+    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", status::reason(status));
+    head
+}
+
+/// Names the server, if it is to be named.
+pub(crate) fn server(is_named: bool, fields: &mut AnswerFields<'_>) {
+    if is_named {
+        fields.push("Server", b"Forebay".as_slice());
+    }
+}
+
+/// Adds `Content-Length`.
+pub(crate) fn length_line(head: &mut Vec<u8>, bytes: u64) {
+    // Writing to a vector cannot fail.
+    let _ = write!(head, "Content-Length: {bytes}\r\n");
+}

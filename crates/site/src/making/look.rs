@@ -1,0 +1,503 @@
+//! What is at a path, by rules and stamps alone: no file is read here.
+
+use crate::access::guard::Guard;
+use crate::bodies::forms::{CODINGS, ExpectedForms};
+use crate::bodies::variant::Variant;
+use crate::cache::entry::{Entry, EntryKind, Script};
+use crate::cache::entry_key::{AliasKey, Inner, InnerKind};
+use crate::cache::listing_format::ListingFormat;
+use crate::cache::watch::PathLook;
+use crate::content::AnswerBuilder;
+use crate::heads::media_types::coding_of;
+use crate::heads::pages::RefusalPage;
+use crate::routing::route;
+use crate::rules::{Captures, Scripts, TryFile};
+use crate::settings::SiteSettings;
+use crate::vhost::VirtualHost;
+use forebay_http::coding::Coding;
+use forebay_metrics::{Activity, Stopwatch};
+use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
+use std::io;
+use std::os::fd::AsFd;
+
+/// What is asked for by a key.
+pub(crate) struct Lookup {
+    /// The path of the client, or that of the [`Inner`].
+    path: Vec<u8>,
+    /// What the answer has if there is a file.
+    pub(crate) status: u16,
+    /// The header rules for the answer, by number.
+    pub(crate) header_rules: Box<[u16]>,
+    /// `None` if it is a client's path, for which all rules hold.
+    inner: Option<InnerKind>,
+}
+
+/// What is at a path.
+pub(crate) struct PathContents {
+    pub(crate) outcome: Resolution,
+    /// If a file was found: its path in the site, and those of its precompressed siblings.
+    pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
+    /// Other paths than the order's under which it was looked for and found.
+    pub(crate) places: Vec<Vec<u8>>,
+}
+
+/// What a path is answered with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Resolution {
+    Found,
+    /// Where other paths lead too.
+    Alias(AliasKey),
+    /// This directory, which lacks its slash.
+    Slash(Vec<u8>),
+    /// A directory without an index.
+    Listed(Vec<u8>),
+    /// A directory without an index, of which no list is to be shown.
+    Unlisted,
+    Missing,
+    Denied,
+    /// An error because a rule says so.
+    Refused(u16),
+    /// A file that an application runs.
+    Script(Script),
+    /// The file system failed; the status says whose fault that is.
+    Failed(u16),
+}
+
+/// Why no answer could be made from what was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
+    /// It changed while it was read.
+    Changed,
+    /// It is not there any more, or was never to be served.
+    Gone,
+    /// It may not be read.
+    Denied,
+    /// The file system failed; the status says whose fault that is.
+    Failed(u16),
+}
+
+impl From<&io::Error> for Trouble {
+    fn from(error: &io::Error) -> Trouble {
+        match file::failure(error) {
+            OpenFailure::Nowhere => Trouble::Gone,
+            OpenFailure::Denied => Trouble::Denied,
+            OpenFailure::Shortage => Trouble::Failed(503),
+            OpenFailure::Broken => Trouble::Failed(500),
+        }
+    }
+}
+
+impl Resolution {
+    pub(crate) fn of(trouble: &Trouble) -> Resolution {
+        match trouble {
+            Trouble::Denied => Resolution::Denied,
+            Trouble::Failed(status) => Resolution::Failed(*status),
+            Trouble::Gone | Trouble::Changed => Resolution::Missing,
+        }
+    }
+}
+
+/// For the operator who set the server up: what to do is in it, and nothing that a stranger could not
+/// find out.
+const UNLISTED: &str =
+    "This directory has no index file, and to show what is in it is off (listing)";
+
+impl Lookup {
+    pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Lookup {
+        match Inner::of(key) {
+            Some(Inner { kind, status, header_rules, path }) => {
+                Lookup { path, status, header_rules, inner: Some(kind) }
+            }
+            None => {
+                let header_rules = vhost.header_rules_of(key);
+                Lookup { path: key.to_vec(), status: 200, header_rules, inner: None }
+            }
+        }
+    }
+
+    /// The answer, if it depends on no file.
+    pub(crate) fn without_files(&self, vhost: &VirtualHost) -> Option<EntryKind> {
+        if self.inner.is_none() {
+            let header_rules = vhost.header_rules(&self.header_rules);
+            let redirect = route::redirect(&vhost.settings, &vhost.pages, header_rules, &self.path);
+            if let Some(redirect) = redirect {
+                return Some(EntryKind::Redirect(redirect));
+            }
+            if vhost.settings.work.iter().any(|rule| rule.path.matches(&self.path)) {
+                return Some(EntryKind::Work);
+            }
+        }
+        vhost.mounts.is_empty().then(|| self.what(vhost, Resolution::Missing))
+    }
+
+    /// What the site has to say instead, if it has an error page for the outcome.
+    pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Resolution) -> Resolution {
+        let status = match outcome {
+            Resolution::Missing | Resolution::Unlisted => 404,
+            Resolution::Denied => 403,
+            Resolution::Refused(status) => status,
+            outcome => return outcome,
+        };
+        if self.inner.is_some() {
+            return outcome;
+        }
+        match vhost.error_page(status, self.guard(vhost, None).as_deref()) {
+            Some(page) => self.alias(InnerKind::File, status, page.as_bytes()),
+            None => outcome,
+        }
+    }
+
+    /// The rules about clients for what was seen. None are for the page of an error, which is shown to
+    /// clients that may see it.
+    pub(crate) fn guard(
+        &self,
+        vhost: &VirtualHost,
+        seen: Option<&PathContents>,
+    ) -> Option<Box<Guard>> {
+        if self.status != 200 {
+            return None;
+        }
+        let file = seen.and_then(|seen| seen.files.first()).map(|(_, path, _)| path);
+        let places = seen.iter().flat_map(|seen| &seen.places);
+        let paths = std::iter::once(&self.path).chain(places).chain(file);
+        vhost.guard_of(&paths.map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    /// What a list looks like.
+    pub(crate) fn shape(&self) -> ListingFormat {
+        match self.inner {
+            Some(InnerKind::List(shape)) => shape,
+            _ => ListingFormat::default(),
+        }
+    }
+
+    fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Resolution {
+        let (header_rules, path) = (self.header_rules.clone(), path.to_vec());
+        Resolution::Alias(AliasKey::new(&Inner { kind, status, header_rules, path }))
+    }
+
+    /// What is answered where no file is.
+    pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Resolution) -> EntryKind {
+        let header_rules = vhost.header_rules(&self.header_rules);
+        let status = match outcome {
+            Resolution::Alias(alias) => return EntryKind::Alias(alias),
+            Resolution::Script(script) => return EntryKind::Script(script),
+            Resolution::Slash(path) => {
+                return EntryKind::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
+            }
+            Resolution::Failed(status) => return EntryKind::Failed(status),
+            // the page of an error is not there, so the error is shown without it
+            _ if self.status != 200 => self.status,
+            Resolution::Unlisted => {
+                let refusal = RefusalPage::new(404, UNLISTED);
+                return EntryKind::Page(Box::new(vhost.pages.page(&refusal, header_rules)));
+            }
+            Resolution::Missing | Resolution::Found | Resolution::Listed(_) => 404,
+            Resolution::Denied => 403,
+            Resolution::Refused(status) => status,
+        };
+        match status {
+            404 if header_rules.is_empty() => EntryKind::Missing,
+            403 if header_rules.is_empty() => EntryKind::Denied,
+            status => {
+                EntryKind::Page(Box::new(vhost.pages.page(&RefusalPage::of(status), header_rules)))
+            }
+        }
+    }
+}
+
+impl PathContents {
+    fn none(outcome: Resolution) -> PathContents {
+        PathContents { outcome, files: Vec::new(), places: Vec::new() }
+    }
+
+    /// A script that is there.
+    fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> PathContents {
+        let file = vhost.file_in_alias(name);
+        let script = Script { route, name: name.into(), path_info: path_info.into(), file };
+        let outcome = Resolution::Script(script);
+        PathContents { places: vec![name.to_vec()], ..PathContents::none(outcome) }
+    }
+
+    /// Whether this is what `entry` was made from.
+    pub(crate) fn is(&self, entry: &Entry) -> bool {
+        match (&entry.what, &self.outcome) {
+            (EntryKind::Found(found), Resolution::Found) => {
+                let made = found.variants().map(|variant| (variant.coding, variant.stamp));
+                made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
+                    && !found.variants().any(Variant::is_young)
+            }
+            (EntryKind::Alias(alias), Resolution::Alias(seen)) => alias == seen,
+            (EntryKind::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
+            (EntryKind::Script(script), Resolution::Script(seen)) => script == seen,
+            (EntryKind::Missing, Resolution::Missing) => true,
+            (EntryKind::Page(page), Resolution::Missing | Resolution::Unlisted) => {
+                page.status == 404
+            }
+            (EntryKind::Page(page), Resolution::Refused(status)) => page.status == *status,
+            // A file that may not be read is found by its stamp, and refused when it is opened.
+            _ => false,
+        }
+    }
+}
+
+/// What is at one path.
+struct StampAt {
+    stamp: Stamp,
+    /// Which of its precompressed forms may be there.
+    forms: ExpectedForms,
+}
+
+/// A look at the file system.
+pub(crate) struct Look<'l, 'c> {
+    pub(crate) vhost: &'l VirtualHost,
+    pub(crate) order: &'l Lookup,
+    pub(crate) builder: &'l mut AnswerBuilder<'c>,
+    pub(crate) watch: &'l mut dyn Stopwatch,
+}
+
+impl Look<'_, '_> {
+    pub(crate) fn see(mut self) -> PathContents {
+        let order = self.order;
+        let seen = match order.inner {
+            None => self.at_clients_path(),
+            Some(InnerKind::File) => match self.at(&order.path) {
+                PathContents {
+                    outcome: Resolution::Slash(_) | Resolution::Listed(_) | Resolution::Unlisted,
+                    ..
+                } => PathContents::none(Resolution::Missing),
+                // never its source
+                PathContents { outcome: Resolution::Found, files, .. }
+                    if files.first().is_some_and(|(_, file, _)| self.vhost.is_source(file)) =>
+                {
+                    PathContents::none(Resolution::Missing)
+                }
+                seen => seen,
+            },
+            Some(InnerKind::List(_)) => PathContents::none(Resolution::Listed(order.path.clone())),
+        };
+        let PathContents { outcome, files, places } = seen;
+        let outcome = match outcome {
+            Resolution::Listed(path) if order.inner.is_none() => {
+                order.alias(InnerKind::List(ListingFormat::default()), 200, &path)
+            }
+            outcome => order.instead(self.vhost, outcome),
+        };
+        PathContents { outcome, files, places }
+    }
+
+    fn at_clients_path(&mut self) -> PathContents {
+        let order = self.order;
+        let rewritten = route::rewrite(&self.vhost.settings, &order.path);
+        let path = rewritten.as_deref().unwrap_or(&order.path);
+        if let Some(mut seen) = self.at_script(path) {
+            seen.places.extend(rewritten);
+            return seen;
+        }
+        let (found_at, seen) = match self.vhost.settings.candidates(&order.path) {
+            [] if !route::is_servable(&self.vhost.settings, path) => {
+                (path.to_vec(), PathContents::none(Resolution::Missing))
+            }
+            [] => (path.to_vec(), self.at(path)),
+            candidates => self.try_files(candidates, path),
+        };
+        if let Some(mut seen) = self.instead_of(&seen, path) {
+            seen.places.extend(rewritten.into_iter().chain([found_at]));
+            return seen;
+        }
+        let mut seen = match seen.outcome {
+            Resolution::Found if found_at != order.path => {
+                PathContents::none(order.alias(InnerKind::File, 200, &found_at))
+            }
+            _ => seen,
+        };
+        seen.places = rewritten.into_iter().chain([found_at]).collect();
+        seen
+    }
+
+    /// The script that a path names, if its application runs scripts: run, or missing.
+    fn at_script(&mut self, path: &[u8]) -> Option<PathContents> {
+        let vhost = self.vhost;
+        let (route, scripts) = scripts_of(&vhost.settings, path)?;
+        let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
+        for (name, info) in scripts.ending.splits(path) {
+            if !route::is_servable(&vhost.settings, name) {
+                return Some(PathContents::none(Resolution::Missing));
+            }
+            return match self.look_at(name, false) {
+                // a directory may have such a name
+                Ok(at) if at.stamp.kind == FileKind::Directory => continue,
+                // whether it is there or not, so that nobody learns which are
+                _ if !scripts.may_run(name) => Some(PathContents::none(Resolution::Missing)),
+                Ok(at) if at.stamp.kind == FileKind::Regular => {
+                    Some(PathContents::script(vhost, route, name, info))
+                }
+                Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
+                    let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
+                    Some(fallback.unwrap_or(PathContents::none(Resolution::Missing)))
+                }
+                Err(trouble) => Some(PathContents::none(Resolution::of(&trouble))),
+            };
+        }
+        None
+    }
+
+    /// The script that answers instead of what was seen, because that is the script itself, or nothing.
+    fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
+        if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
+            if let Some(route) = self.runner(file) {
+                return Some(PathContents::script(self.vhost, route, file, b""));
+            }
+            // no application runs it here, and no client is to read it
+            return self.vhost.is_source(file).then(|| PathContents::none(Resolution::Missing));
+        }
+        if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
+            return None;
+        }
+        let (route, scripts) = scripts_of(&self.vhost.settings, path)?;
+        let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
+        let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
+        let mut names = index.into_iter().chain(fallback).filter(|name| scripts.may_run(name));
+        names.find_map(|name| self.run(route, &name))
+    }
+
+    /// The application that runs the file at a path there.
+    fn runner(&self, file: &[u8]) -> Option<u32> {
+        let (route, scripts) = scripts_of(&self.vhost.settings, file)?;
+        scripts.may_run(file).then_some(route)
+    }
+
+    /// A script that is run if it is there.
+    fn run(&mut self, route: u32, name: &[u8]) -> Option<PathContents> {
+        let is_there = self.look_at(name, false).is_ok_and(|at| at.stamp.kind == FileKind::Regular);
+        (is_there && route::is_servable(&self.vhost.settings, name))
+            .then(|| PathContents::script(self.vhost, route, name, b""))
+    }
+
+    /// The first of the candidates that is there, and its path.
+    fn try_files(&mut self, candidates: &[TryFile], path: &[u8]) -> (Vec<u8>, PathContents) {
+        for candidate in candidates {
+            let template = match candidate {
+                TryFile::Path(template) => template,
+                TryFile::Status(status) => {
+                    return (path.to_vec(), PathContents::none(Resolution::Refused(*status)));
+                }
+            };
+            let at = route::file_path(template, path, &Captures::default());
+            if !route::is_servable(&self.vhost.settings, &at) {
+                continue;
+            }
+            let seen = self.at(&at);
+            match seen.outcome {
+                // a name without a slash means a file
+                Resolution::Missing | Resolution::Unlisted | Resolution::Slash(_) => {}
+                // links on its page are meant for the address with the slash
+                Resolution::Found | Resolution::Listed(_) if is_with_slash(&at, path) => {
+                    return (path.to_vec(), PathContents::none(Resolution::Slash(path.to_vec())));
+                }
+                _ => return (at, seen),
+            }
+        }
+        (path.to_vec(), PathContents::none(Resolution::Missing))
+    }
+
+    /// What is at a path of the site.
+    fn at(&mut self, path: &[u8]) -> PathContents {
+        if path.ends_with(b"/") {
+            return self.at_directory(path);
+        }
+        match self.look_at(path, self.vhost.settings.precompressed) {
+            Ok(StampAt { stamp, forms }) if stamp.kind == FileKind::Regular => {
+                self.with_forms(path, stamp, forms)
+            }
+            Ok(at) if at.stamp.kind == FileKind::Directory => {
+                PathContents::none(Resolution::Slash(path.to_vec()))
+            }
+            // Devices, FIFOs and sockets are as good as not there.
+            Ok(_) => PathContents::none(Resolution::Missing),
+            Err(trouble) => PathContents::none(Resolution::of(&trouble)),
+        }
+    }
+
+    fn at_directory(&mut self, path: &[u8]) -> PathContents {
+        let vhost = self.vhost;
+        for index in &vhost.settings.index {
+            let file = [path, index.as_bytes()].concat();
+            match self.look_at(&file, vhost.settings.precompressed) {
+                Ok(StampAt { stamp, forms }) if stamp.kind == FileKind::Regular => {
+                    // a script that is not run here is as good as not there
+                    if self.runner(&file).is_none() && vhost.is_source(&file) {
+                        continue;
+                    }
+                    return self.with_forms(&file, stamp, forms);
+                }
+                Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {}
+                Err(trouble) => return PathContents::none(Resolution::of(&trouble)),
+            }
+        }
+        let is_there =
+            self.look_at(path, false).is_ok_and(|at| at.stamp.kind == FileKind::Directory);
+        PathContents::none(match is_there {
+            true if vhost.settings.lists(path) => Resolution::Listed(path.to_vec()),
+            true => Resolution::Unlisted,
+            false => Resolution::Missing,
+        })
+    }
+
+    /// What is at a path of the site, and if that is asked for, which forms of it may be there.
+    fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<StampAt, Trouble> {
+        let PathLook { stamp, forms, unread } = self.builder.follow(path, with_forms);
+        if let Some(unread) = unread {
+            self.builder.read(path, &unread);
+        }
+        let forms = forms.unwrap_or(ExpectedForms::Any);
+        if let Some(stamp) = stamp {
+            self.watch.lap(Activity::Open);
+            return Ok(StampAt { stamp, forms });
+        }
+        let Some((root, inside)) = self.builder.locate(path) else { return Err(Trouble::Gone) };
+        let found = file::find_beneath(root.directory.as_fd(), inside);
+        self.watch.lap(Activity::Open);
+        let stamp = found.and_then(|found| file::stamp(found.as_fd()));
+        self.watch.lap(Activity::Stat);
+        stamp.map(|stamp| StampAt { stamp, forms }).map_err(|error| Trouble::from(&error))
+    }
+
+    /// A file was found; looks for its precompressed forms where they are to be expected. A form that
+    /// is protected better than its file does not stand for it.
+    fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: ExpectedForms) -> PathContents {
+        let SiteSettings { types, precompressed, .. } = &self.vhost.settings;
+        let coding = coding_of(types, path);
+        let mut files = vec![(coding, path.to_vec(), stamp)];
+        if *precompressed && coding == Coding::Identity {
+            for coding in CODINGS.into_iter().filter(|coding| forms.is(*coding)) {
+                let form = [path, coding.suffix().as_bytes()].concat();
+                let guard = |path: &[u8]| self.vhost.guard_of(&[path]);
+                if guard(&form) != guard(path) {
+                    continue;
+                }
+                let path = form;
+                if let Ok(StampAt { stamp, .. }) = self.look_at(&path, false)
+                    && stamp.kind == FileKind::Regular
+                {
+                    files.push((coding, path, stamp));
+                }
+            }
+        }
+        PathContents { files, ..PathContents::none(Resolution::Found) }
+    }
+}
+
+/// The application of a path, if it runs scripts.
+pub(crate) fn scripts_of<'s>(
+    settings: &'s SiteSettings,
+    path: &[u8],
+) -> Option<(u32, &'s Scripts)> {
+    let route = route::route_of(settings, path)?;
+    Some((route, settings.scripts(route)?))
+}
+
+/// Whether `at` is `path` with a slash behind it.
+fn is_with_slash(at: &[u8], path: &[u8]) -> bool {
+    !path.ends_with(b"/") && at.strip_suffix(b"/") == Some(path)
+}

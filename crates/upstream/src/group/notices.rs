@@ -1,0 +1,148 @@
+//! What an operator is told of upstreams: that one is left alone and asked again, and that requests to one
+//! fail. A line for each change, and else at most one in [so long](EVERY_MS).
+
+use crate::group::MemberIndex;
+use crate::group::health::UpstreamCondition;
+
+/// That requests fail is said so often at most, in milliseconds.
+pub const EVERY_MS: u64 = 10_000;
+
+/// What was said of the upstreams of a group, and what is to be.
+#[derive(Debug)]
+pub struct Notices(Vec<UpstreamNotice>);
+
+#[derive(Clone, Debug)]
+struct UpstreamNotice {
+    condition: UpstreamCondition,
+    /// Requests that have failed since something was said of it, and the last of them.
+    failures: u64,
+    /// When the first of them did.
+    since_ms: u64,
+    last: &'static str,
+    said_ms: Option<u64>,
+}
+
+impl Notices {
+    /// Of so many.
+    pub fn new(count: usize) -> Notices {
+        let notice = UpstreamNotice {
+            condition: UpstreamCondition::Well,
+            failures: 0,
+            since_ms: 0,
+            last: "",
+            said_ms: None,
+        };
+        Notices(vec![notice; count])
+    }
+
+    /// A request to one has failed now, which is why.
+    pub fn failed(&mut self, member: MemberIndex, why: &'static str, now_ms: u64) {
+        if let Some(one) = self.0.get_mut(member) {
+            if one.failures == 0 {
+                one.since_ms = now_ms;
+            }
+            (one.failures, one.last) = (one.failures + 1, why);
+        }
+    }
+
+    /// What is to be said of one that is in this condition now, if anything is.
+    pub fn next(
+        &mut self,
+        member: MemberIndex,
+        condition: UpstreamCondition,
+        now_ms: u64,
+    ) -> Option<String> {
+        let one = self.0.get_mut(member)?;
+        let (failures, last) = (one.failures, one.last);
+        let lasted_s = now_ms.saturating_sub(one.since_ms) / 1000;
+        let what = || match (failures, lasted_s) {
+            (1, _) => format!("a request has failed: {last}"),
+            (many, 0) => format!("{many} requests have failed, the last: {last}"),
+            (many, s) => format!("{many} requests have failed in {s} s, the last: {last}"),
+        };
+        let failed = || if failures == 0 { String::new() } else { format!("; {}", what()) };
+        let before = std::mem::replace(&mut one.condition, condition);
+        let for_s = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
+        let said = match (before, condition) {
+            (UpstreamCondition::Out { .. }, UpstreamCondition::Out { .. })
+            | (UpstreamCondition::Unwell { .. }, UpstreamCondition::Unwell { .. })
+            | (UpstreamCondition::Failing { .. }, UpstreamCondition::Failing { .. })
+            | (UpstreamCondition::Well, UpstreamCondition::Well)
+            | (UpstreamCondition::Draining, UpstreamCondition::Draining) => None,
+            (_, UpstreamCondition::Out { .. }) => Some(format!("is left alone{}", failed())),
+            (_, UpstreamCondition::Unwell { .. }) => {
+                Some(format!("is not asked: its checks fail{}", failed()))
+            }
+            (_, UpstreamCondition::Failing { .. }) => {
+                Some(format!("fails, and is asked all the same: none is well{}", failed()))
+            }
+            (UpstreamCondition::Failing { since_ms }, UpstreamCondition::Well) => {
+                Some(format!("is well again, after {} s{}", for_s(since_ms), failed()))
+            }
+            (
+                UpstreamCondition::Out { since_ms } | UpstreamCondition::Unwell { since_ms },
+                UpstreamCondition::Well,
+            ) => Some(format!("is asked again, after {} s{}", for_s(since_ms), failed())),
+            // the operator who has done that knows
+            (_, UpstreamCondition::Draining)
+            | (UpstreamCondition::Draining, UpstreamCondition::Well) => None,
+        };
+        let may = one.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) >= EVERY_MS);
+        let said = said.or_else(|| match failures {
+            0 => None,
+            _ if !may => None,
+            _ => Some(what()),
+        })?;
+        (one.failures, one.said_ms) = (0, Some(now_ms));
+        Some(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_said_at_once_and_failures_now_and_then() {
+        let mut notices = Notices::new(2);
+        let out = UpstreamCondition::Out { since_ms: 4_000 };
+        assert_eq!(notices.next(0, UpstreamCondition::Well, 0), None);
+        notices.failed(0, "connect", 900);
+        let said = notices.next(0, UpstreamCondition::Well, 1_000);
+        assert_eq!(said.as_deref(), Some("a request has failed: connect"));
+        for why in ["connect", "timeout"] {
+            notices.failed(0, why, 2_000);
+            assert_eq!(notices.next(0, UpstreamCondition::Well, 2_000), None);
+        }
+        let said = notices.next(0, out, 4_100);
+        assert_eq!(
+            said.as_deref(),
+            Some("is left alone; 2 requests have failed in 2 s, the last: timeout")
+        );
+        assert_eq!(notices.next(0, out, 30_000), None);
+        let said = notices.next(0, UpstreamCondition::Well, 34_900);
+        assert_eq!(said.as_deref(), Some("is asked again, after 30 s"));
+        let unwell = UpstreamCondition::Unwell { since_ms: 35_000 };
+        let said = notices.next(0, unwell, 35_000);
+        assert_eq!(said.as_deref(), Some("is not asked: its checks fail"));
+        assert_eq!(notices.next(0, UpstreamCondition::Draining, 35_000), None);
+        assert_eq!(notices.next(0, UpstreamCondition::Well, 36_000), None);
+        assert_eq!(notices.next(1, UpstreamCondition::Well, 36_000), None);
+        notices.failed(1, "connect", 37_000);
+        let failing = UpstreamCondition::Failing { since_ms: 37_000 };
+        for (condition, expected) in [
+            (
+                failing,
+                Some(
+                    "fails, and is asked all the same: none is well; a request has failed: connect",
+                ),
+            ),
+            (failing, None),
+            (UpstreamCondition::Out { since_ms: 37_000 }, Some("is left alone")),
+            (failing, Some("fails, and is asked all the same: none is well")),
+            (UpstreamCondition::Well, Some("is well again, after 3 s")),
+        ] {
+            assert_eq!(notices.next(1, condition, 40_000).as_deref(), expected);
+        }
+    }
+}

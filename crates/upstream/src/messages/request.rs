@@ -1,0 +1,602 @@
+//! What an upstream is told: the head of a request to an application, in HTTP/1.1.
+//!
+//! Written anew from the head that was judged, never copied: the target in the form that rules went by,
+//! one host, one length, and about the client only what is known here or comes from a proxy that is
+//! trusted.
+
+use crate::messages::client_url::{self, ClientUrl};
+use crate::messages::cookies;
+use crate::messages::names::{FieldKind, Forwarding, is_same, kind};
+use crate::messages::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
+use crate::messages::text;
+use forebay_conn::GivenField;
+use forebay_http::field::{FieldName, FieldValue};
+use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last, push_value};
+use forebay_http::framing::Framing;
+use forebay_http::head::{Head, Method, Name, Tunnel, Version};
+use forebay_http::response::ResponseContext;
+use std::io::Write;
+use std::net::IpAddr;
+use std::ops::Range;
+
+/// The name under which requests and answers say that they came this way (`Via`).
+const PSEUDONYM: &str = "forebay";
+
+/// Under what name requests are known in several logs.
+const REQUEST_ID: &str = "X-Request-Id";
+
+/// The longest request id that is taken over, bytes.
+const MOST_ID_BYTES: usize = 128;
+
+/// What one may have besides letters and digits: it is to stand in a log as it is.
+const IN_IDS: &[u8] = b"-_.:/+=@";
+
+/// Which host an upstream is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostSent {
+    /// The one that the client has asked for.
+    #[default]
+    Client,
+    /// Its own address.
+    Upstream,
+    /// This one.
+    Named(Box<str>),
+}
+
+impl HostSent {
+    /// The name that is told, if it is neither the client's host nor the upstream's address.
+    pub fn named(&self) -> Option<&str> {
+        match self {
+            HostSent::Named(name) => Some(name),
+            HostSent::Client | HostSent::Upstream => None,
+        }
+    }
+}
+
+/// What a person decides about requests to an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestSettings {
+    /// Which host it is told.
+    pub host: HostSent,
+    /// What paths begin with that it does not see.
+    pub strip: Base,
+    /// What paths begin with for it.
+    pub prefix: Base,
+    /// What becomes of ambiguous paths.
+    pub ambiguous: Ambiguous,
+    /// Whether other protocols may be asked for (WebSocket).
+    pub upgrade: bool,
+    /// Whether each connection is for one request.
+    pub close: bool,
+    /// Fields to set, each instead of what the client, or this proxy, says.
+    pub set: Vec<(FieldName, FieldValue)>,
+    /// Fields to leave out.
+    pub remove: Vec<FieldName>,
+}
+
+impl RequestSettings {
+    pub(crate) fn changes(&self, name: &str) -> bool {
+        let sets = |field: &(FieldName, FieldValue)| is_same(field.0.as_str(), name);
+        self.set.iter().any(sets) || self.remove.iter().any(|field| is_same(field.as_str(), name))
+    }
+}
+
+/// Which client asks, and how the request came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct From {
+    /// The connection's client: the peer, or what a trusted proxy has stated in a PROXY header. `0.0.0.0`
+    /// is a Unix socket.
+    pub nearest: IpAddr,
+    /// The client, as trusted proxies tell it.
+    pub client: IpAddr,
+    /// Whether fields about the client come from a proxy that is trusted.
+    pub is_trusted: bool,
+    /// Whether that proxy is a stage of this server, which tells some of them for each client.
+    pub is_of_stage: bool,
+    /// Whether the client came through TLS, as trusted proxies tell it: the scheme of the request.
+    pub is_secure: bool,
+    /// Whether the connection has TLS.
+    pub nearest_is_secure: bool,
+    /// The port it came to; 0 if it was a Unix socket. It is told where the client has named no host: see
+    /// `client_url::port`.
+    pub port: u16,
+    /// Which fields about the client count, from a proxy that is trusted. The others are dropped.
+    pub family: ForwardedFamily,
+    /// How many elements of `Forwarded`, from the last, such proxies have written.
+    pub elements: usize,
+    /// Whether applications are told `Forwarded`.
+    pub tells_forwarded: bool,
+}
+
+impl From {
+    /// What a trusted proxy says of the client's address.
+    pub(crate) fn client_url<'h>(&self, head: &Head<'h>) -> ClientUrl<'h> {
+        match self.is_trusted {
+            true => ClientUrl::of(head, self.family, self.elements),
+            false => ClientUrl::default(),
+        }
+    }
+
+    /// Whether a field about the client, which a proxy that is trusted has sent, counts.
+    pub(crate) fn believes(&self, field: Forwarding) -> bool {
+        self.is_trusted
+            && match field {
+                Forwarding::Forwarded => self.family == ForwardedFamily::Forwarded,
+                Forwarding::RequestId | Forwarding::Url => true,
+                _ => self.family == ForwardedFamily::XForwarded,
+            }
+    }
+
+    /// The elements of `Forwarded` that trusted proxies have written, the first of them first.
+    fn elements<'h>(&self, head: &Head<'h>) -> Vec<Element<'h>> {
+        let members = members_from_last(head).take(self.elements).filter_map(Element::parse);
+        let mut elements: Vec<_> = members.collect();
+        elements.reverse();
+        elements
+    }
+
+    /// Appends what applications are told in `Forwarded`: what trusted proxies have written, then an element of the
+    /// connection, whoever is behind its other end (RFC 7239 §4). Behind a stage it is of the client.
+    pub(crate) fn push_forwarded(&self, head: &Head<'_>, out: &mut Vec<u8>) {
+        for element in self.elements(head) {
+            element.write(out);
+            out.extend_from_slice(b", ");
+        }
+        let is_told_by_stage = self.family == ForwardedFamily::XForwarded;
+        let (ip, is_secure) = match is_told_by_stage {
+            true => (self.client, self.is_secure),
+            false => (self.nearest, self.nearest_is_secure),
+        };
+        match ip.to_canonical() {
+            ip if ip.is_unspecified() => out.extend_from_slice(b"for=unknown"),
+            IpAddr::V4(ip) => push(out, format_args!("for={ip}")),
+            IpAddr::V6(ip) => push(out, format_args!("for=\"[{ip}]\"")),
+        }
+        let host = self.client_url(head).host.filter(|_| is_told_by_stage);
+        let host = host.as_deref().unwrap_or(head.authority);
+        if !host.is_empty() {
+            out.extend_from_slice(b";host=");
+            push_value(host, out);
+        }
+        push(out, format_args!(";proto={}", scheme(is_secure)));
+    }
+}
+
+/// The scheme of what came through TLS, or did not.
+pub(crate) fn scheme(is_secure: bool) -> &'static str {
+    if is_secure { "https" } else { "http" }
+}
+
+/// A request that is to be passed on.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamRequest<'r> {
+    /// What the client sent.
+    pub head: &'r Head<'r>,
+    /// The normal form of its path, which rules went by.
+    pub judged: JudgedPath<'r>,
+    /// The path that a rule has put in its place, decoded and free of detours.
+    pub rewritten: Option<&'r [u8]>,
+    /// The client, and how the request came.
+    pub from: From,
+    /// Under what number it is known in logs, unless a trusted proxy has given it one: any that is not
+    /// guessed and does not come again.
+    pub id: u128,
+    /// A cookie that the application is not told of.
+    pub hidden: Option<&'r str>,
+    /// Fields that stand for the client's: without a value, none does.
+    pub given: &'r [FieldOverride],
+}
+
+/// A field that stands for the client's of the same name; without a value it is left out.
+pub type FieldOverride = GivenField;
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenHead {
+    /// How the body is framed that is to follow.
+    pub framing: Framing,
+    /// Whether the body is to wait for `100 Continue`.
+    pub expects_continue: bool,
+    /// What may come back.
+    pub asked: ResponseContext,
+    /// Where in the output the request id stands; empty if there is none.
+    pub id: Range<usize>,
+    /// The names of fields that others decide about: the client may not say them behind its body either.
+    pub given: Box<[Box<str>]>,
+}
+
+/// Appends the head of `request` to `out`. `authority` is host and port of the upstream, as it would be
+/// asked for.
+///
+/// # Errors
+/// Why it is not passed on; `out` then holds nothing of it.
+pub fn write(
+    request: &UpstreamRequest<'_>,
+    authority: &str,
+    settings: &RequestSettings,
+    out: &mut Vec<u8>,
+) -> Result<WrittenHead, TargetRefusal> {
+    let begin = out.len();
+    let written = RequestWriter { request, authority, settings, out }.head();
+    if written.is_err() {
+        out.truncate(begin);
+    }
+    written
+}
+
+struct RequestWriter<'w> {
+    request: &'w UpstreamRequest<'w>,
+    authority: &'w str,
+    settings: &'w RequestSettings,
+    out: &'w mut Vec<u8>,
+}
+
+impl RequestWriter<'_> {
+    fn head(&mut self) -> Result<WrittenHead, TargetRefusal> {
+        let head = self.request.head;
+        if matches!(head.method, Method::Connect | Method::Trace) {
+            return Err(TargetRefusal::Method);
+        }
+        let is_stripped = self.request_line()?;
+        self.host();
+        let upgrade = self.upgrade();
+        let said = self.client_fields()?;
+        let id = self.forwarding(said, is_stripped);
+        for (name, value) in &self.settings.set {
+            line(self.out, name.as_str(), value.as_str().as_bytes());
+        }
+        for (name, value) in self.request.given {
+            if let Some(value) = value.as_deref().filter(|_| !self.settings.changes(name)) {
+                line(self.out, name, value);
+            }
+        }
+        let expects_continue = head.expects_continue && head.framing != Framing::None;
+        if expects_continue {
+            line(self.out, "Expect", b"100-continue");
+        }
+        self.framing();
+        self.connection(&upgrade);
+        self.out.extend_from_slice(b"\r\n");
+        let asked =
+            ResponseContext { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
+        let given = self.request.given.iter().map(|(name, _)| name.clone()).collect();
+        Ok(WrittenHead { framing: head.framing, expects_continue, asked, id, given })
+    }
+
+    /// Says whether `strip` has taken something from the path.
+    fn request_line(&mut self) -> Result<bool, TargetRefusal> {
+        let UpstreamRequest { head, judged, rewritten, .. } = self.request;
+        self.out.extend_from_slice(head.method_text.as_bytes());
+        self.out.push(b' ');
+        let begin = self.out.len();
+        match rewritten {
+            Some(made) => target::push_made(made, self.out)?,
+            None => target::push(head.path, *judged, self.settings.ambiguous, self.out)?,
+        }
+        let RequestSettings { strip, prefix, .. } = self.settings;
+        let is_beneath = target::rebase(begin, *judged, (strip, prefix), self.out)?;
+        let is_stripped = is_beneath && !strip.is_empty();
+        if let Some(query) = head.query {
+            self.out.push(b'?');
+            self.out.extend_from_slice(query);
+        }
+        self.out.extend_from_slice(b" HTTP/1.1\r\n");
+        Ok(is_stripped)
+    }
+
+    fn host(&mut self) {
+        let client = self.request.head.authority;
+        let host = match &self.settings.host {
+            HostSent::Named(name) => name.as_bytes(),
+            // HTTP/1.0 need not name one
+            HostSent::Client if !client.is_empty() => client,
+            HostSent::Client | HostSent::Upstream => self.authority.as_bytes(),
+        };
+        line(self.out, "Host", host);
+    }
+
+    /// The protocols that the application is asked for, ready for the field; empty if it is asked for none.
+    fn upgrade(&self) -> Vec<u8> {
+        match self.settings.upgrade {
+            true => protocols(self.request.head, self.request.head.tunnel),
+            false => Vec::new(),
+        }
+    }
+
+    /// What the client says and may be passed on. Returns whether a trusted proxy has said `X-Forwarded-For`.
+    fn client_fields(&mut self) -> Result<bool, TargetRefusal> {
+        let UpstreamRequest { head, from, given, .. } = self.request;
+        let is_chunked = head.framing == Framing::Chunked;
+        let names_fields = options(head).any(|option| {
+            let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
+            !plain.iter().any(|other| other.eq_ignore_ascii_case(option))
+        });
+        let mut said = false;
+        let mut has_cookie = false;
+        for (name, value) in head.fields() {
+            let kind = kind(name);
+            if self.settings.changes(name) || given.iter().any(|(other, _)| is_same(other, name)) {
+                continue;
+            }
+            match kind {
+                FieldKind::Own => {}
+                FieldKind::Forwarding(field) if !from.believes(field) => {}
+                FieldKind::Forwarding(field) => match field {
+                    // put together with what is known here
+                    Forwarding::For => said = true,
+                    // told below, once each: what holds here, too
+                    Forwarding::Proto | Forwarding::RealIp | Forwarding::RequestId => {}
+                    Forwarding::Host | Forwarding::Port | Forwarding::Prefix => {}
+                    Forwarding::Forwarded => {}
+                    Forwarding::Other | Forwarding::Url => line(self.out, name, value),
+                },
+                FieldKind::MaxForwards => self.max_forwards(value)?,
+                FieldKind::Trailer if !is_chunked => {}
+                // what is for this connection only; what is written here is not the client's to remove
+                _ if names_fields && is_named(head, name) => {}
+                FieldKind::Cookie if has_cookie => {}
+                FieldKind::Cookie => {
+                    has_cookie = true;
+                    self.cookies();
+                }
+                FieldKind::Plain | FieldKind::Trailer => line(self.out, name, value),
+            }
+        }
+        Ok(said)
+    }
+
+    /// HTTP/2 sends cookies one by one, and of several fields an application may look at one only
+    /// (RFC 9113 §8.2.3).
+    fn cookies(&mut self) {
+        let UpstreamRequest { head, hidden, .. } = self.request;
+        if let Some(cookies) = cookies::join(head.values(Name::Cookie), *hidden) {
+            line(self.out, "Cookie", &cookies);
+        }
+    }
+
+    /// RFC 9110 §7.6.2: only OPTIONS and TRACE have it.
+    fn max_forwards(&mut self, value: &[u8]) -> Result<(), TargetRefusal> {
+        if self.request.head.method != Method::Options {
+            return Ok(());
+        }
+        let left = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
+        match left {
+            Some(0) => Err(TargetRefusal::LastHop),
+            Some(left) => {
+                line(self.out, "Max-Forwards", (left - 1).to_string().as_bytes());
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what the client's address of this begins with: scheme, host, port and the path that `strip` has
+    /// taken. All of it fits together, or an application would send clients where nothing is.
+    fn client_url(&mut self, is_stripped: bool) {
+        let UpstreamRequest { head, from, .. } = self.request;
+        let settings = self.settings;
+        let theirs = from.client_url(head);
+        let proto = scheme(from.is_secure);
+        if !settings.changes("X-Forwarded-Proto") {
+            line(self.out, "X-Forwarded-Proto", proto.as_bytes());
+        }
+        let set = settings.set.iter().find(|(name, _)| is_same(name.as_str(), "X-Forwarded-Host"));
+        let host = match set {
+            Some((_, value)) => value.as_str().as_bytes(),
+            None => theirs.host.as_deref().unwrap_or(head.authority),
+        };
+        if !host.is_empty() && !settings.changes("X-Forwarded-Host") {
+            line(self.out, "X-Forwarded-Host", host);
+        }
+        if !settings.changes("X-Forwarded-Port") {
+            match (theirs.port, client_url::port(host, from.is_secure)) {
+                (Some(port), _) => line(self.out, "X-Forwarded-Port", port),
+                (None, Some(port)) => line(self.out, "X-Forwarded-Port", port),
+                // the application goes by the host that it is told as its own
+                (None, None) => {}
+            }
+        }
+        if !settings.changes("X-Forwarded-Prefix") {
+            let prefix = theirs.whole_prefix((&settings.strip, &settings.prefix), is_stripped);
+            if !prefix.is_empty() {
+                line(self.out, "X-Forwarded-Prefix", &prefix);
+            }
+        }
+    }
+
+    /// Writes which client asks, and which way the request came. Returns where the request id stands.
+    fn forwarding(&mut self, said: bool, is_stripped: bool) -> Range<usize> {
+        let UpstreamRequest { head, from, .. } = self.request;
+        let settings = self.settings;
+        let nearest = from.nearest.to_canonical();
+        let is_known = !nearest.is_unspecified();
+        let clients = from.elements(head);
+        let clients: Vec<_> = clients.iter().filter_map(Element::client).collect();
+        if !settings.changes("X-Forwarded-For") && (said || is_known || !clients.is_empty()) {
+            self.list("X-Forwarded-For", said);
+            for client in clients {
+                self.more();
+                text::address(client, self.out);
+            }
+            if is_known {
+                self.more();
+                text::address(nearest, self.out);
+            }
+            self.out.extend_from_slice(b"\r\n");
+        }
+        self.client_url(is_stripped);
+        let client = from.client.to_canonical();
+        if !client.is_unspecified() && !settings.changes("X-Real-IP") {
+            line_of(self.out, "X-Real-IP", |out| text::address(client, out));
+        }
+        if from.tells_forwarded && !settings.changes("Forwarded") {
+            line_of(self.out, "Forwarded", |out| from.push_forwarded(head, out));
+        }
+        if !settings.changes("Via") {
+            let by: &[u8] = match head.version {
+                Version::Http10 => b"1.0 ",
+                Version::Http11 => b"1.1 ",
+                Version::Http2 => b"2 ",
+            };
+            line_of(self.out, "Via", |out| {
+                out.extend_from_slice(by);
+                out.extend_from_slice(PSEUDONYM.as_bytes());
+            });
+        }
+        self.request_id()
+    }
+
+    /// The beginning of a list, with what trusted proxies have in it.
+    fn list(&mut self, name: &str, with_theirs: bool) {
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b": ");
+        let fields = self.request.head.fields().filter(|_| with_theirs);
+        let values = fields.filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        for (_, value) in values.filter(|(_, value)| !value.is_empty()) {
+            self.more();
+            self.out.extend_from_slice(value);
+        }
+    }
+
+    /// One more item of a list.
+    fn more(&mut self) {
+        if !self.out.ends_with(b": ") {
+            self.out.extend_from_slice(b", ");
+        }
+    }
+
+    /// The one that a trusted proxy has given, or a new one.
+    fn request_id(&mut self) -> Range<usize> {
+        if self.settings.changes(REQUEST_ID) {
+            return 0..0;
+        }
+        let UpstreamRequest { head, from, id, .. } = self.request;
+        self.out.extend_from_slice(REQUEST_ID.as_bytes());
+        self.out.extend_from_slice(b": ");
+        let start = self.out.len();
+        match valid_id(head).filter(|_| from.is_trusted) {
+            Some(theirs) => self.out.extend_from_slice(theirs),
+            None => text::hexadecimal(*id, self.out),
+        }
+        let end = self.out.len();
+        self.out.extend_from_slice(b"\r\n");
+        start..end
+    }
+
+    fn framing(&mut self) {
+        let head = self.request.head;
+        let wants_body = matches!(head.method, Method::Post | Method::Put | Method::Patch);
+        match head.framing {
+            Framing::Sized(length) => {
+                line_of(self.out, "Content-Length", |out| text::number(length, out));
+            }
+            Framing::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            // RFC 9110 §8.6
+            Framing::None if wants_body || head.has(Name::ContentLength) => {
+                self.out.extend_from_slice(b"Content-Length: 0\r\n");
+            }
+            Framing::None => {}
+        }
+    }
+
+    fn connection(&mut self, upgrade: &[u8]) {
+        let takes_trailers = takes_trailers(self.request.head);
+        if takes_trailers {
+            line(self.out, "TE", b"trailers");
+        }
+        if !upgrade.is_empty() {
+            line(self.out, "Upgrade", upgrade);
+        }
+        let options = [
+            (takes_trailers, "TE"),
+            (!upgrade.is_empty(), "Upgrade"),
+            (self.settings.close && upgrade.is_empty(), "close"),
+        ];
+        let options: Vec<_> =
+            options.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| *name).collect();
+        if !options.is_empty() {
+            line(self.out, "Connection", options.join(", ").as_bytes());
+        }
+    }
+}
+
+/// Whether a client wants to be told what follows the body of an answer (RFC 9110 §10.1.4).
+pub(crate) fn takes_trailers(head: &Head<'_>) -> bool {
+    head.fields().any(|(name, value)| {
+        name.eq_ignore_ascii_case("te")
+            && value
+                .split(|&b| b == b',')
+                .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
+/// The protocols that a client asks for and may have, ready for the field `Upgrade`; empty if there is none.
+/// HTTP/2 without TLS would let requests by that no rule has judged.
+pub(crate) fn protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Vec<u8> {
+    match tunnel {
+        Some(Tunnel::WebSocket) => return Tunnel::WebSocket.token().as_bytes().to_vec(),
+        Some(Tunnel::Unknown) => return Vec::new(),
+        None => {}
+    }
+    let is_asked = head.version == Version::Http11
+        && head.framing == Framing::None
+        && head.has(Name::Upgrade)
+        && options(head).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+    if !is_asked {
+        return Vec::new();
+    }
+    let values = head.values(Name::Upgrade).flat_map(|value| value.split(|&b| b == b','));
+    let may_be = |protocol: &&[u8]| {
+        let name = protocol.split(|&b| b == b'/').next().unwrap_or_default().trim_ascii();
+        let never: [&[u8]; 4] = [b"", b"h2c", b"http", b"tls"];
+        !never.iter().any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let protocols: Vec<_> = values.map(<[u8]>::trim_ascii).filter(may_be).collect();
+    protocols.join(b", ".as_slice())
+}
+
+/// The request id that a head has, if it has one and that is fit to be one. Whether its writer is
+/// believed, the caller knows.
+pub fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));
+    let (_, id) = ids.next()?;
+    let is_sane = |byte: &u8| byte.is_ascii_alphanumeric() || IN_IDS.contains(byte);
+    let is_good = (1..=MOST_ID_BYTES).contains(&id.len()) && id.iter().all(is_sane);
+    (is_good && ids.next().is_none()).then_some(id)
+}
+
+/// What `Connection` says.
+fn options<'h>(head: &Head<'h>) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    let values = head.values(Name::Connection).flat_map(|value| value.split(|&b| b == b','));
+    values.map(<[u8]>::trim_ascii).filter(|option| !option.is_empty())
+}
+
+/// Whether `Connection` names a field (RFC 9110 §7.6.1).
+fn is_named(head: &Head<'_>, name: &str) -> bool {
+    options(head).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Appends one field line.
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one field line, whose value is written by this.
+fn line_of(out: &mut Vec<u8>, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    write(out);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // writing into a vector does not fail
+    let _ = out.write_fmt(text);
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

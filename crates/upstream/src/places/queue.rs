@@ -1,0 +1,469 @@
+//! Requests that wait for an upstream, while all have as much under way as they may: one queue for the
+//! whole process, in the order of the ready queues (rank, floors, clients by turns).
+//!
+//! A request that comes when as many wait as may takes the place of another, if there is one that gives
+//! way:
+//!
+//! 1. the last that came of the lowest rank below its own. A rank with a share keeps that part of the
+//!    places, and takes it back from any other;
+//! 2. the last of a client of its own rank that has more than it among the [last](LOOKED_AT) that came.
+//!
+//! An agent may bound each rank besides, by what is unfinished of it: what waits and what is under way.
+
+use crate::group::MemberIndex;
+use forebay_control::ranked::{Key, MOST_RANKS, Ranked, Turn};
+use std::collections::BTreeMap;
+
+/// So many of a rank are looked at for a client that gives way.
+pub const LOOKED_AT: usize = 32;
+
+/// The rank and the client of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestOwner {
+    /// Served in this order: 0 is first.
+    pub rank: u8,
+    /// The client, as a number of its own.
+    pub client: u64,
+}
+
+/// What is asked for: an upstream for a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asking {
+    /// Its rank and client.
+    pub owner: RequestOwner,
+    /// The [hash](crate::group::balance::hash) of what the request is balanced by.
+    pub key: u64,
+    /// Those that were asked before, which are asked again only if there is no other.
+    pub tried: Vec<MemberIndex>,
+    /// The one that it is asked of if that may be asked and has room.
+    pub wanted: Option<MemberIndex>,
+    /// It is asked of another now, or of none.
+    pub only_others: bool,
+}
+
+/// Names one that waits: those of lower ranks are greater, and so are those that came later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WaiterId {
+    rank: u8,
+    number: u64,
+}
+
+/// One that waits.
+#[derive(Debug)]
+pub struct QueuedRequest<T> {
+    /// What it asks for.
+    pub asking: Asking,
+    /// Since when, in nanoseconds.
+    pub since_ns: u64,
+    /// Which request is told.
+    pub item: T,
+}
+
+/// What was counted of a rank since there is this queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounts {
+    /// Requests that came.
+    pub offered: u64,
+    /// Those of them that an agent's limit refused.
+    pub refused: u64,
+    /// Those that were begun.
+    pub began: u64,
+    /// How long those had waited in all.
+    pub waited_ns: u64,
+    /// Those that have ended, but for tunnels.
+    pub finished: u64,
+    /// How long an upstream had been busy with those in all.
+    pub busy_ns: u64,
+    /// Those that wait and those under way.
+    pub unfinished: u32,
+    /// Of these, those that wait.
+    pub waiting: u32,
+}
+
+/// The queue of a group of upstreams.
+#[derive(Debug)]
+pub struct UpstreamQueue<T> {
+    order: Ranked<WaiterId>,
+    waiting: BTreeMap<WaiterId, (Key, QueuedRequest<T>)>,
+    most: usize,
+    next: u64,
+    ranks: Vec<RankQueue>,
+    shares: [f64; MOST_RANKS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RankQueue {
+    counts: QueueCounts,
+    /// As many may be unfinished.
+    most: u32,
+    retry_after_s: u32,
+}
+
+impl Default for RankQueue {
+    fn default() -> RankQueue {
+        RankQueue { counts: QueueCounts::default(), most: u32::MAX, retry_after_s: 0 }
+    }
+}
+
+/// Why a request does not wait.
+#[derive(Debug, PartialEq, Eq)]
+pub enum QueueRefusal {
+    /// As many wait as may.
+    Full,
+    /// As much is unfinished of its rank as an agent lets be.
+    Limited {
+        /// What its client is told of when to come back, in seconds.
+        retry_after_s: u32,
+    },
+}
+
+impl<T> UpstreamQueue<T> {
+    /// In strict order, for at most `most`. `seed` should be secret.
+    pub fn new(most: usize, seed: u64) -> UpstreamQueue<T> {
+        // with all ranks there can be, so that classes may come and go while requests wait
+        let order = Ranked::new(&[0.0; MOST_RANKS], usize::MAX, seed);
+        let order = order.unwrap_or_else(|_| Ranked::single(usize::MAX, seed));
+        let shares = [0.0; MOST_RANKS];
+        UpstreamQueue { order, waiting: BTreeMap::new(), most, next: 0, ranks: Vec::new(), shares }
+    }
+
+    /// Each rank is sure of this share of the upstreams' time while it waits, whatever higher ranks want.
+    pub fn set_shares(&mut self, shares: &[f64]) {
+        let mut all = [0.0; MOST_RANKS];
+        for (all, share) in all.iter_mut().zip(shares) {
+            *all = *share;
+        }
+        // shares that are none leave the order as it is
+        if all != self.shares && self.order.set_shares(&all).is_ok() {
+            self.shares = all;
+        }
+    }
+
+    /// At most so many wait from now on; those that do stay.
+    pub fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// So much of a rank may be unfinished; `None` for no limit. A request that is refused is told
+    /// `retry_after_s`.
+    pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
+        let known = self.rank(rank);
+        (known.most, known.retry_after_s) = (most.unwrap_or(u32::MAX), retry_after_s);
+    }
+
+    /// What was counted of a rank.
+    pub fn counts(&self, rank: u8) -> QueueCounts {
+        self.ranks.get(usize::from(rank)).map_or_else(QueueCounts::default, |rank| rank.counts)
+    }
+
+    fn rank(&mut self, rank: u8) -> &mut RankQueue {
+        let rank = usize::from(rank);
+        if rank >= self.ranks.len() {
+            self.ranks.resize_with(rank + 1, RankQueue::default);
+        }
+        &mut self.ranks[rank]
+    }
+
+    /// Since when the oldest of a rank waits, in nanoseconds.
+    pub fn waits_since(&self, rank: u8) -> Option<u64> {
+        let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
+        self.waiting.range(all).next().map(|(_, (_, waiting))| waiting.since_ns)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A request comes, and enters the queue; one that has come before is not refused by an agent. Its `item`
+    /// is made when it is known that it may wait. Where it takes another's place, that is returned.
+    ///
+    /// # Errors
+    /// Why it does not wait.
+    pub fn push(
+        &mut self,
+        asking: Asking,
+        since_ns: u64,
+        item: impl FnOnce() -> Option<T>,
+    ) -> Result<(WaiterId, Option<QueuedRequest<T>>), QueueRefusal> {
+        let RequestOwner { rank, client } = asking.owner;
+        let again = !asking.tried.is_empty();
+        let rank = rank.min(MOST_RANKS as u8 - 1);
+        let known = self.rank(rank);
+        known.counts.offered += 1;
+        if known.counts.unfinished >= known.most && !again {
+            known.counts.refused += 1;
+            return Err(QueueRefusal::Limited { retry_after_s: known.retry_after_s });
+        }
+        let other = match self.waiting.len() < self.most {
+            true => None,
+            false => {
+                let other = self.below(rank).or_else(|| self.of_a_greater_client(rank, client));
+                Some(other.ok_or(QueueRefusal::Full)?)
+            }
+        };
+        let waiting = QueuedRequest { asking, since_ns, item: item().ok_or(QueueRefusal::Full)? };
+        let displaced = other.and_then(|other| self.remove(other));
+        let id = WaiterId { rank, number: self.next };
+        self.next += 1;
+        let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(QueueRefusal::Full) };
+        self.waiting.insert(id, (key, waiting));
+        let counts = &mut self.rank(rank).counts;
+        (counts.unfinished, counts.waiting) = (counts.unfinished + 1, counts.waiting + 1);
+        Ok((id, displaced))
+    }
+
+    /// The places of a rank that no other takes.
+    fn kept(&self, rank: usize) -> usize {
+        (self.shares[rank] * self.most as f64) as usize
+    }
+
+    /// The last that came of those of a rank.
+    fn of_rank(&self, rank: u8) -> impl Iterator<Item = (WaiterId, u64)> {
+        let all = WaiterId { rank, number: 0 }..=WaiterId { rank, number: u64::MAX };
+        let found = self.waiting.range(all).rev();
+        found.map(|(id, (_, waiting))| (*id, waiting.asking.owner.client))
+    }
+
+    /// One of another rank that gives way to this one.
+    fn below(&self, rank: u8) -> Option<WaiterId> {
+        let own = usize::from(rank);
+        let waiting = |known: &RankQueue| known.counts.waiting as usize;
+        let is_owed = self.ranks.get(own).is_some_and(|known| waiting(known) < self.kept(own));
+        let gives_way = |other: &usize| {
+            let has_more = waiting(&self.ranks[*other]) > self.kept(*other);
+            *other != own && has_more && (*other > own || is_owed)
+        };
+        let lowest = (0..self.ranks.len()).rev().find(gives_way)?;
+        self.of_rank(lowest as u8).next().map(|(id, _)| id)
+    }
+
+    /// One of the same rank, of a client that has more of the last that came.
+    fn of_a_greater_client(&self, rank: u8, client: u64) -> Option<WaiterId> {
+        let last: Vec<_> = self.of_rank(rank).take(LOOKED_AT).collect();
+        let count = |of: u64| last.iter().filter(|(_, client)| *client == of).count();
+        let (id, most) =
+            last.iter().map(|(id, of)| (*id, count(*of))).rev().max_by_key(|one| one.1)?;
+        (most > count(client) + 1).then_some(id)
+    }
+
+    /// A request comes while none waits, and is begun at once: what goes with it until it has
+    /// [ended](UpstreamQueue::ended).
+    ///
+    /// # Errors
+    /// If an agent's limit refuses it.
+    pub fn pass(&mut self, owner: RequestOwner, again: bool) -> Result<Option<Turn>, QueueRefusal> {
+        debug_assert!(self.is_empty());
+        let rank = owner.rank.min(MOST_RANKS as u8 - 1);
+        let known = self.rank(rank);
+        known.counts.offered += 1;
+        if known.counts.unfinished >= known.most && !again {
+            known.counts.refused += 1;
+            return Err(QueueRefusal::Limited { retry_after_s: known.retry_after_s });
+        }
+        known.counts.unfinished += 1;
+        known.counts.began += 1;
+        let id = WaiterId { rank, number: self.next };
+        let _ = self.order.push(rank, owner.client, 1, id);
+        Ok(self.order.pop().map(|(_, turn)| turn))
+    }
+
+    /// The one that is next, which begins at `now_ns`.
+    pub fn pop(&mut self, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
+        let (id, turn) = self.order.pop()?;
+        let (_, waiting) = self.waiting.remove(&id)?;
+        let counts = &mut self.rank(id.rank).counts;
+        counts.waiting = counts.waiting.saturating_sub(1);
+        counts.began += 1;
+        counts.waited_ns += now_ns.saturating_sub(waiting.since_ns);
+        Some((waiting, turn))
+    }
+
+    /// One that waits does no longer; `None` if it does not wait.
+    pub fn remove(&mut self, id: WaiterId) -> Option<QueuedRequest<T>> {
+        let (key, waiting) = self.waiting.remove(&id)?;
+        self.order.remove(key);
+        let counts = &mut self.rank(id.rank).counts;
+        counts.waiting = counts.waiting.saturating_sub(1);
+        counts.unfinished = counts.unfinished.saturating_sub(1);
+        Some(waiting)
+    }
+
+    /// A request that was begun has ended: its upstream was busy with it for so long.
+    pub fn ended(&mut self, turn: Turn, ns: u64) {
+        let counts = &mut self.rank(turn.rank()).counts;
+        counts.finished += 1;
+        counts.busy_ns += ns;
+        self.release(turn, ns);
+    }
+
+    /// A request that was begun has become a tunnel, which has ended: its upstream had one under way for so
+    /// long, but requests do not cost as much.
+    pub fn tunnel_ended(&mut self, turn: Turn, ns: u64) {
+        self.release(turn, ns);
+    }
+
+    fn release(&mut self, turn: Turn, ns: u64) {
+        let counts = &mut self.rank(turn.rank()).counts;
+        counts.unfinished = counts.unfinished.saturating_sub(1);
+        self.order.ran(turn, ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pushed = Result<(WaiterId, Option<QueuedRequest<&'static str>>), QueueRefusal>;
+
+    fn named(
+        queue: &mut UpstreamQueue<&'static str>,
+        rank: u8,
+        client: u64,
+        item: &'static str,
+    ) -> Pushed {
+        let asking = Asking { owner: RequestOwner { rank, client }, ..Asking::default() };
+        queue.push(asking, 0, || Some(item))
+    }
+
+    fn of(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
+        named(queue, rank, client, "")
+    }
+
+    fn again(queue: &mut UpstreamQueue<&'static str>, rank: u8, client: u64) -> Pushed {
+        let owner = RequestOwner { rank, client };
+        queue.push(Asking { owner, tried: vec![0], ..Asking::default() }, 0, || Some(""))
+    }
+
+    fn queue(most: usize) -> UpstreamQueue<&'static str> {
+        UpstreamQueue::new(most, 0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn push(
+        queue: &mut UpstreamQueue<&'static str>,
+        rank: u8,
+        client: u64,
+        item: &'static str,
+    ) -> WaiterId {
+        named(queue, rank, client, item).unwrap().0
+    }
+
+    fn order(queue: &mut UpstreamQueue<&'static str>) -> Vec<&'static str> {
+        std::iter::from_fn(|| {
+            let (waiting, turn) = queue.pop(10)?;
+            queue.ended(turn, 1);
+            Some(waiting.item)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn ranks_come_in_order_and_clients_by_turns() {
+        let mut queue = queue(10);
+        for (rank, client, item) in
+            [(1, 1, "b1"), (1, 1, "b2"), (1, 1, "b3"), (1, 2, "c1"), (0, 3, "a1"), (9, 9, "z")]
+        {
+            push(&mut queue, rank, client, item);
+        }
+        assert_eq!(order(&mut queue), ["a1", "b1", "c1", "b2", "b3", "z"]);
+    }
+
+    #[test]
+    fn who_leaves_is_passed_over() {
+        let mut queue = queue(10);
+        let first = push(&mut queue, 0, 1, "first");
+        push(&mut queue, 0, 1, "second");
+        assert_eq!(queue.remove(first).map(|one| one.item), Some("first"));
+        assert!(queue.remove(first).is_none());
+        assert_eq!((queue.len(), queue.counts(0).unfinished), (1, 1));
+        assert_eq!(order(&mut queue), ["second"]);
+        assert!(queue.is_empty() && queue.counts(0).unfinished == 0);
+    }
+
+    #[test]
+    fn where_it_is_full_the_last_of_the_lowest_rank_gives_way() {
+        let mut queue = queue(3);
+        for (rank, item) in [(1, "b1"), (2, "c1"), (2, "c2")] {
+            push(&mut queue, rank, u64::from(rank), item);
+        }
+        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), QueueRefusal::Full);
+        let (_, displaced) = named(&mut queue, 1, 1, "b2").unwrap();
+        assert_eq!(displaced.map(|one| one.item), Some("c2"));
+        let (_, displaced) = named(&mut queue, 0, 0, "a").unwrap();
+        assert_eq!(displaced.map(|one| one.item), Some("c1"));
+        assert_eq!(of(&mut queue, 2, 2).unwrap_err(), QueueRefusal::Full);
+        assert_eq!(order(&mut queue), ["a", "b1", "b2"]);
+        assert_eq!(queue.counts(2).unfinished, 0);
+        let mut none = self::queue(0);
+        // nothing is made for one that may not wait
+        let refused = none.push(Asking::default(), 0, || panic!("it does not wait"));
+        assert_eq!(refused.unwrap_err(), QueueRefusal::Full);
+    }
+
+    #[test]
+    fn a_rank_with_a_share_keeps_its_part_of_the_places() {
+        let mut queue = queue(4);
+        queue.set_shares(&[0.0, 0.5]);
+        (0..4).for_each(|_| _ = push(&mut queue, 0, 1, "gold"));
+        for _ in 0..2 {
+            let (_, displaced) = named(&mut queue, 1, 2, "bulk").unwrap();
+            assert_eq!(displaced.map(|one| one.item), Some("gold"));
+        }
+        assert_eq!(named(&mut queue, 1, 2, "bulk").unwrap_err(), QueueRefusal::Full);
+        assert_eq!(named(&mut queue, 0, 1, "gold").unwrap_err(), QueueRefusal::Full);
+        assert_eq!(queue.len(), 4);
+    }
+
+    #[test]
+    fn where_it_is_full_a_client_with_many_gives_way_to_others() {
+        let mut queue = queue(4);
+        (0..4).for_each(|_| _ = push(&mut queue, 0, 1, "many"));
+        for client in [2, 3] {
+            let (_, displaced) = named(&mut queue, 0, client, "one").unwrap();
+            assert_eq!(displaced.map(|one| one.item), Some("many"));
+        }
+        // each has as many
+        assert_eq!(named(&mut queue, 0, 2, "one").unwrap_err(), QueueRefusal::Full);
+        assert_eq!(named(&mut queue, 0, 1, "many").unwrap_err(), QueueRefusal::Full);
+    }
+
+    #[test]
+    fn an_agent_bounds_what_waits_and_what_is_under_way() {
+        let mut queue = queue(10);
+        queue.limit(1, Some(2), 7);
+        let turn = queue.pass(RequestOwner { rank: 1, client: 1 }, false).unwrap().unwrap();
+        push(&mut queue, 1, 1, "");
+        let limited = QueueRefusal::Limited { retry_after_s: 7 };
+        assert_eq!(of(&mut queue, 1, 2).unwrap_err(), limited);
+        assert!(again(&mut queue, 1, 2).is_ok(), "it has come before");
+        push(&mut queue, 0, 1, "");
+        queue.ended(turn, 5);
+        let counts = queue.counts(1);
+        assert_eq!((counts.offered, counts.refused, counts.began), (4, 1, 1));
+        assert_eq!((counts.finished, counts.busy_ns), (1, 5));
+        assert_eq!((counts.unfinished, counts.waiting), (2, 2));
+        queue.limit(1, None, 0);
+        assert!(of(&mut queue, 1, 2).is_ok());
+        order(&mut queue);
+        let counts = queue.counts(1);
+        assert_eq!((counts.waited_ns, counts.unfinished, counts.waiting), (30, 0, 0));
+    }
+
+    #[test]
+    fn shares_and_bounds_change_while_requests_wait() {
+        let mut queue = queue(4);
+        for (rank, item) in [(0, "a1"), (0, "a2"), (1, "b")] {
+            push(&mut queue, rank, 1, item);
+        }
+        queue.set_most(1);
+        assert_eq!(of(&mut queue, 1, 1).unwrap_err(), QueueRefusal::Full);
+        // what a service takes is not known yet, so a rank with a share is due at once
+        queue.set_shares(&[0.0, 0.9]);
+        assert_eq!(order(&mut queue), ["b", "a1", "a2"]);
+    }
+}

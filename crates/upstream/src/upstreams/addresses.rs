@@ -1,0 +1,223 @@
+//! Where one upstream is: the addresses that its name has now, and which of them take no connections.
+//!
+//! A name may have addresses at which nothing listens: `localhost` is `::1` and `127.0.0.1`, and most programs
+//! have only one of them. One that takes no connection is left alone for a while if there are others.
+
+use crate::settings::upstream_address::UpstreamAddress;
+use crate::upstreams::connection::UpstreamConnection;
+use forebay_sys::client::{self, ConnectOptions};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// How long an address is left alone that takes no connection.
+const SHUN_MS: u64 = 10_000;
+
+/// The addresses of an upstream.
+#[derive(Debug)]
+pub(crate) struct UpstreamAddresses {
+    address: UpstreamAddress,
+    /// Those of a name, as they were found last.
+    found: RwLock<Vec<FoundAddress>>,
+    /// Each in turn.
+    next: AtomicUsize,
+}
+
+/// An address of a name.
+#[derive(Debug)]
+struct FoundAddress {
+    address: SocketAddr,
+    shunned_until_ms: AtomicU64,
+}
+
+impl FoundAddress {
+    /// Whether it takes connections, as far as is known, and is none of those in `refused`.
+    fn is_other(&self, refused: &[SocketAddr], now_ms: u64) -> bool {
+        now_ms >= self.shunned_until_ms.load(Ordering::Relaxed) && !refused.contains(&self.address)
+    }
+}
+
+impl UpstreamAddresses {
+    /// Of an upstream that is named like this. None is known of a name before it is
+    /// [looked up](UpstreamAddresses::look_up).
+    pub(crate) fn new(address: UpstreamAddress) -> UpstreamAddresses {
+        UpstreamAddresses { address, found: RwLock::default(), next: AtomicUsize::new(0) }
+    }
+
+    /// How the upstream is named.
+    pub(crate) fn named(&self) -> &UpstreamAddress {
+        &self.address
+    }
+
+    fn found(&self) -> RwLockReadGuard<'_, Vec<FoundAddress>> {
+        self.found.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks a name up. One that is not found keeps the addresses it had. May wait for a name service.
+    pub(crate) fn look_up(&self) {
+        let UpstreamAddress::Name { host, port } = &self.address else { return };
+        let Ok(now) = (&**host, *port).to_socket_addrs() else { return };
+        self.take_over(now.collect());
+    }
+
+    fn take_over(&self, now: Vec<SocketAddr>) {
+        if now.is_empty() {
+            return;
+        }
+        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        found.retain(|known| now.contains(&known.address));
+        for address in now {
+            if !found.iter().any(|known| known.address == address) {
+                found.push(FoundAddress { address, shunned_until_ms: AtomicU64::new(0) });
+            }
+        }
+    }
+
+    /// Begins to connect to the next address of those that take connections, but for those in `refused`,
+    /// or of all.
+    ///
+    /// # Errors
+    /// When no address is known, or no connection can be begun.
+    pub(crate) fn connect(
+        &self,
+        refused: &[SocketAddr],
+        now_ms: u64,
+    ) -> io::Result<UpstreamConnection> {
+        match &self.address {
+            UpstreamAddress::Socket(address) => {
+                client::connect(*address, ConnectOptions::default()).map(UpstreamConnection::from)
+            }
+            UpstreamAddress::Unix(at) => client::connect_unix(at).map(UpstreamConnection::from),
+            UpstreamAddress::Name { .. } => self.connect_by_name(refused, now_ms),
+        }
+    }
+
+    fn connect_by_name(
+        &self,
+        refused: &[SocketAddr],
+        now_ms: u64,
+    ) -> io::Result<UpstreamConnection> {
+        let found = self.found();
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        let in_turn = || (0..found.len()).map(|step| &found[(turn + step) % found.len()]);
+        let well = in_turn().filter(|one| one.is_other(refused, now_ms));
+        let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for one in well.chain(in_turn().take(1)) {
+            match client::connect(one.address, ConnectOptions::default()) {
+                Ok(socket) => return Ok(UpstreamConnection::of_name(socket, one.address)),
+                Err(error) if client::is_lack(&error) => return Err(error),
+                // no way there, and that is known at once
+                Err(error) => {
+                    one.shunned_until_ms.store(now_ms + SHUN_MS, Ordering::Relaxed);
+                    failed = error;
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    /// A connection to one of them has not come about. Says whether there is another that takes connections,
+    /// as far as is known, and none of those in `refused`, to which this one is added: where connecting takes
+    /// long, the first is no longer left alone when the last has failed.
+    pub(crate) fn refused(
+        &self,
+        connection: &UpstreamConnection,
+        refused: &mut Vec<SocketAddr>,
+        now_ms: u64,
+    ) -> bool {
+        let Some(address) = connection.address else { return false };
+        let is_first = !refused.contains(&address);
+        if is_first {
+            refused.push(address);
+        }
+        let found = self.found();
+        if let Some(one) = found.iter().find(|one| one.address == address) {
+            one.shunned_until_ms.store(now_ms + SHUN_MS, Ordering::Relaxed);
+        }
+        is_first && found.iter().any(|one| one.is_other(refused, now_ms))
+    }
+
+    /// Whether a connection leads to where the upstream is now.
+    pub(crate) fn have(&self, connection: &UpstreamConnection) -> bool {
+        let is_known = |address| self.found().iter().any(|one| one.address == address);
+        connection.address.is_none_or(is_known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Addresses of one port: something listens at the first, and nothing at the others.
+    fn name(others: &[u8]) -> (TcpListener, SocketAddr, UpstreamAddresses) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = listener.local_addr().unwrap();
+        let named = UpstreamAddress::Name { host: "app.example".into(), port: good.port() };
+        let addresses = UpstreamAddresses::new(named);
+        let of = |last: u8| SocketAddr::from(([127, 9, 9, last], good.port()));
+        addresses.take_over(others.iter().map(|last| of(*last)).chain([good]).collect());
+        (listener, good, addresses)
+    }
+
+    #[test]
+    fn an_address_that_takes_no_connection_is_left_alone() {
+        let (_listener, good, addresses) = name(&[1, 2]);
+        let mut bad = Vec::new();
+        for _ in 0..3 {
+            let connection = addresses.connect(&[], 1).unwrap();
+            if connection.address != Some(good) {
+                assert!(addresses.refused(&connection, &mut Vec::new(), 1), "there is another");
+                bad.push(connection);
+            }
+        }
+        assert_eq!(bad.len(), 2);
+        for _ in 0..5 {
+            assert_eq!(addresses.connect(&[], SHUN_MS).unwrap().address, Some(good));
+        }
+        // after a while they are asked again; and all are, where none takes connections
+        let later: Vec<_> = (0..3).map(|_| addresses.connect(&[], SHUN_MS + 1).unwrap()).collect();
+        assert_eq!(later.iter().filter(|one| one.address == Some(good)).count(), 1);
+        let all = later.iter().map(|one| addresses.refused(one, &mut Vec::new(), SHUN_MS + 1));
+        assert_eq!(all.filter(|has_another| *has_another).count(), 2);
+        let any: Vec<_> =
+            (0..3).map(|_| addresses.connect(&[], SHUN_MS + 2).unwrap().address).collect();
+        assert_eq!(any.iter().filter(|one| **one == Some(good)).count(), 1);
+    }
+
+    #[test]
+    fn each_address_is_tried_once_for_a_request() {
+        let (_listener, _, addresses) = name(&[1, 2]);
+        let mut refused = Vec::new();
+        // each takes as long as one is left alone
+        let has_other: Vec<_> = (1..=4)
+            .map(|turn| {
+                let connection = addresses.connect(&refused, turn * SHUN_MS).unwrap();
+                addresses.refused(&connection, &mut refused, turn * SHUN_MS)
+            })
+            .collect();
+        assert_eq!(has_other, [true, true, false, false]);
+        assert_eq!(refused.len(), 3);
+        // for another request they are as good as ever
+        let connection = addresses.connect(&[], 5 * SHUN_MS).unwrap();
+        assert!(addresses.refused(&connection, &mut Vec::new(), 5 * SHUN_MS));
+    }
+
+    #[test]
+    fn a_connection_to_where_it_was_is_no_use() {
+        let (_listener, good, addresses) = name(&[]);
+        let connection = addresses.connect(&[], 1).unwrap();
+        assert!(addresses.have(&connection));
+        addresses.take_over(Vec::new());
+        assert!(addresses.have(&connection), "a name that is not found keeps what it had");
+        let other = SocketAddr::from(([127, 9, 9, 9], good.port()));
+        addresses.take_over(vec![other, good]);
+        assert!(addresses.have(&connection));
+        addresses.take_over(vec![other]);
+        assert!(!addresses.have(&connection));
+        // what has no name is where it is
+        let fixed = UpstreamAddresses::new(UpstreamAddress::Socket(good));
+        assert!(fixed.have(&fixed.connect(&[], 1).unwrap()));
+    }
+}
