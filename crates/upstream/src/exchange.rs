@@ -24,8 +24,11 @@
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
-//! | `exchange/state.rs` | what is known of an exchange: beneath all others |
-//! | `exchange/outcome.rs`, `exchange/link_state.rs`, `exchange/script.rs`, `exchange/pace.rs` | parts of that |
+//! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
+//! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
+//! | `exchange/upload.rs`, `exchange/pace.rs` | what goes to the upstream |
+//! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
+//! | `exchange/outcome.rs`, `exchange/link_state.rs` | what becomes of it; what is known of one that goes to the next stage |
 
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
@@ -47,6 +50,7 @@ use forebay_sys::{clock, socket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+mod answer;
 mod attempts;
 mod body;
 mod head;
@@ -54,19 +58,24 @@ mod link_state;
 mod linked;
 mod outcome;
 mod pace;
+mod phase;
 mod script;
 mod scripted;
 mod sending;
 mod state;
+mod upload;
 
+use answer::{Answer, Coming};
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy};
 pub use outcome::{ExchangeTimes, Failed, Lateness};
 use pace::UploadPace;
+use phase::ExchangePhase;
+use script::ScriptAnswer;
 pub use script::ScriptLog;
-use script::{ScriptAnswer, UploadEncoding};
 pub use state::Exchange;
-use state::{Coming, ExchangePhase, UP_BYTES};
+use state::{Asked, Tries};
+use upload::{TunnelEnd, UP_BYTES, Upload, UploadEncoding};
 
 /// What is asked of an application.
 pub struct ApplicationRequest {
@@ -152,7 +161,8 @@ impl<T> Exchange<T> {
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
-        let phase = if spools { ExchangePhase::Spooling } else { ExchangePhase::Unbegun };
+        let phase =
+            if spools { ExchangePhase::Spooling(Vec::new()) } else { ExchangePhase::Unbegun };
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::ApplicationSettings::Proxy(_) => None,
@@ -170,62 +180,42 @@ impl<T> Exchange<T> {
         let mut exchange = Box::new(Exchange {
             tag,
             application: Arc::clone(application),
+            asked: Asked {
+                method,
+                key,
+                owner,
+                is_http2,
+                context: written.asked,
+                given: written.given,
+            },
             linked,
             binding: Binding::new(sign_in, shows_sign_in),
-            is_http2,
-            method,
-            key,
-            owner,
-            slot: None,
-            wait: None,
-            tried: Vec::new(),
-            refused: Vec::new(),
-            waited_ns: 0,
-            retries: 0,
-            is_reused: false,
-            connection: None,
+            tries: Tries::default(),
             phase,
-            can_read: false,
-            can_write: true,
-            to,
-            sent: 0,
-            kept: UP_BYTES,
-            preface: preface_bytes,
-            is_gone: false,
-            is_cut: false,
-            shuts: None,
-            upload,
-            request_trailers: None,
-            given: written.given,
-            body_left: match spools {
-                true => bodies.most_bytes.min(bodies.spool_bytes),
-                false => bodies.most_bytes,
+            upload: Upload {
+                to,
+                sent: 0,
+                kept: UP_BYTES,
+                preface: preface_bytes,
+                is_gone: false,
+                tunnel: TunnelEnd::Open,
+                encoding: upload,
+                trailers: None,
+                body_left: match spools {
+                    true => bodies.most_bytes.min(bodies.spool_bytes),
+                    false => bodies.most_bytes,
+                },
+                is_chunked: written.framing == Framing::Chunked,
+                is_too_large: false,
+                expects_continue: script.is_some() && written.expects_continue,
+                pace: UploadPace::new(script.is_none() && written.expects_continue),
+                has_moved: false,
             },
-            spool: Vec::new(),
-            is_chunked: written.framing == Framing::Chunked,
-            is_too_large: false,
-            expects_continue: script.is_some() && written.expects_continue,
-            pace: UploadPace::new(script.is_none() && written.expects_continue),
-            has_moved: false,
-            asked: written.asked,
-            reader: ResponseReader::new(written.asked, limits),
-            script,
-            received: Vec::new(),
-            at: 0,
-            interim: Vec::new(),
+            answer: Answer::new(ResponseReader::new(written.asked, limits), script),
             acknowledge_ms: None,
-            has_told: false,
-            head: None,
-            fields: None,
-            coming: Coming::Nothing,
-            failure: None,
-            unreached: outcome::UNREACHED,
             has_expired: false,
-            is_broken_off: false,
-            has_ended: false,
             now_ms,
             moved_ms: now_ms,
-            whole_ms: None,
             times: ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() },
         });
         if let (None, Err(unavailable)) = (&exchange.linked, may_ask) {
@@ -237,9 +227,7 @@ impl<T> Exchange<T> {
     /// Begins to ask an upstream, over a connection of the pool if there is one; nothing if it has begun. What belongs to
     /// the client's connection is left in the pool until now: a request that was given up before takes none of it away.
     pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
-        if self.phase != ExchangePhase::Unbegun {
-            return;
-        }
+        let ExchangePhase::Unbegun = self.phase else { return };
         (self.now_ms, self.moved_ms) = (now_ms, now_ms);
         let application = Arc::clone(&self.application);
         if let Some(owner) = self.binding.owner() {
@@ -247,18 +235,19 @@ impl<T> Exchange<T> {
             self.binding.have(own);
         }
         let shares = !self.binding.is_private()
-            && self.preface == 0
-            && self.is_http2 == application.is_http2();
+            && self.upload.preface == 0
+            && self.asked.is_http2 == application.is_http2();
         let mut kept = |member| match shares {
             true => pool.take(&application, member, now_ms),
             false => None,
         };
         if let Some(member) = self.linked.as_ref().map(|linked| linked.instance()) {
-            let begun = self.begin_at(member, kept(member));
+            let begun = self.begin_at(member, None, kept(member));
             return self.or_fail(begun);
         }
         let wanted = self.binding.member();
-        let asking = Asking { owner: self.owner, key: self.key, wanted, ..Asking::default() };
+        let asking =
+            Asking { owner: self.asked.owner, key: self.asked.key, wanted, ..Asking::default() };
         match application.upstreams().ask(asking) {
             Ok(upstreams::SlotOrWait::Begun(slot)) => {
                 let connection = kept(slot.member());
@@ -268,7 +257,7 @@ impl<T> Exchange<T> {
             Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),
             Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
         }
-        if self.failure.is_some() {
+        if self.failure().is_some() {
             self.keep_own(pool);
         }
     }
@@ -290,38 +279,41 @@ impl<T> Exchange<T> {
 
     /// All of the answer is there: the upstream has one less under way, whenever the client has got it.
     pub fn leave(&mut self) {
-        if self.linked.is_none() && (self.coming.is_over() || self.has_ended) {
-            self.slot = None;
+        if self.linked.is_none()
+            && (self.answer.coming.is_over() || self.phase.has_ended())
+            && let Some(attempt) = self.phase.attempt_mut()
+        {
+            attempt.slot = None;
         }
     }
 
     /// Nothing more comes of it: gives the connection to those that wait, if another request may be sent on it.
     pub fn give_back(&mut self, pool: &mut ConnectionPool) {
         self.end_script();
-        let is_clean = self.head.is_some_and(|head| head.keep_alive)
-            && self.coming.is_over()
-            && self.upload.is_none()
-            && self.sent == self.to.len()
-            && self.at == self.received.len()
-            && !(self.is_cut || self.has_ended);
+        let is_clean = self.answer.head.is_some_and(|head| head.keep_alive)
+            && self.answer.coming.is_over()
+            && self.upload.is_whole()
+            && self.answer.unused().is_empty()
+            && !(self.phase.is_cut() || self.phase.has_ended());
         let keeps = self.application.settings().group().keep_alive.connections > 0
-            && self.is_http2 == self.application.is_http2();
-        if !(is_clean && keeps && self.preface == 0) {
-            return;
-        }
-        let Some(mut connection) = self.connection.take() else { return };
-        if !connection.ends_clean() {
+            && self.asked.is_http2 == self.application.is_http2();
+        if !(is_clean && keeps && self.upload.preface == 0) {
             return;
         }
         let member = self.upstream();
+        let Some(attempt) = self.phase.attempt_mut() else { return };
+        let Some(mut connection) = attempt.connection.take() else { return };
+        if !connection.ends_clean() {
+            return;
+        }
         if self.binding.is_private() {
-            self.slot = None;
+            attempt.slot = None;
             if let Some(owner) = self.binding.owner() {
                 pool.keep_own(&self.application, owner, member, connection, self.now_ms);
             }
             return;
         }
-        let left = match self.slot.take() {
+        let left = match attempt.slot.take() {
             Some(slot) => slot.pass_on(connection),
             // no request waits for a place at the next stage
             None => Some(connection),
@@ -341,14 +333,14 @@ impl<T> Exchange<T> {
     }
 
     fn read_body(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
-        match &mut self.coming {
+        match &mut self.answer.coming {
             Coming::Nothing => RelayRead::End,
             Coming::Chunked(_) => self.read_chunks(out, most),
             Coming::OfScript => self.read_script(out, most),
             Coming::All => match self.take(out, most) {
                 RelayRead::Broken => self.broken(),
-                RelayRead::End if self.is_http2 => {
-                    self.coming = Coming::Nothing;
+                RelayRead::End if self.asked.is_http2 => {
+                    self.answer.coming = Coming::Nothing;
                     RelayRead::End
                 }
                 given => given,
@@ -361,7 +353,7 @@ impl<T> Exchange<T> {
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(most);
                 match self.take(out, most) {
                     RelayRead::Bytes(count) => {
-                        self.coming = match left - count as u64 {
+                        self.answer.coming = match left - count as u64 {
                             0 => Coming::Nothing,
                             left => Coming::Sized(left),
                         };
@@ -384,38 +376,42 @@ impl<T> Drop for Exchange<T> {
 
 impl<T: Send> Relay for Exchange<T> {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
-        if let Some(wait) = &self.wait {
+        if let ExchangePhase::Waiting(wait) = &self.phase {
             let (id, bell) = wait.bell();
             return Some((id, bell, Wants { read: true, write: false }));
         }
-        let connection = self.connection.as_ref()?;
+        let attempt = self.phase.attempt()?;
+        let connection = attempt.connection.as_ref()?;
         let has_unsent =
-            self.sent < self.to.len() || connection.http2().is_some_and(|http2| http2.has_unsent());
-        let has_unsent = has_unsent && !self.is_cut;
-        let reads = self.phase != ExchangePhase::Connecting && !self.has_ended;
-        let wants = Wants { read: reads && !self.can_read, write: has_unsent && !self.can_write };
+            !self.upload.is_sent() || connection.http2().is_some_and(|http2| http2.has_unsent());
+        let has_unsent = has_unsent && !attempt.is_cut;
+        let reads = !self.phase.is_connecting() && !attempt.has_ended;
+        let wants =
+            Wants { read: reads && !attempt.can_read, write: has_unsent && !attempt.can_write };
         Some((connection.id, connection.as_fd(), wants))
     }
 
     fn ready(&mut self) {
-        self.can_write = true;
-        self.can_read = self.phase != ExchangePhase::Connecting;
+        let can_read = !self.phase.is_connecting();
+        if let Some(attempt) = self.phase.attempt_mut() {
+            (attempt.can_write, attempt.can_read) = (true, can_read);
+        }
     }
 
     fn capacity(&self) -> usize {
         let takes = !matches!(
             self.phase,
             ExchangePhase::Unbegun
-                | ExchangePhase::Waiting
+                | ExchangePhase::Waiting(_)
                 | ExchangePhase::Resting
-                | ExchangePhase::Failed
-        ) && !self.is_too_large;
-        let is_open = takes && !self.is_cut && self.shuts.is_none();
+                | ExchangePhase::Failed(..)
+        ) && !self.upload.is_too_large;
+        let is_open = takes && !self.phase.is_cut() && self.upload.tunnel == TunnelEnd::Open;
         match self.phase {
             _ if !is_open => 0,
             // nothing is sent yet, and what is collected has a bound of its own
-            ExchangePhase::Spooling => UP_BYTES,
-            _ => UP_BYTES.saturating_sub(self.to.len() - self.sent),
+            ExchangePhase::Spooling(_) => UP_BYTES,
+            _ => UP_BYTES.saturating_sub(self.upload.unsent_bytes()),
         }
     }
 
@@ -428,53 +424,55 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
-        if self.phase == ExchangePhase::Spooling {
-            self.upload = None;
+        if let ExchangePhase::Spooling(_) = self.phase {
+            self.upload.encoding = None;
             let begun = self.end_spool();
             return self.or_fail(begun);
         }
         let passed: Vec<_> = trailers.filter(|(name, _)| self.may_trail(name)).collect();
         let trailers = &mut passed.into_iter();
-        match self.upload.take() {
-            Some(UploadEncoding::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
-            Some(UploadEncoding::Stdin) => fastcgi::end_of_stdin(&mut self.to),
+        match self.upload.encoding.take() {
+            Some(UploadEncoding::Http(mut encoder)) => {
+                _ = encoder.finish(trailers, &mut self.upload.to)
+            }
+            Some(UploadEncoding::Stdin) => fastcgi::end_of_stdin(&mut self.upload.to),
             Some(UploadEncoding::Plain) => self.note_trailers(trailers),
             // the end of a tunnel
-            None if self.asked.upgrade => self.shuts = Some(false),
+            None if self.asked.context.upgrade => self.upload.tunnel = TunnelEnd::Ended,
             None => {}
         }
     }
 
     fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.now_ms = now_ms;
-        if std::mem::take(&mut self.has_moved) {
+        if std::mem::take(&mut self.upload.has_moved) {
             self.moved_ms = now_ms;
-            self.pace.taken(now_ms);
-            if !self.can_write {
-                self.pace.blocked();
+            self.upload.pace.taken(now_ms);
+            if self.phase.attempt().is_some_and(|attempt| !attempt.can_write) {
+                self.upload.pace.blocked();
             }
         }
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
-                ExchangePhase::Unbegun | ExchangePhase::Waiting => {
+                ExchangePhase::Unbegun | ExchangePhase::Waiting(_) => {
                     self.end_wait();
                     self.give_up(Failed::Unasked(Unavailable::Late));
                 }
-                ExchangePhase::Connecting => self.fail(AttemptFailure::Connect, Lateness::Late),
+                ExchangePhase::Connecting(_) => self.fail(AttemptFailure::Connect, Lateness::Late),
                 _ => self.fail(AttemptFailure::Silent, Lateness::Late),
             }
         }
         loop {
             let next = match self.phase {
-                ExchangePhase::Spooling => Ok(Some(if self.asks_for_body() {
+                ExchangePhase::Spooling(_) => Ok(Some(if self.asks_for_body() {
                     RelayNext::Interim(100)
                 } else {
                     RelayNext::Wait
                 })),
                 ExchangePhase::Unbegun | ExchangePhase::Resting => Ok(Some(RelayNext::Wait)),
-                ExchangePhase::Waiting => self.look_at_turn(),
-                ExchangePhase::Connecting => self.look_at_connection(),
-                ExchangePhase::Asking => {
+                ExchangePhase::Waiting(_) => self.look_at_turn(),
+                ExchangePhase::Connecting(_) => self.look_at_connection(),
+                ExchangePhase::Asking(_) => {
                     self.send();
                     match self.asks_for_body() {
                         true => Ok(Some(RelayNext::Interim(100))),
@@ -485,12 +483,12 @@ impl<T: Send> Relay for Exchange<T> {
                         },
                     }
                 }
-                ExchangePhase::Answered => {
+                ExchangePhase::Answered(_) => {
                     self.send();
-                    Ok(Some(if self.has_told { RelayNext::Wait } else { RelayNext::Answer }))
+                    Ok(Some(if self.answer.has_told { RelayNext::Wait } else { RelayNext::Answer }))
                 }
-                ExchangePhase::Failed => {
-                    Ok(Some(if self.has_told { RelayNext::Wait } else { RelayNext::Answer }))
+                ExchangePhase::Failed(..) => {
+                    Ok(Some(if self.answer.has_told { RelayNext::Wait } else { RelayNext::Answer }))
                 }
             };
             match next {
@@ -505,11 +503,11 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn held_back(&mut self) {
-        self.pace.blocked();
+        self.upload.pace.blocked();
     }
 
     fn cut(&mut self) {
-        if let Some(connection) = &self.connection {
+        if let Some(connection) = self.phase.connection() {
             socket::reset_on_close(connection.as_fd());
         }
     }
@@ -519,11 +517,11 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn interim(&self) -> &[u8] {
-        &self.interim
+        &self.answer.interim
     }
 
     fn length(&self) -> Option<u64> {
-        self.head.and_then(|head| head.content_length)
+        self.answer.head.and_then(|head| head.content_length)
     }
 
     fn resume(&mut self, now_ms: u64) {
@@ -532,7 +530,7 @@ impl<T: Send> Relay for Exchange<T> {
 
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         self.now_ms = now_ms;
-        if self.is_too_large {
+        if self.upload.is_too_large {
             return RelayRead::Broken;
         }
         match &self.linked {
@@ -547,9 +545,9 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn trailers(&self) -> Vec<(&str, &[u8])> {
-        match &self.coming {
+        match &self.answer.coming {
             Coming::Chunked(decoder) => decoder.trailers().collect(),
-            _ => match self.connection.as_ref().and_then(UpstreamConnection::http2) {
+            _ => match self.phase.connection().and_then(UpstreamConnection::http2) {
                 Some(http2) => http2.trailers().iter().map(|(n, v)| (&**n, &**v)).collect(),
                 None => Vec::new(),
             },
@@ -561,7 +559,7 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn awaits(&self) -> Await {
-        match (&self.linked, self.phase) {
+        match (&self.linked, &self.phase) {
             (None, _) => self.waits(),
             (Some(_), ExchangePhase::Resting) => Await::Rest,
             (Some(_), _) => Await::Link,

@@ -1,20 +1,20 @@
 //! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
 //! where that is safe.
 
-use super::outcome::{self, ExchangeTimes, Failed, Lateness};
-use super::state::{Exchange, ExchangePhase, UP_BYTES};
+use super::outcome::{ExchangeTimes, Failed, Lateness};
+use super::phase::{Attempt, ExchangePhase};
+use super::state::Exchange;
+use super::upload::UP_BYTES;
 use crate::group::MemberIndex;
 use crate::group::health::HealthSign;
 use crate::group::retry::{self, AttemptFailure};
 use crate::messages::request::HostSent;
-use crate::messages::response::ResponseReader;
 use crate::places::queue::Asking;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::drains::DrainingExchange;
 use crate::upstreams::{self, QueueWait, UpstreamSlot};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_sys::{client, clock};
-use std::io;
 use std::os::fd::AsFd;
 
 impl<T> Exchange<T> {
@@ -25,7 +25,6 @@ impl<T> Exchange<T> {
         connection: Option<UpstreamConnection>,
     ) -> Result<(), AttemptFailure> {
         let member = slot.member();
-        self.slot = Some(slot);
         let (own, now_ms) = (self.binding.take(), self.now_ms);
         let upstreams = self.application.upstreams();
         let own = own
@@ -34,56 +33,59 @@ impl<T> Exchange<T> {
         let own = own.map(|(_, own)| own).and_then(|mut own| own.is_fit(now_ms).then_some(own));
         self.binding.uses(own.is_some());
         if self.binding.is_private() {
-            return self.begin_at(member, own);
+            return self.begin_at(member, Some(slot), own);
         }
         let is_fit = |connection: &UpstreamConnection| {
             let may_end = retry::may_repeat(
-                self.method,
+                self.asked.method,
                 AttemptFailure::Closed,
                 retry::RequestBodyState::Kept,
             );
             upstreams.is_current(member, connection)
                 && (may_end || !upstreams.is_hasty(member, self.now_ms))
         };
-        self.begin_at(member, connection.filter(is_fit))
+        self.begin_at(member, Some(slot), connection.filter(is_fit))
     }
 
     /// It is sent to this one.
     pub(super) fn begin_at(
         &mut self,
         member: MemberIndex,
+        slot: Option<UpstreamSlot>,
         connection: Option<UpstreamConnection>,
     ) -> Result<(), AttemptFailure> {
-        self.tried.push(member);
+        self.tries.tried.push(member);
         self.moved_ms = self.now_ms;
-        self.pace.begin(self.now_ms);
+        self.upload.pace.begin(self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
         self.name_host(member);
-        let Some(connection) = connection else { return self.open(member) };
-        (self.connection, self.is_reused, self.phase) =
-            (Some(connection), true, ExchangePhase::Asking);
-        (self.can_read, self.can_write) = (false, true);
+        let attempt = Attempt::new(slot);
+        let Some(connection) = connection else { return self.open(member, attempt) };
+        self.phase = ExchangePhase::Asking(Attempt {
+            connection: Some(connection),
+            is_reused: true,
+            ..attempt
+        });
         self.times.connected_ns = self.times.begun_ns;
         Ok(())
     }
 
     /// It waits for its turn.
     pub(super) fn wait_for(&mut self, wait: QueueWait) {
-        (self.wait, self.phase, self.moved_ms) = (Some(wait), ExchangePhase::Waiting, self.now_ms);
+        (self.phase, self.moved_ms) = (ExchangePhase::Waiting(wait), self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
     }
 
     /// Looks whether its turn has come.
     pub(super) fn look_at_turn(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
-        let Some(told) = self.wait.as_mut().and_then(QueueWait::take) else {
-            return Ok(Some(RelayNext::Wait));
-        };
+        let ExchangePhase::Waiting(wait) = &mut self.phase else { return Ok(None) };
+        let Some(told) = wait.take() else { return Ok(Some(RelayNext::Wait)) };
         self.end_wait();
         match told {
             Ok((slot, connection)) => {
                 // a connection that begins with one client's address is for that client alone
                 let is_fit = |connection: &UpstreamConnection| {
-                    self.preface == 0 && client::is_quiet(connection.as_fd())
+                    self.upload.preface == 0 && client::is_quiet(connection.as_fd())
                 };
                 let connection = connection.filter(is_fit);
                 self.begin_with(slot, connection)?;
@@ -95,8 +97,9 @@ impl<T> Exchange<T> {
 
     /// It waits no longer.
     pub(super) fn end_wait(&mut self) {
-        if self.wait.take().is_some() {
-            self.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns);
+        if let ExchangePhase::Waiting(_) = self.phase {
+            self.phase = ExchangePhase::Unbegun;
+            self.tries.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns);
         }
     }
 
@@ -108,40 +111,37 @@ impl<T> Exchange<T> {
             return;
         }
         // it follows the request line
-        let line_end = |from: usize| self.to[from..].windows(2).position(|end| end == b"\r\n");
-        let Some(start) = line_end(self.preface).map(|at| self.preface + at) else { return };
-        if !self.to[start..].starts_with(NAME) {
+        let line_end =
+            |from: usize| self.upload.to[from..].windows(2).position(|end| end == b"\r\n");
+        let Some(start) = line_end(self.upload.preface).map(|at| self.upload.preface + at) else {
+            return;
+        };
+        if !self.upload.to[start..].starts_with(NAME) {
             return;
         }
         let start = start + NAME.len();
         let Some(len) = line_end(start) else { return };
         let authority = self.application.authority(member).as_bytes().to_vec();
-        self.to.splice(start..start + len, authority);
+        self.upload.to.splice(start..start + len, authority);
     }
 
     /// Begins to connect to an upstream.
-    pub(super) fn open(&mut self, member: MemberIndex) -> Result<(), AttemptFailure> {
-        self.is_reused = false;
-        match self.application.connect(member, &self.refused, self.now_ms) {
+    pub(super) fn open(
+        &mut self,
+        member: MemberIndex,
+        mut attempt: Attempt,
+    ) -> Result<(), AttemptFailure> {
+        let opened = match self.application.connect(member, &self.tries.refused, self.now_ms) {
             Ok(connection) => {
-                let connection = if self.is_http2 { connection.with_http2() } else { connection };
-                (self.connection, self.phase) = (Some(connection), ExchangePhase::Connecting);
-                (self.can_read, self.can_write) = (false, true);
+                let is_http2 = self.asked.is_http2;
+                let connection = if is_http2 { connection.with_http2() } else { connection };
+                attempt.connection = Some(connection);
                 Ok(())
             }
-            Err(error) => Err(self.not_connected(&error)),
-        }
-    }
-
-    /// There is no connection, for this reason.
-    pub(super) fn not_connected(&mut self, error: &io::Error) -> AttemptFailure {
-        match outcome::unreached(error) {
-            Some(why) => {
-                self.unreached = why;
-                AttemptFailure::Connect
-            }
-            None => AttemptFailure::Resources,
-        }
+            Err(error) => Err(attempt.not_connected(&error)),
+        };
+        self.phase = ExchangePhase::Connecting(attempt);
+        opened
     }
 
     /// The attempt has failed: another is begun, if that is safe.
@@ -157,7 +157,7 @@ impl<T> Exchange<T> {
     /// is closed.
     pub(super) fn drain(&mut self) {
         let is_bounded = self.application.settings().group().in_flight.is_some();
-        if is_bounded && self.phase == ExchangePhase::Answered && !self.is_tunnel() {
+        if is_bounded && self.phase.is_answered() && !self.is_tunnel() {
             // what has come and no client took may be all of it
             let mut dropped = Vec::new();
             while dropped.len() < UP_BYTES
@@ -166,17 +166,18 @@ impl<T> Exchange<T> {
             }
         }
         let left_bytes = match self.phase {
-            ExchangePhase::Asking => UP_BYTES,
-            ExchangePhase::Answered if !self.coming.is_over() && !self.is_tunnel() => 0,
+            ExchangePhase::Asking(_) => UP_BYTES,
+            ExchangePhase::Answered(_) if !self.answer.coming.is_over() && !self.is_tunnel() => 0,
             _ => return,
         };
-        let (is_written, is_over) = (self.sent > 0 || self.is_gone, self.has_ended || self.is_cut);
         let until_ms = self.own_deadline_ms();
         if is_bounded
-            && is_written
-            && !is_over
+            && self.upload.is_written()
             && clock::coarse_ms() < until_ms
-            && let (Some(connection), Some(slot)) = (self.connection.take(), self.slot.take())
+            && let Some(attempt) = self.phase.take_attempt()
+            && !attempt.has_ended
+            && !attempt.is_cut
+            && let (Some(connection), Some(slot)) = (attempt.connection, attempt.slot)
         {
             DrainingExchange::new(connection, slot, left_bytes, until_ms).begin();
         }
@@ -184,8 +185,10 @@ impl<T> Exchange<T> {
 
     /// Whether an upstream that has not answered in time has answered no request since it was asked.
     fn is_frozen(&self, failure: AttemptFailure) -> bool {
-        let Some(slot) = &self.slot else { return false };
-        let is_silent = failure == AttemptFailure::Silent && self.phase == ExchangePhase::Asking;
+        let ExchangePhase::Asking(Attempt { slot: Some(slot), .. }) = &self.phase else {
+            return false;
+        };
+        let is_silent = failure == AttemptFailure::Silent;
         let last_ns = self.application.upstreams().last_answer_ns(slot.member());
         is_silent && last_ns < self.times.begun_ns
     }
@@ -194,16 +197,17 @@ impl<T> Exchange<T> {
     fn begin_another(&mut self, failure: AttemptFailure, late: Lateness) -> Option<AttemptFailure> {
         let now_ms = self.now_ms;
         let failure = if self.is_frozen(failure) { AttemptFailure::Frozen } else { failure };
+        let mut attempt = self.phase.take_attempt().unwrap_or_else(|| Attempt::new(None));
         // an upstream may close what it has not used for a while
-        let was_stale =
-            self.is_reused && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
+        let was_stale = attempt.is_reused
+            && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
         let member = self.upstream();
-        let failed = self.connection.as_ref().filter(|_| failure == AttemptFailure::Connect);
+        let failed = attempt.connection.as_ref().filter(|_| failure == AttemptFailure::Connect);
         let has_address = failed.is_some_and(|connection| {
             let upstreams = self.application.upstreams();
-            upstreams.refused(member, connection, &mut self.refused, now_ms)
+            upstreams.refused(member, connection, &mut self.tries.refused, now_ms)
         });
-        if let Some(slot) = &mut self.slot {
+        if let Some(slot) = &mut attempt.slot {
             if was_stale && failure == AttemptFailure::Closed {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
@@ -211,31 +215,32 @@ impl<T> Exchange<T> {
                 _ if was_stale || has_address => slot.told = HealthSign::Nothing,
                 // it was not the upstream that lacked something
                 (AttemptFailure::Resources, _) => slot.told = HealthSign::Nothing,
-                (AttemptFailure::Connect, Lateness::InTime) => slot.fail(self.unreached),
+                (AttemptFailure::Connect, Lateness::InTime) => slot.fail(attempt.unreached),
                 _ => slot.fail(late.word(failure)),
             }
         }
-        self.slot = None;
-        self.connection = None;
-        let body = match self.is_gone {
+        // the place is free before another is asked for
+        drop(attempt);
+        let body = match self.upload.is_gone {
             true => retry::RequestBodyState::Gone,
             false => retry::RequestBodyState::Kept,
         };
-        let is_unheard = self.interim.is_empty() || self.script.is_some();
+        let is_unheard = self.answer.interim.is_empty() || self.answer.script.is_some();
         // another connection knows nothing of its sign-in, which is not to be told twice
         let is_bound = self.binding.is_used() && !was_stale;
-        let is_safe = is_unheard && !is_bound && retry::may_repeat(self.method, failure, body);
+        let is_safe =
+            is_unheard && !is_bound && retry::may_repeat(self.asked.method, failure, body);
         let upstreams = self.application.upstreams();
-        let has_more = self.retries < self.application.settings().group().retries;
+        let has_more = self.tries.retries < self.application.settings().group().retries;
         // nothing was sent there
         let is_free = has_address || (was_stale && failure == AttemptFailure::Unwritten);
         let may = is_free || (has_more && upstreams.may_retry(now_ms));
-        let (owner, tried) = (self.owner, self.tried.clone());
+        let (owner, tried) = (self.asked.owner, self.tries.tried.clone());
         let next = match is_safe && may {
             true => {
                 let only_others = failure == AttemptFailure::Frozen;
                 upstreams
-                    .ask(Asking { owner, key: self.key, tried, only_others, wanted: None })
+                    .ask(Asking { owner, key: self.asked.key, tried, only_others, wanted: None })
                     .ok()
             }
             false => None,
@@ -244,14 +249,9 @@ impl<T> Exchange<T> {
             self.give_up(Failed::Asked(failure, late));
             return None;
         };
-        self.retries += u32::from(!is_free);
-        (self.sent, self.at, self.is_cut, self.whole_ms) = (0, 0, false, None);
-        self.received.clear();
-        let limits = self.application.settings().limits();
-        self.reader = ResponseReader::new(self.asked, limits);
-        if let Some(script) = &mut self.script {
-            script.again(self.asked, limits);
-        }
+        self.tries.retries += u32::from(!is_free);
+        self.upload.sent = 0;
+        self.answer.again(self.asked.context, self.application.settings().limits());
         match next {
             upstreams::SlotOrWait::Begun(slot) => self.begin_with(slot, None).err(),
             upstreams::SlotOrWait::Waits(wait) => {

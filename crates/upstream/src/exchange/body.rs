@@ -1,6 +1,8 @@
 //! The body of the answer, as it comes.
 
-use super::state::{BROKEN_OFF, Coming, Exchange, RECEIVE_BYTES};
+use super::answer::{BROKEN_OFF, Coming, RECEIVE_BYTES};
+use super::state::Exchange;
+use super::upload::TunnelEnd;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket::Received;
@@ -9,34 +11,35 @@ use std::os::fd::AsFd;
 impl<T> Exchange<T> {
     /// Takes the next bytes as they are.
     pub(super) fn take(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
-        let count = self.unused().len().min(most);
+        let count = self.answer.unused().len().min(most);
         if count > 0 {
-            out.extend_from_slice(&self.received[self.at..self.at + count]);
-            self.at += count;
+            out.extend_from_slice(&self.answer.received[self.answer.at..self.answer.at + count]);
+            self.answer.at += count;
             return RelayRead::Bytes(count);
         }
-        if self.has_told && self.at > 0 {
+        if self.answer.has_told && self.answer.at > 0 {
             // what waits for long takes no memory
-            (self.received, self.at, self.fields) = (Vec::new(), 0, None);
+            (self.answer.received, self.answer.at, self.answer.fields) = (Vec::new(), 0, None);
         }
         self.receive(most, Some(out))
     }
 
     /// Receives into `out`, or, without it, behind what was received.
     pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> RelayRead {
-        let Some(connection) = &mut self.connection else { return RelayRead::End };
-        if self.has_ended {
+        let Some(attempt) = self.phase.attempt_mut() else { return RelayRead::End };
+        let Some(connection) = &mut attempt.connection else { return RelayRead::End };
+        if attempt.has_ended {
             return RelayRead::End;
         }
-        if !self.can_read {
+        if !attempt.can_read {
             return RelayRead::Nothing;
         }
         let into = match out {
             Some(out) => out,
             None => {
                 // the head stays: it may be looked at
-                self.received.truncate(self.at);
-                &mut self.received
+                self.answer.received.truncate(self.answer.at);
+                &mut self.answer.received
             }
         };
         let received = connection.receive_more(into, most, self.now_ms);
@@ -44,22 +47,23 @@ impl<T> Exchange<T> {
             // what has come has opened the window for the request
             self.send();
         }
+        let Some(attempt) = self.phase.attempt_mut() else { return RelayRead::End };
         match received {
             Received::Bytes(count) => {
                 self.moved_ms = self.now_ms;
                 RelayRead::Bytes(count)
             }
             Received::Blocked => {
-                self.can_read = false;
+                attempt.can_read = false;
                 RelayRead::Nothing
             }
             Received::Ended => {
                 // over HTTP/2 the answer has, and not its connection
-                self.has_ended = !self.is_http2;
+                attempt.has_ended = !self.asked.is_http2;
                 if self.is_cut_off() { RelayRead::Broken } else { RelayRead::End }
             }
             Received::Broken => {
-                self.has_ended = true;
+                attempt.has_ended = true;
                 RelayRead::Broken
             }
         }
@@ -68,16 +72,18 @@ impl<T> Exchange<T> {
     /// Whether the next stage has broken a tunnel off. No Unix socket is reset; but a stage that lives ends the
     /// connection of a tunnel in both directions only after the one before has ended its own.
     fn is_cut_off(&self) -> bool {
-        let is_open = self.is_tunnel() && self.application.is_stage() && self.shuts.is_none();
-        let Some(connection) = self.connection.as_ref().filter(|_| is_open) else { return false };
+        let is_open = self.is_tunnel()
+            && self.application.is_stage()
+            && self.upload.tunnel == TunnelEnd::Open;
+        let Some(connection) = self.phase.connection().filter(|_| is_open) else { return false };
         let state = poll::wait([(connection.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)
     }
 
     /// It breaks off: the upstream is to blame.
     pub(super) fn broken(&mut self) -> RelayRead {
-        self.is_broken_off = true;
-        if let Some(slot) = &mut self.slot {
+        self.answer.is_broken_off = true;
+        if let Some(slot) = self.phase.slot_mut() {
             slot.fail(BROKEN_OFF);
         }
         RelayRead::Broken
@@ -85,24 +91,26 @@ impl<T> Exchange<T> {
 
     pub(super) fn read_chunks(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
         loop {
-            let Coming::Chunked(decoder) = &mut self.coming else { return RelayRead::Nothing };
+            let Coming::Chunked(decoder) = &mut self.answer.coming else {
+                return RelayRead::Nothing;
+            };
             if decoder.is_done() {
                 return RelayRead::End;
             }
-            let bytes = &self.received[self.at..];
+            let bytes = &self.answer.received[self.answer.at..];
             if !bytes.is_empty() {
                 let bytes = &bytes[..bytes.len().min(most)];
                 let Ok(decoded) = decoder.next(bytes) else { return self.broken() };
-                self.at += decoded.used;
+                self.answer.at += decoded.used;
                 if !decoded.data.is_empty() {
                     out.extend_from_slice(decoded.data);
                     return RelayRead::Bytes(decoded.data.len());
                 }
                 continue;
             }
-            if let Some(head) = self.head {
-                self.received.truncate(head.end);
-                self.at = head.end;
+            if let Some(head) = self.answer.head {
+                self.answer.received.truncate(head.end);
+                self.answer.at = head.end;
             }
             match self.receive(RECEIVE_BYTES, None) {
                 RelayRead::Bytes(_) => {}

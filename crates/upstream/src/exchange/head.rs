@@ -1,8 +1,9 @@
 //! The head of the answer, and interim answers before it.
 
+use super::answer::{AnswerHead, Coming, RECEIVE_BYTES};
 use super::link_state::Noted;
 use super::outcome::Failed;
-use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
+use super::state::Exchange;
 use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
 use crate::messages::response::HeadRead;
@@ -22,24 +23,26 @@ impl<T> Exchange<T> {
             if let Some(next) = self.look_at_head()? {
                 return Ok(next);
             }
-            let Some(connection) = &mut self.connection else { return Ok(Some(RelayNext::Wait)) };
-            if !self.can_read {
+            let Some(attempt) = self.phase.attempt_mut().filter(|attempt| attempt.can_read) else {
                 return Ok(Some(RelayNext::Wait));
-            }
+            };
+            let Some(connection) = &mut attempt.connection else {
+                return Ok(Some(RelayNext::Wait));
+            };
             // behind an acknowledgement that came alone there would be no room for the rest, and twice as much
             // would be allocated: that much is mapped anew each time
-            self.received.drain(..std::mem::take(&mut self.at));
-            match connection.receive_more(&mut self.received, RECEIVE_BYTES, self.now_ms) {
+            self.answer.received.drain(..std::mem::take(&mut self.answer.at));
+            match connection.receive_more(&mut self.answer.received, RECEIVE_BYTES, self.now_ms) {
                 // an upstream that takes nothing of the request does not come on by speaking
-                Received::Bytes(_) if self.sent < self.to.len() => {}
+                Received::Bytes(_) if !self.upload.is_sent() => {}
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
-                Received::Blocked => self.can_read = false,
+                Received::Blocked => attempt.can_read = false,
                 Received::Ended | Received::Broken => {
                     if connection.http2().is_some_and(UpstreamHttp2::is_refused) {
                         return Err(AttemptFailure::Returned);
                     }
-                    return Err(match self.received.len() - self.at {
-                        0 if self.sent == 0 => AttemptFailure::Unwritten,
+                    return Err(match self.answer.unused().len() {
+                        0 if self.upload.sent == 0 => AttemptFailure::Unwritten,
                         0 if !self.has_script_begun() => AttemptFailure::Closed,
                         _ => AttemptFailure::Malformed,
                     });
@@ -50,36 +53,36 @@ impl<T> Exchange<T> {
 
     /// Reads a head from what was received. `None` if it is not whole.
     fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
-        if self.script.is_some() {
+        if self.answer.script.is_some() {
             return self.look_at_script();
         }
-        if self.at == self.received.len() {
+        if self.answer.at == self.answer.received.len() {
             return Ok(None);
         }
         let mut lines = Lines::new();
-        match self.reader.read(&self.received[self.at..], &mut lines) {
+        match self.answer.reader.read(&self.answer.received[self.answer.at..], &mut lines) {
             Ok(HeadRead::More) => Ok(None),
             // from one stage to the next it says that the request is there, and the client is not told
             Ok(HeadRead::Interim(head)) if head.status == 102 && self.linked.is_some() => {
-                self.at += head.len;
+                self.answer.at += head.len;
                 self.tell_link(&LinkEvent::Acknowledged);
                 Ok(Some(None))
             }
             Ok(HeadRead::Interim(head)) => {
-                self.interim.clear();
+                self.answer.interim.clear();
                 let (status, len) = (head.status, head.len);
                 if status == 100 {
-                    self.pace.asked(self.now_ms);
+                    self.upload.pace.asked(self.now_ms);
                 }
                 let line =
                     format!("HTTP/1.1 {status} {}\r\n", forebay_http::status::reason(status));
-                self.interim.extend_from_slice(line.as_bytes());
+                self.answer.interim.extend_from_slice(line.as_bytes());
                 crate::messages::response::fields(&head, None, |name, value| {
                     for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
-                        self.interim.extend_from_slice(part);
+                        self.answer.interim.extend_from_slice(part);
                     }
                 });
-                self.at += len;
+                self.answer.at += len;
                 Ok(Some(Some(RelayNext::Interim(status))))
             }
             Ok(HeadRead::Final(head)) => {
@@ -90,7 +93,7 @@ impl<T> Exchange<T> {
                     }
                     return Ok(Some(None));
                 }
-                self.coming = match head.body {
+                self.answer.coming = match head.body {
                     BodyFraming::None => Coming::Nothing,
                     BodyFraming::Sized(length) => Coming::Sized(length),
                     BodyFraming::UntilClose | BodyFraming::Upgraded => Coming::All,
@@ -107,26 +110,26 @@ impl<T> Exchange<T> {
                     }
                 };
                 let is_unfit = self.binding.look(&head);
-                let (start, end) = (self.at, self.at + head.len);
-                self.fields = Some(head.keep(&self.received[start..end]));
-                self.head = Some(AnswerHead {
+                let (start, end) = (self.answer.at, self.answer.at + head.len);
+                self.answer.fields = Some(head.keep(&self.answer.received[start..end]));
+                self.answer.head = Some(AnswerHead {
                     start,
                     end,
                     status: head.status,
                     content_length: head.content_length,
-                    keep_alive: head.keep_alive || self.is_http2,
+                    keep_alive: head.keep_alive || self.asked.is_http2,
                 });
                 if head.body == BodyFraming::Upgraded {
-                    self.upload = None;
+                    self.upload.encoding = None;
                 }
-                self.at = end;
+                self.answer.at = end;
                 self.is_well();
                 self.times.answered_ns = clock::monotonic_ns();
                 if let Some(noted) = noted {
                     self.link_heard(noted);
                 }
                 if self.is_tunnel() {
-                    if let Some(slot) = &mut self.slot {
+                    if let Some(slot) = self.phase.slot_mut() {
                         slot.becomes_tunnel();
                     }
                     self.link_changed();

@@ -1,9 +1,11 @@
 //! What differs where the upstream is the next stage of this server: the [link](crate::link) decides what
 //! becomes of a request, and the copy stays until the request is acknowledged and answered.
 
+use super::answer::AnswerHead;
 use super::link_state::Noted;
 use super::outcome::{Failed, Lateness};
-use super::state::{AnswerHead, Exchange, ExchangePhase};
+use super::phase::{Attempt, ExchangePhase};
+use super::state::Exchange;
 use crate::group::MemberIndex;
 use crate::group::retry::AttemptFailure;
 use crate::link::{LinkAction, LinkEvent, LinkFailure, ResumePoint};
@@ -36,14 +38,14 @@ impl<T> Exchange<T> {
             self.application.look_at_ends(&mut link);
         }
         let attempt = linked.flight.attempt();
-        if self.is_gone {
+        if self.upload.is_gone {
             linked.flight.forget_copy();
         }
         let mut action = link.event(&mut linked.flight, attempt, event, self.now_ms);
         let is_begun = linked.flight.has_head() && !linked.flight.is_over();
         if is_begun
             && matches!(action, LinkAction::Continue(..) | LinkAction::Rest)
-            && !self.has_told
+            && !self.answer.has_told
         {
             // the head that the handler is yet to look at would be gone
             link.cancel(&mut linked.flight, self.now_ms);
@@ -54,19 +56,19 @@ impl<T> Exchange<T> {
             LinkAction::Wait => {}
             LinkAction::Rest => {
                 linked.is_continuing = is_begun;
-                (self.connection, self.phase) = (None, ExchangePhase::Resting);
+                self.phase = ExchangePhase::Resting;
             }
             LinkAction::Send(member) => return self.send_again(member, None),
             LinkAction::Continue(member, from) => return self.send_again(member, Some(from)),
             LinkAction::Fail(reason) => {
                 linked.reason = Some(reason);
-                self.connection = None;
+                self.phase.leave_attempt();
                 self.give_up(Failed::Asked(AttemptFailure::Closed, Lateness::InTime));
             }
             LinkAction::Break => {
                 (linked.is_broken, linked.is_continuing) = (true, false);
-                self.connection = None;
-                self.phase = ExchangePhase::Answered;
+                self.phase.leave_attempt();
+                self.phase.answered();
             }
         }
         Ok(())
@@ -75,9 +77,10 @@ impl<T> Exchange<T> {
     /// The attempt has failed.
     pub(super) fn fail_link(&mut self, failure: AttemptFailure) {
         // other software may close what is idle
-        let may_be_stale = self.is_reused && !self.application.is_own();
+        let is_reused = self.phase.attempt().is_some_and(|attempt| attempt.is_reused);
+        let may_be_stale = is_reused && !self.application.is_own();
         self.tell_link(&match failure {
-            AttemptFailure::Unwritten if self.is_reused => LinkEvent::Stale,
+            AttemptFailure::Unwritten if is_reused => LinkEvent::Stale,
             AttemptFailure::Closed if may_be_stale => LinkEvent::Stale,
             AttemptFailure::Returned => LinkEvent::Returned,
             AttemptFailure::Connect
@@ -96,32 +99,35 @@ impl<T> Exchange<T> {
         let Some(linked) = &mut self.linked else { return Ok(()) };
         linked.is_continuing = from.is_some();
         // from 1 to 9
-        if let Some(digit) = self.to.get_mut(linked.attempt_at) {
+        if let Some(digit) = self.upload.to.get_mut(linked.attempt_at) {
             *digit = b'0' + linked.flight.copy();
         }
         if let (Some(from), Some(whole)) = (from, linked.flight.whole()) {
             // the empty line is written anew
-            self.to.truncate(linked.head_bytes.saturating_sub(2));
-            self.to.extend_from_slice(format!("Range: bytes={from}-\r\nIf-Range: ").as_bytes());
-            self.to.extend_from_slice(&whole.tag);
-            self.to.extend_from_slice(b"\r\n\r\n");
+            self.upload.to.truncate(linked.head_bytes.saturating_sub(2));
+            self.upload
+                .to
+                .extend_from_slice(format!("Range: bytes={from}-\r\nIf-Range: ").as_bytes());
+            self.upload.to.extend_from_slice(&whole.tag);
+            self.upload.to.extend_from_slice(b"\r\n\r\n");
         }
-        self.tried.push(member);
-        (self.sent, self.at, self.is_cut, self.has_ended) = (0, 0, false, false);
-        self.received = Vec::new();
-        self.reader = ResponseReader::new(self.asked, self.application.settings().limits());
+        self.tries.tried.push(member);
+        (self.upload.sent, self.answer.at) = (0, 0);
+        self.answer.received = Vec::new();
+        self.answer.reader =
+            ResponseReader::new(self.asked.context, self.application.settings().limits());
         self.moved_ms = self.now_ms;
         if from.is_none() {
             self.times.begun_ns = clock::monotonic_ns();
         }
-        self.open(member)
+        self.open(member, Attempt::new(None))
     }
 
     /// The deadline of the link, if there is one.
     pub(super) fn link_deadline_ms(&self) -> u64 {
         match (&self.linked, self.application.link()) {
             (Some(linked), Some(link))
-                if self.phase != ExchangePhase::Failed && !linked.is_broken =>
+                if !matches!(self.phase, ExchangePhase::Failed(..)) && !linked.is_broken =>
             {
                 link.deadline_ms(&linked.flight)
             }
@@ -143,15 +149,15 @@ impl<T> Exchange<T> {
             total_bytes: *total_bytes,
             tag,
         });
-        let end = self.at + noted.len;
-        self.at = end;
+        let end = self.answer.at + noted.len;
+        self.answer.at = end;
         self.tell_link(&LinkEvent::Part(part));
-        if let Some(seen) = &mut self.head {
-            let keep_alive = noted.keep_alive || self.is_http2;
+        if let Some(seen) = &mut self.answer.head {
+            let keep_alive = noted.keep_alive || self.asked.is_http2;
             *seen = AnswerHead { start: 0, end, keep_alive, ..*seen };
         }
         if self.linked.as_ref().is_some_and(|linked| !linked.is_broken) {
-            self.phase = ExchangePhase::Answered;
+            self.phase.answered();
         }
         true
     }
@@ -206,8 +212,8 @@ impl<T> Exchange<T> {
         let is_due = self.acknowledge_ms.is_some_and(|at_ms| self.now_ms >= at_ms);
         if is_due {
             self.acknowledge_ms = None;
-            self.interim.clear();
-            self.interim.extend_from_slice(b"HTTP/1.1 102 Processing\r\n");
+            self.answer.interim.clear();
+            self.answer.interim.extend_from_slice(b"HTTP/1.1 102 Processing\r\n");
         }
         is_due
     }

@@ -1,36 +1,10 @@
-//! The answer of an application that speaks FastCGI, as far as it was read, and how the body of a request goes
-//! to an application.
+//! The answer of an application that speaks FastCGI, as far as it was read.
 
 use crate::messages::fastcgi::{FastCgiError, FastCgiPiece, FastCgiReader, RecordsRead};
-use forebay_http::body::Encoder;
-use forebay_http::framing::Framing;
 use forebay_http::response::{ResponseContext, ResponseHeadLimits};
 
 /// Takes what a script has said for the log while it ran.
 pub type ScriptLog = Box<dyn Fn(&[u8]) + Send>;
-
-/// How the body of a request goes to an application.
-pub(super) enum UploadEncoding {
-    /// As HTTP frames it.
-    Http(Encoder),
-    /// In records, up to an empty one.
-    Stdin,
-    /// As it is: HTTP/2 frames it on its way.
-    Plain,
-}
-
-impl UploadEncoding {
-    /// `None` if nothing is to come.
-    pub(super) fn new(framing: Framing, to_script: bool, is_http2: bool) -> Option<UploadEncoding> {
-        match framing {
-            Framing::None | Framing::Sized(0) => None,
-            _ if to_script => Some(UploadEncoding::Stdin),
-            _ if is_http2 => Some(UploadEncoding::Plain),
-            Framing::Sized(length) => Some(UploadEncoding::Http(Encoder::sized(length))),
-            Framing::Chunked => Some(UploadEncoding::Http(Encoder::chunked())),
-        }
-    }
-}
 
 /// The answer of a script, as far as it was read.
 pub(super) struct ScriptAnswer {

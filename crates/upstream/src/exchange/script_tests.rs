@@ -2,7 +2,8 @@
 
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
-use crate::exchange::state::UP_BYTES;
+use crate::exchange::phase::ExchangePhase;
+use crate::exchange::upload::UP_BYTES;
 use crate::exchange::{ApplicationRequest, Exchange, Failed};
 use crate::group::retry::AttemptFailure;
 use crate::messages::fastcgi;
@@ -129,7 +130,7 @@ impl Table {
         let ask = self.asked(method, framing, expects_continue);
         let mut exchange = Exchange::new(&self.application, ask, (), 0).ok().unwrap();
         exchange.begin(&mut self.pool, 0);
-        assert!(exchange.is_reused);
+        assert!(exchange.phase.attempt().unwrap().is_reused);
         exchange
     }
 
@@ -254,7 +255,8 @@ fn a_body_is_collected_however_much_the_script_is_told_first() {
     let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
     assert_eq!((exchange.advance(0), exchange.capacity()), (RelayNext::Wait, UP_BYTES));
     exchange.give(b"hello");
-    assert_eq!((&*exchange.spool, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));
+    let ExchangePhase::Spooling(spool) = &exchange.phase else { panic!("it is not collected") };
+    assert_eq!((&**spool, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));
 }
 
 #[test]

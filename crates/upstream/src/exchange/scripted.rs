@@ -1,7 +1,8 @@
 //! What differs where the application speaks FastCGI: both bodies are in records, and an answer is over
 //! when the application says so.
 
-use super::state::{AnswerHead, Coming, Exchange, RECEIVE_BYTES};
+use super::answer::{AnswerHead, Coming, RECEIVE_BYTES};
+use super::state::Exchange;
 use crate::group::retry::AttemptFailure;
 use crate::messages::fastcgi::{FastCgiError, FastCgiPiece, RecordsRead};
 use crate::settings;
@@ -13,28 +14,28 @@ use forebay_sys::clock;
 impl<T> Exchange<T> {
     /// Whether a script has sent something, if only for the log.
     pub(super) fn has_script_begun(&self) -> bool {
-        self.script.as_ref().is_some_and(|script| script.has_begun)
+        self.answer.script.as_ref().is_some_and(|script| script.has_begun)
     }
 
     /// Whether the client is to be asked for the body now: a script cannot say that it wants it.
     pub(super) fn asks_for_body(&mut self) -> bool {
-        let asks = std::mem::take(&mut self.expects_continue);
+        let asks = std::mem::take(&mut self.upload.expects_continue);
         if asks {
-            self.interim.extend_from_slice(b"HTTP/1.1 100 Continue\r\n");
+            self.answer.interim.extend_from_slice(b"HTTP/1.1 100 Continue\r\n");
         }
         asks
     }
 
     /// Reads the head from what was received. `None` if it is not whole.
     pub(super) fn look_at_script(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
-        let Some(script) = self.script.as_mut() else { return Ok(None) };
-        let read = script.read(&self.received[self.at..]);
+        let Some(script) = self.answer.script.as_mut() else { return Ok(None) };
+        let read = script.read(&self.answer.received[self.answer.at..]);
         match read {
             Ok(RecordsRead { piece: FastCgiPiece::More, .. }) => {
-                (self.received, self.at) = (Vec::new(), 0);
+                (self.answer.received, self.answer.at) = (Vec::new(), 0);
                 return Ok(None);
             }
-            Ok(RecordsRead { used, .. }) => self.at += used,
+            Ok(RecordsRead { used, .. }) => self.answer.at += used,
             Err(error) => {
                 return Err(match error {
                     FastCgiError::Overloaded => AttemptFailure::Overloaded,
@@ -51,13 +52,13 @@ impl<T> Exchange<T> {
         // its reader has gone by the limits
         let limits =
             ResponseHeadLimits { head_bytes: bytes.len(), ..self.application.settings().limits() };
-        match Response::parse(bytes, &mut lines, self.asked, &limits) {
+        match Response::parse(bytes, &mut lines, self.asked.context, &limits) {
             Ok(ParsedResponse::Complete(head)) => {
                 let (status, content_length) = (head.status, head.content_length);
-                self.fields = Some(head.keep(bytes));
-                self.head =
+                self.answer.fields = Some(head.keep(bytes));
+                self.answer.head =
                     Some(AnswerHead { start: 0, end: 0, status, content_length, keep_alive });
-                self.coming = Coming::OfScript;
+                self.answer.coming = Coming::OfScript;
                 self.is_well();
                 self.times.answered_ns = clock::monotonic_ns();
                 Ok(Some(None))
@@ -74,14 +75,14 @@ impl<T> Exchange<T> {
                 Ok(count) => return RelayRead::Bytes(count),
                 Err(_) => return self.broken(),
             }
-            if self.coming.is_over() {
+            if self.answer.coming.is_over() {
                 return RelayRead::End;
             }
             match self.receive(RECEIVE_BYTES, None) {
                 RelayRead::Bytes(_) => {}
                 RelayRead::Nothing => {
                     // what waits for long takes no memory
-                    self.received = Vec::new();
+                    self.answer.received = Vec::new();
                     return RelayRead::Nothing;
                 }
                 RelayRead::End | RelayRead::Broken => return self.broken(),
@@ -92,29 +93,29 @@ impl<T> Exchange<T> {
     /// Appends the next bytes of the body among those that were received; says how many. Where there are
     /// none, all that was received is used, or the answer is over.
     fn read_received(&mut self, out: &mut Vec<u8>, most: usize) -> Result<usize, FastCgiError> {
-        let Some(script) = &mut self.script else { return Ok(0) };
-        while self.at < self.received.len() && !script.is_over {
-            let bytes = &self.received[self.at..];
+        let Some(script) = &mut self.answer.script else { return Ok(0) };
+        while self.answer.at < self.answer.received.len() && !script.is_over {
+            let bytes = &self.answer.received[self.answer.at..];
             // what is no body takes no room
             let RecordsRead { used, piece } = script.read(&bytes[..bytes.len().min(most)])?;
-            self.at += used;
+            self.answer.at += used;
             if let FastCgiPiece::Body(data @ [_, ..]) = piece {
                 out.extend_from_slice(data);
                 return Ok(data.len());
             }
         }
         if script.is_over {
-            self.coming = Coming::Nothing;
+            self.answer.coming = Coming::Nothing;
         } else {
-            self.received.clear();
-            self.at = 0;
+            self.answer.received.clear();
+            self.answer.at = 0;
         }
         Ok(0)
     }
 
     /// The client has got its answer; the application may yet say that it is over, or has said so.
     pub(super) fn end_script(&mut self) {
-        if !matches!(self.coming, Coming::OfScript) {
+        if !matches!(self.answer.coming, Coming::OfScript) {
             return;
         }
         let mut dropped = Vec::new();
@@ -123,8 +124,10 @@ impl<T> Exchange<T> {
             while matches!(self.read_received(&mut dropped, RECEIVE_BYTES), Ok(1..)) {
                 dropped.clear();
             }
-            self.can_read = true;
-            if self.coming.is_over()
+            if let Some(attempt) = self.phase.attempt_mut() {
+                attempt.can_read = true;
+            }
+            if self.answer.coming.is_over()
                 || !matches!(self.receive(RECEIVE_BYTES, None), RelayRead::Bytes(_))
             {
                 return;

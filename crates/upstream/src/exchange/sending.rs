@@ -1,8 +1,9 @@
 //! What goes to the upstream: the head, and the body as it comes or when it is collected.
 
 use super::outcome::Failed;
-use super::script::UploadEncoding;
-use super::state::{Exchange, ExchangePhase, UP_BYTES};
+use super::phase::{Attempt, ExchangePhase};
+use super::state::Exchange;
+use super::upload::{TunnelEnd, UP_BYTES, UploadEncoding};
 use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
 use crate::messages::fastcgi;
@@ -18,54 +19,57 @@ use std::os::fd::AsFd;
 impl<T> Exchange<T> {
     /// The next bytes of the request's body.
     pub(super) fn pass_on(&mut self, bytes: &[u8]) {
-        if self.upload.is_some() {
-            match self.body_left.checked_sub(bytes.len() as u64) {
-                Some(left) => self.body_left = left,
+        if self.upload.encoding.is_some() {
+            match self.upload.body_left.checked_sub(bytes.len() as u64) {
+                Some(left) => self.upload.body_left = left,
                 None => return self.refuse_body(),
             }
         }
-        if self.phase == ExchangePhase::Spooling {
-            return self.spool.extend_from_slice(bytes);
+        if let ExchangePhase::Spooling(spool) = &mut self.phase {
+            return spool.extend_from_slice(bytes);
         }
-        self.pace.came(bytes.len() as u64);
+        self.upload.pace.came(bytes.len() as u64);
         let bytes = &bytes[self.send_at_once(bytes)..];
-        match &mut self.upload {
+        match &mut self.upload.encoding {
             // no more comes than was announced: its framing was looked at where it came from
-            Some(UploadEncoding::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
-            Some(UploadEncoding::Stdin) => fastcgi::stdin(bytes, &mut self.to),
-            Some(UploadEncoding::Plain) | None => self.to.extend_from_slice(bytes),
+            Some(UploadEncoding::Http(encoder)) => _ = encoder.write(bytes, &mut self.upload.to),
+            Some(UploadEncoding::Stdin) => fastcgi::stdin(bytes, &mut self.upload.to),
+            Some(UploadEncoding::Plain) | None => self.upload.to.extend_from_slice(bytes),
         }
     }
 
     /// Sends bytes that go out as they are and that no other attempt could use, if nothing waits before them.
     /// Says how many were sent.
     fn send_at_once(&mut self, bytes: &[u8]) -> usize {
-        let is_plain = match &self.upload {
+        let is_plain = match &self.upload.encoding {
             Some(UploadEncoding::Http(encoder)) => encoder.is_plain(),
             Some(UploadEncoding::Stdin | UploadEncoding::Plain) => false,
             None => true,
         };
-        let is_next = self.is_gone && self.to.is_empty() && self.can_write && !self.is_cut;
-        let Some(connection) = self.connection.as_ref().filter(|_| is_plain && is_next) else {
-            return 0;
-        };
+        let is_next = self.upload.is_gone && self.upload.to.is_empty();
+        let attempt = self.phase.attempt_mut().filter(|attempt| {
+            let may_write = attempt.can_write && !attempt.is_cut;
+            is_plain && is_next && may_write
+        });
+        let Some(attempt) = attempt else { return 0 };
+        let Some(connection) = &attempt.connection else { return 0 };
         let mut sent = 0;
         while sent < bytes.len() {
             match socket::send(connection.as_fd(), &bytes[sent..], false) {
-                Sent::Bytes(count) => (sent, self.has_moved) = (sent + count, true),
+                Sent::Bytes(count) => (sent, self.upload.has_moved) = (sent + count, true),
                 Sent::Blocked => {
-                    self.can_write = false;
-                    self.pace.blocked();
+                    attempt.can_write = false;
+                    self.upload.pace.blocked();
                     break;
                 }
                 // it may have answered before
                 Sent::Broken => {
-                    (self.is_cut, self.can_read) = (true, true);
+                    (attempt.is_cut, attempt.can_read) = (true, true);
                     break;
                 }
             }
         }
-        if let Some(UploadEncoding::Http(encoder)) = &mut self.upload {
+        if let Some(UploadEncoding::Http(encoder)) = &mut self.upload.encoding {
             encoder.count(sent as u64);
         }
         sent
@@ -73,13 +77,15 @@ impl<T> Exchange<T> {
 
     /// All of the body that is collected is there: an upstream is asked.
     pub(super) fn end_spool(&mut self) -> Result<(), AttemptFailure> {
-        if self.is_chunked {
-            fastcgi::length(self.spool.len() as u64, &mut self.to);
+        if let ExchangePhase::Spooling(spool) = &self.phase {
+            if self.upload.is_chunked {
+                fastcgi::length(spool.len() as u64, &mut self.upload.to);
+            }
+            fastcgi::stdin(spool, &mut self.upload.to);
         }
-        fastcgi::stdin(&std::mem::take(&mut self.spool), &mut self.to);
-        fastcgi::end_of_stdin(&mut self.to);
-        self.kept = UP_BYTES.max(self.to.len());
-        let asking = Asking { owner: self.owner, key: self.key, ..Asking::default() };
+        fastcgi::end_of_stdin(&mut self.upload.to);
+        self.upload.kept = UP_BYTES.max(self.upload.to.len());
+        let asking = Asking { owner: self.asked.owner, key: self.asked.key, ..Asking::default() };
         match self.application.upstreams().ask(asking) {
             Ok(upstreams::SlotOrWait::Begun(slot)) => return self.begin_with(slot, None),
             Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),
@@ -90,9 +96,9 @@ impl<T> Exchange<T> {
 
     /// More of the request's body has come than there may be.
     fn refuse_body(&mut self) {
-        self.is_too_large = true;
-        (self.connection, self.slot, self.wait) = (None, None, None);
-        if self.phase != ExchangePhase::Answered {
+        self.upload.is_too_large = true;
+        self.phase.leave_attempt();
+        if !self.phase.is_answered() {
             self.give_up(Failed::TooLarge);
         }
     }
@@ -100,44 +106,42 @@ impl<T> Exchange<T> {
     /// Sends what the upstream takes.
     pub(super) fn send(&mut self) {
         let (until, ends) = self.may_send();
-        let Some(connection) = &mut self.connection else { return };
-        while self.can_write && !self.is_cut {
+        let Some(attempt) = self.phase.attempt_mut() else { return };
+        let Some(connection) = &mut attempt.connection else { return };
+        while attempt.can_write && !attempt.is_cut {
             let wants = connection.http2().is_some_and(|http2| http2.wants_to_send(ends));
-            if self.sent >= until && !wants {
+            if self.upload.sent >= until && !wants {
                 break;
             }
-            match connection.send(&self.to[self.sent.min(until)..until], ends) {
+            match connection.send(&self.upload.to[self.upload.sent.min(until)..until], ends) {
                 // the window is closed, or there was only the end to send
                 Sent::Bytes(0) => break,
                 Sent::Bytes(count) => {
-                    self.sent += count;
+                    self.upload.sent += count;
                     self.moved_ms = self.now_ms;
-                    self.pace.taken(self.now_ms);
+                    self.upload.pace.taken(self.now_ms);
                 }
                 Sent::Blocked => {
-                    self.can_write = false;
-                    self.pace.blocked();
+                    attempt.can_write = false;
+                    self.upload.pace.blocked();
                 }
                 // it may have answered before
-                Sent::Broken => (self.is_cut, self.can_read) = (true, true),
+                Sent::Broken => (attempt.is_cut, attempt.can_read) = (true, true),
             }
         }
         self.send_trailers();
         self.note_written();
         // what is not there from the beginning is no use to another attempt
-        let is_useless = self.is_gone || (self.head.is_some() && self.linked.is_none());
-        if self.sent > self.kept || (self.sent == self.to.len() && is_useless) {
-            self.to.drain(..self.sent);
-            (self.sent, self.is_gone) = (0, true);
-            if self.to.is_empty() {
-                self.to = Vec::new();
-            }
+        let is_useless =
+            self.upload.is_gone || (self.answer.head.is_some() && self.linked.is_none());
+        if self.upload.sent > self.upload.kept || (self.upload.is_sent() && is_useless) {
+            self.upload.forget_sent();
         }
-        if self.shuts == Some(false)
-            && self.sent == self.to.len()
-            && let Some(connection) = &self.connection
+        if self.upload.tunnel == TunnelEnd::Ended
+            && self.upload.is_sent()
+            && let Some(connection) = self.phase.connection()
         {
-            self.shuts = Some(true);
+            self.upload.tunnel = TunnelEnd::Shut;
             socket::shut_down_writing(connection.as_fd());
         }
     }
@@ -147,8 +151,11 @@ impl<T> Exchange<T> {
     fn may_send(&self) -> (usize, bool) {
         let withheld = self.linked.as_ref().filter(|linked| linked.flight.is_withheld());
         match withheld {
-            Some(linked) => (linked.head_bytes.min(self.to.len()), false),
-            None => (self.to.len(), self.upload.is_none() && self.request_trailers.is_none()),
+            Some(linked) => (linked.head_bytes.min(self.upload.to.len()), false),
+            None => (
+                self.upload.to.len(),
+                self.upload.encoding.is_none() && self.upload.trailers.is_none(),
+            ),
         }
     }
 
@@ -156,10 +163,9 @@ impl<T> Exchange<T> {
     fn send_trailers(&mut self) {
         let is_withheld = self.linked.as_ref().is_some_and(|linked| linked.flight.is_withheld());
         if !is_withheld
-            && self.sent == self.to.len()
-            && self.upload.is_none()
-            && let (Some(trailers), Some(connection)) =
-                (&self.request_trailers, &mut self.connection)
+            && self.upload.is_whole()
+            && let (Some(trailers), Some(Attempt { connection: Some(connection), .. })) =
+                (&self.upload.trailers, self.phase.attempt_mut())
         {
             connection.end_with(trailers);
         }
@@ -170,7 +176,7 @@ impl<T> Exchange<T> {
     pub(super) fn may_trail(&self, name: &str) -> bool {
         let proxy = self.application.settings().proxy();
         let is_changed = proxy.is_some_and(|proxy| proxy.request.changes(name));
-        let is_given = self.given.iter().any(|given| names::is_same(given, name));
+        let is_given = self.asked.given.iter().any(|given| names::is_same(given, name));
         let is_plain = names::kind(name) == names::FieldKind::Plain;
         self.application.is_stage() || (is_plain && !is_changed && !is_given)
     }
@@ -186,17 +192,17 @@ impl<T> Exchange<T> {
                 lines.extend_from_slice(part);
             }
         }
-        self.request_trailers = (!lines.is_empty()).then_some(lines);
+        self.upload.trailers = (!lines.is_empty()).then_some(lines);
     }
 
     /// Whether more of the request can be sent over HTTP/2 than could before.
     pub(super) fn may_go_on(&self) -> bool {
-        let Some(http2) = self.connection.as_ref().and_then(UpstreamConnection::http2) else {
-            return false;
-        };
+        let Some(attempt) = self.phase.attempt() else { return false };
+        let http2 = attempt.connection.as_ref().and_then(UpstreamConnection::http2);
+        let Some(http2) = http2 else { return false };
         let (until, ends) = self.may_send();
-        let may_write = self.can_write && !self.is_cut;
-        let has_more = match self.sent < until {
+        let may_write = attempt.can_write && !attempt.is_cut;
+        let has_more = match self.upload.sent < until {
             true => http2.has_room(),
             false => http2.wants_to_send(ends),
         };
@@ -206,35 +212,38 @@ impl<T> Exchange<T> {
     /// Looks whether there is a connection now.
     pub(super) fn look_at_connection(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         let (until, ends) = self.may_send();
-        let Some(connection) = &mut self.connection else { return Ok(Some(RelayNext::Wait)) };
-        if !self.can_write {
-            return Ok(Some(RelayNext::Wait));
-        }
+        let attempt = self.phase.attempt_mut().filter(|attempt| attempt.can_write);
+        let Some(attempt) = attempt else { return Ok(Some(RelayNext::Wait)) };
+        let Some(connection) = &mut attempt.connection else { return Ok(Some(RelayNext::Wait)) };
         // none are taken while there is no connection, and none ever if there is to be none
-        match connection.begin(&self.to[self.sent..until], ends) {
+        match connection.begin(&self.upload.to[self.upload.sent..until], ends) {
             Ok(Sent::Bytes(count)) => {
-                self.sent += count;
+                self.upload.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();
-                (self.phase, self.moved_ms) = (ExchangePhase::Asking, self.now_ms);
-                self.pace.taken(self.now_ms);
+                self.phase.connected();
+                self.moved_ms = self.now_ms;
+                self.upload.pace.taken(self.now_ms);
                 self.note_written();
                 Ok(None)
             }
             Ok(Sent::Blocked) => {
-                self.can_write = false;
+                attempt.can_write = false;
                 Ok(Some(RelayNext::Wait))
             }
             Ok(Sent::Broken) => Err(AttemptFailure::Connect),
-            Err(error) => Err(self.not_connected(&error)),
+            Err(error) => Err(attempt.not_connected(&error)),
         }
     }
 
     /// The time for the answer begins when all of the request is sent; the link is told that it is on its way.
     fn note_written(&mut self) {
-        if self.whole_ms.is_none() && self.linked.is_none() && self.is_whole() {
-            self.whole_ms = Some(self.now_ms);
+        if self.linked.is_none()
+            && self.upload.is_whole()
+            && let Some(attempt) = self.phase.attempt_mut()
+        {
+            attempt.whole_ms.get_or_insert(self.now_ms);
         }
-        if self.sent > 0 && self.linked.is_some() {
+        if self.upload.sent > 0 && self.linked.is_some() {
             self.tell_link(&LinkEvent::Written);
         }
     }
