@@ -65,7 +65,7 @@ mod sending;
 mod state;
 mod upload;
 
-use answer::{Answer, Coming};
+use answer::{AnswerUnderWay, Coming};
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy};
 pub use outcome::{ExchangeTimes, Failed, Lateness};
@@ -211,7 +211,7 @@ impl<T> Exchange<T> {
                 pace: UploadPace::new(script.is_none() && written.expects_continue),
                 has_moved: false,
             },
-            answer: Answer::new(ResponseReader::new(written.asked, limits), script),
+            answer: AnswerUnderWay::new(ResponseReader::new(written.asked, limits), script),
             acknowledge_ms: None,
             has_expired: false,
             now_ms,

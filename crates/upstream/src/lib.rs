@@ -37,6 +37,7 @@
 //!     nearest: address,
 //!     client: address,
 //!     is_trusted: false,
+//!     is_of_stage: false,
 //!     is_secure: false,
 //!     nearest_is_secure: false,
 //!     port: 80,

@@ -43,7 +43,7 @@ impl Coming {
 }
 
 /// What has come of an answer.
-pub(super) struct Answer {
+pub(super) struct AnswerUnderWay {
     pub(super) reader: ResponseReader,
     /// That of an application that speaks FastCGI.
     pub(super) script: Option<Box<ScriptAnswer>>,
@@ -62,10 +62,10 @@ pub(super) struct Answer {
     pub(super) is_broken_off: bool,
 }
 
-impl Answer {
+impl AnswerUnderWay {
     /// Nothing has come.
-    pub(super) fn new(reader: ResponseReader, script: Option<Box<ScriptAnswer>>) -> Answer {
-        Answer {
+    pub(super) fn new(reader: ResponseReader, script: Option<Box<ScriptAnswer>>) -> AnswerUnderWay {
+        AnswerUnderWay {
             reader,
             script,
             received: Vec::new(),

@@ -1,7 +1,7 @@
 //! One exchange: what is known of it, and what it waits for. The files beside this one change it, each in one
 //! respect.
 
-use super::answer::{Answer, BROKEN_OFF};
+use super::answer::{AnswerUnderWay, BROKEN_OFF};
 use super::link_state::Linked;
 use super::outcome::{ExchangeTimes, Failed};
 use super::phase::ExchangePhase;
@@ -34,7 +34,7 @@ pub struct Exchange<T> {
     pub(super) tries: Tries,
     pub(super) phase: ExchangePhase,
     pub(super) upload: Upload,
-    pub(super) answer: Answer,
+    pub(super) answer: AnswerUnderWay,
     /// When the stage before is to be told that the request is here.
     pub(super) acknowledge_ms: Option<u64>,
     pub(super) has_expired: bool,
