@@ -15,12 +15,12 @@
 
 use crate::config::Config;
 use crate::isolated::Role;
-use crate::stderr::say;
 use forebay_conn::Peer;
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::{Head, Name};
 use forebay_site::RequestScheme;
 use forebay_site::rules::Network;
+use forebay_sys::stderr::say;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -24,7 +24,6 @@
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | `upkeep` | the threads that check applications |
-//! | `stderr`, `regular_file` | what the operator is told, which files of the operator are opened |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |
@@ -75,12 +74,10 @@ pub mod plan;
 pub mod policy;
 pub mod policy_command;
 pub mod privileges;
-mod regular_file;
 pub mod reload;
 pub mod run;
 pub mod sandbox;
 pub mod status;
-mod stderr;
 mod upkeep;
 pub mod upstream_command;
 mod upstream_sockets;

@@ -2,10 +2,10 @@
 
 use super::AcmePlan;
 use crate::live::LiveSnapshot;
-use crate::stderr::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_acme::{CertificateEvent, CertificateKeeper, Why};
 use forebay_metrics::{Counter, Local};
+use forebay_sys::stderr::say;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

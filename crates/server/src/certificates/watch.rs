@@ -3,8 +3,8 @@
 
 use super::{Certificates, Stamps};
 use crate::live::LiveSnapshot;
-use crate::stderr::say;
 use forebay_sys::file;
+use forebay_sys::stderr::say;
 use forebay_sys::watch::{Watch, WatchInterest};
 use std::collections::BTreeSet;
 use std::fs::{self, File};

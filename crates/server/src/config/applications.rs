@@ -6,9 +6,9 @@ use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::ConfigReader;
 use super::{Account, Listen, SiteConfig};
-use crate::regular_file;
 use forebay_engine::Engine;
 use forebay_site::rules::Alias;
+use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, privileges};
 use forebay_upstream::settings::{GroupSettings, UpstreamAddress};
@@ -176,7 +176,7 @@ impl ConfigDraft {
                     (None, Some(root)) => script.below(root),
                     (None, None) => continue,
                 };
-                if let Err(error) = regular_file::open_regular(&path)
+                if let Err(error) = open_regular(&path)
                     && told.insert(path.clone())
                 {
                     let at = at.child("fastcgi").item(index).child("try");

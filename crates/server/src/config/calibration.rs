@@ -9,10 +9,10 @@ use super::problem::{Problem, Wrong};
 use super::table::{ConfigReader, Section};
 use super::units::Size;
 use super::value::quote;
-use crate::regular_file;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::utilisation::Costs;
 use forebay_policy::near::nearest;
+use forebay_sys::file::open_regular;
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, Read};
@@ -124,8 +124,8 @@ impl Calibration {
         path: &Path,
     ) -> Result<(Calibration, Option<String>), CalibrationError> {
         let mut text = String::new();
-        let read = regular_file::open_regular(path)
-            .and_then(|f| f.take(super::read::LONGEST).read_to_string(&mut text));
+        let read =
+            open_regular(path).and_then(|f| f.take(super::read::LONGEST).read_to_string(&mut text));
         read.map_err(CalibrationError::Unreadable)?;
         let name = path.display().to_string();
         let calibration = Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)?;

@@ -7,7 +7,7 @@ use super::table::ConfigReader;
 use super::{AccessLog, AdminConfig, ClientCertificates, ControlSocketChoice, KeyPairs, Listen};
 use crate::certificates::{self, CertificateError, Tokens};
 use crate::identity::Keys;
-use crate::regular_file;
+use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};
 use std::collections::HashSet;
@@ -87,7 +87,7 @@ impl ConfigDraft {
             missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file
-                    && let Err(error) = regular_file::open_regular(file)
+                    && let Err(error) = open_regular(file)
                 {
                     let at = path.child("auth").item(index).child("file");
                     wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
@@ -124,7 +124,7 @@ fn missing_pairs<'p>(
     let KeyPairs { certificates, keys } = pairs;
     for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
         for (index, file) in files.iter().enumerate() {
-            if let Err(error) = regular_file::open_regular(file)
+            if let Err(error) = open_regular(file)
                 && told.insert(file)
             {
                 let at = section.child(key).item(index);
@@ -150,7 +150,7 @@ fn missing_clients<'p>(
     let ClientCertificates { authorities, revoked, .. } = clients;
     for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
         for (index, file) in files.iter().enumerate() {
-            let error = match regular_file::open_regular(file) {
+            let error = match open_regular(file) {
                 Err(error) => Wrong::NoFile { path: file.clone(), error },
                 Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
                     Err(error) => Wrong::Certificate(error.to_string()),

@@ -6,7 +6,7 @@ use super::{
     Calibration, CalibrationError, ClassConfig, Config, ConfigDraft, ControlSocketChoice, Depth,
     Problem, RuleConfig, Wrong, calibration, path, value,
 };
-use crate::regular_file::open_regular;
+use forebay_sys::file::open_regular;
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::Path;

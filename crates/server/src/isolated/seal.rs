@@ -7,8 +7,8 @@
 use super::role::Role;
 use crate::config::{Config, Confine};
 use crate::privileges::PrivilegeError;
-use crate::stderr::say;
 use forebay_site::FilesLocation;
+use forebay_sys::stderr::say;
 use forebay_sys::{broker, privileges, seal as kernel};
 use std::fmt;
 

@@ -4,8 +4,8 @@
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
 use crate::isolated::Role;
-use crate::stderr::say;
 use forebay_engine::control::{Ended, LoopOrder};
+use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use std::time::{Duration, Instant};
 

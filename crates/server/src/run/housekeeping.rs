@@ -8,9 +8,9 @@ use crate::gate;
 use crate::isolated::Role;
 use crate::notify;
 use crate::policy::InForce;
-use crate::stderr::say;
 use crate::upkeep;
 use forebay_sys::clock;
+use forebay_sys::stderr::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
