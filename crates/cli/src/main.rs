@@ -32,9 +32,9 @@ use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::CommandFactory;
 use exit::CommandFailure;
 use forebay_server::config::{
-    self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem,
+    self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem, StageProcess,
 };
-use forebay_server::isolated::{self, StageProcess};
+use forebay_server::isolated;
 use forebay_server::run::Ready;
 use local_certificate::LocalCertificate;
 use std::io::{self, Write};

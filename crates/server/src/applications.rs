@@ -8,7 +8,8 @@ mod ask;
 mod pools;
 mod proxy_header;
 
-use crate::isolated::{NextStage, Role};
+use crate::config::Role;
+use crate::isolated::NextStage;
 pub use answers::{before, failed, refused, said_of, summary};
 pub use ask::{
     Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,

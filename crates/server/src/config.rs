@@ -18,6 +18,7 @@
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
 //! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
+//! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | `load` | a file, or a text, into a [`Config`] |
@@ -38,6 +39,7 @@
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
+//! | `stage_process` | which stage a process of isolated is |
 //! | `per_stage` | values that each of the stages of isolated has for itself |
 //! | `indexes` | rules for one of the two paths of an index file |
 //! | `nowhere` | rules of a site whose paths lead nowhere |
@@ -69,7 +71,9 @@ mod linked;
 pub mod listener;
 mod literal;
 mod load;
+pub mod log_condition;
 pub mod lower;
+pub mod member;
 mod nowhere;
 pub mod optional;
 mod pages;
@@ -90,6 +94,7 @@ pub mod rules;
 mod secured;
 pub mod site;
 pub(crate) mod spared;
+mod stage_process;
 mod stray;
 mod surroundings;
 pub mod table;
@@ -119,6 +124,8 @@ pub use isolated::{Isolated, StageAddress};
 pub use listener::ListenerConfig;
 pub(crate) use load::{at_odds, classes_and_rules, rules_at_odds};
 pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
+pub use log_condition::LogCondition;
+pub use member::Member;
 pub use optional::Optional;
 pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
@@ -126,12 +133,10 @@ pub use proxy::ProxyConfig;
 pub use remarks::Depth;
 pub use rule::{RuleConfig, RuleName};
 pub use site::SiteConfig;
+pub use stage_process::{Role, StageProcess};
 pub use units::{ByteRate, Percent, Size};
 pub use value::AutoCount;
 
-use crate::isolated::StageProcess;
-use crate::log::choice::LogCondition;
-use crate::log::members::Member;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;

@@ -5,9 +5,10 @@ use crate::config::choice::Switch;
 use crate::config::listener::{MOST_THREADS, POOL_THREADS};
 use crate::config::proxy::ProxyConfig;
 use crate::config::{
-    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, Role,
+    SiteConfig,
 };
-use crate::isolated::{self, Role};
+use crate::isolated;
 use crate::upstream_sockets::SocketLimits;
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};

@@ -1,6 +1,5 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
-use super::Config;
 use super::address::Listen;
 use super::choice::{FirewallMode, GateMode, Keyword, Switch};
 use super::draft::ConfigDraft;
@@ -11,8 +10,7 @@ use super::table::ConfigReader;
 use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;
-use crate::isolated::Role;
-use crate::log::members::Member;
+use super::{Config, Member, Role};
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
 use forebay_upstream::settings::UpstreamAddress;

@@ -8,10 +8,8 @@ use super::problem::Wrong;
 use super::table::ConfigReader;
 use super::{
     Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
-    LogConfig, LogFormat, OverChoice, RuleConfig,
+    LogCondition, LogConfig, LogFormat, Member, OverChoice, RuleConfig,
 };
-use crate::log::choice::LogCondition;
-use crate::log::members::Member;
 use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;

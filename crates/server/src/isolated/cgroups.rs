@@ -17,8 +17,7 @@
 
 mod directories;
 
-use super::role::Role;
-use crate::config::Isolated;
+use crate::config::{Isolated, Role};
 use directories::{
     BUSY, PROCESSES, make, make_locked, remove_abandoned, remove_and_tell, remove_directory,
 };

@@ -11,9 +11,8 @@
 use super::cgroups::{Cgroups, Groups};
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
-use super::role::{Role, StageProcess};
 use super::status::{InstanceStatus, Is};
-use crate::config::Config;
+use crate::config::{Config, Role, StageProcess};
 use crate::privileges;
 use crate::run::{RunError, resources};
 use forebay_sys::broker::{self, Broker};

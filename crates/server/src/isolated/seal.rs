@@ -4,8 +4,7 @@
 //! Code that has taken it over reads no file and opens no connection (`forebay_sys::seal`); it can answer
 //! wrongly what it is asked, and ask the next stage, which holds the rules again.
 
-use super::role::Role;
-use crate::config::{Config, Confine};
+use crate::config::{Config, Confine, Role};
 use crate::privileges::PrivilegeError;
 use forebay_site::FilesLocation;
 use forebay_sys::stderr::say;

@@ -1,10 +1,9 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
-use super::role::{Role, StageProcess};
 use crate::config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
-    ListenEndpoint, ListenerConfig, SiteConfig, Size, StageAddress, Switch,
+    ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageAddress, StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;

@@ -8,9 +8,8 @@
 use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
-use super::role::Role;
 use super::status::{self, InstanceStatus, Is};
-use crate::config::{self, Config, Depth, ListenEndpoint};
+use crate::config::{self, Config, Depth, ListenEndpoint, Role};
 use crate::control_socket::{self, CommandAnswer, CommandRequest};
 use crate::listen::Listeners;
 use crate::notify::Notifier;

@@ -1,8 +1,7 @@
 //! How clients, and requests for applications and between stages, share the descriptors that are left to both.
 
 use super::{Plan, as_usize};
-use crate::config::Config;
-use crate::isolated::Role;
+use crate::config::{Config, Role};
 use crate::upstream_sockets::SocketLimits;
 use forebay_upstream::settings::ApplicationSettings;
 
@@ -111,7 +110,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::isolated::StageProcess;
+    use crate::config::StageProcess;
     use crate::plan::MachineResources;
 
     fn machine(descriptors: u64) -> MachineResources {

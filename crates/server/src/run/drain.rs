@@ -3,7 +3,7 @@
 
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
-use crate::isolated::Role;
+use crate::config::Role;
 use forebay_engine::control::{Ended, LoopOrder};
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};

@@ -1,7 +1,8 @@
 //! Why a server could not start, or did not end well.
 
 use crate::certificates::CertificateError;
-use crate::isolated::{Role, SealError};
+use crate::config::Role;
+use crate::isolated::SealError;
 use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;

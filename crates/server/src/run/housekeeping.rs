@@ -4,8 +4,8 @@
 use super::{Event, Later, Server};
 use crate::acme;
 use crate::certificates;
+use crate::config::Role;
 use crate::gate;
-use crate::isolated::Role;
 use crate::notify;
 use crate::policy::InForce;
 use crate::upkeep;
