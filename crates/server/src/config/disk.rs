@@ -2,17 +2,17 @@
 
 use super::draft::ConfigDraft;
 use super::path::Path as At;
-use super::problem::Wrong;
+use super::problem::{Finding, Wrong};
 use super::table::ConfigReader;
 use super::{AccessLog, AdminConfig, ClientCertificates, ControlSocketChoice, KeyPairs, Listen};
-use crate::certificates::{self, CertificateError, Tokens};
-use crate::identity::Keys;
+use crate::certificates::{self, CertificateError, Tokens, TokensError};
+use crate::identity::{Keys, KeysError};
 use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};
 use std::collections::HashSet;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 impl ConfigDraft {
     /// Sockets that cannot be made, as far as this process can tell. What another user will be who
@@ -101,16 +101,37 @@ impl ConfigDraft {
         if let Some(path) = token_file
             && let Err(error) = Tokens::open(path)
         {
-            let error = Wrong::Tokens { path: path.clone(), error };
-            wrong.push((admin.child("token_file"), error));
+            let unusable = UnusableFile::Tokens { path: path.clone(), error };
+            wrong.push((admin.child("token_file"), Wrong::Said(Box::new(unusable))));
         }
         if let Some(path) = &self.process.identity.keys
             && let Err(error) = Keys::open(path)
         {
-            let error = Wrong::Keys { path: path.clone(), error };
-            wrong.push((At::default().child("identity").child("keys"), error));
+            let unusable = UnusableFile::Keys { path: path.clone(), error };
+            let at = At::default().child("identity").child("keys");
+            wrong.push((at, Wrong::Said(Box::new(unusable))));
         }
         wrong
+    }
+}
+
+/// A file that can be read, or could, and not be used.
+#[derive(Debug)]
+enum UnusableFile {
+    /// The tokens of the admin listener.
+    Tokens { path: PathBuf, error: TokensError },
+    /// The keys of identities.
+    Keys { path: PathBuf, error: KeysError },
+}
+
+impl Finding for UnusableFile {}
+
+impl fmt::Display for UnusableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnusableFile::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            UnusableFile::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+        }
     }
 }
 

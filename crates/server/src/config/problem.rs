@@ -5,8 +5,6 @@ mod words;
 
 pub use cause::{Needed, Secret};
 
-use crate::certificates::TokensError;
-use crate::identity::KeysError;
 use forebay_policy::spared::SparedAs;
 use std::fmt;
 use std::io;
@@ -25,6 +23,9 @@ pub struct Problem {
     /// What is wrong.
     pub wrong: Wrong,
 }
+
+/// What one check finds, in its own words.
+pub trait Finding: fmt::Debug + fmt::Display + Send + Sync {}
 
 /// What is wrong.
 #[derive(Debug)]
@@ -325,20 +326,8 @@ pub enum Wrong {
         /// The address.
         listen: String,
     },
-    /// The tokens of the admin listener cannot be used.
-    Tokens {
-        /// Their file.
-        path: PathBuf,
-        /// Why.
-        error: TokensError,
-    },
-    /// The keys of identities cannot be used.
-    Keys {
-        /// Their file.
-        path: PathBuf,
-        /// Why.
-        error: KeysError,
-    },
+    /// What one check alone finds, which has the sentence for it.
+    Said(Box<dyn Finding>),
     /// There is a certificate, and no address where TLS is spoken.
     NoTlsAddress {
         /// Where that would be.

@@ -214,8 +214,7 @@ impl fmt::Display for Wrong {
                 "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
                  to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
             ),
-            Wrong::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
-            Wrong::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            Wrong::Said(finding) => finding.fmt(f),
             Wrong::NoTlsAddress { list } => write!(
                 f,
                 "it has no effect, because no address of {list} begins with \"https://\""
