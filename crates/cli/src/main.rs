@@ -35,7 +35,7 @@ use forebay_server::config::{
     self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem, StageProcess,
 };
 use forebay_server::isolated;
-use forebay_server::run::Ready;
+use forebay_server::start_error::Ready;
 use local_certificate::LocalCertificate;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -3,8 +3,9 @@
 use crate::exit::CommandFailure;
 use crate::print_out;
 use clap::Args;
+use forebay_server::command::CommandAnswer;
 use forebay_server::config::{self, Config, Problem};
-use forebay_server::control_socket::{self, CommandAnswer};
+use forebay_server::control_socket;
 use std::path::{Path, PathBuf};
 
 /// Which server is asked.

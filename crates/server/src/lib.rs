@@ -19,12 +19,14 @@
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | `limits_told` | which limit of connections is reached, for the operator |
 //! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
-//! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
+//! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the rest of the file system, and all else by a process of *process* |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
+//! | [`start_error`] | that a server is ready, why it could not start or did not end well |
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | `upkeep` | the threads that check applications |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
+//! | [`command`] | a command and its answer |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |
 //! | [`upstream_command`] | what `forebay upstream` asks |
@@ -52,6 +54,7 @@ pub mod agent;
 pub mod applications;
 pub mod certificates;
 pub mod client;
+pub mod command;
 pub mod config;
 pub mod control_socket;
 pub mod counters;
@@ -77,6 +80,8 @@ pub mod privileges;
 pub mod reload;
 pub mod run;
 pub mod sandbox;
+pub mod seal;
+pub mod start_error;
 pub mod status;
 mod upkeep;
 pub mod upstream_command;
@@ -85,7 +90,7 @@ mod upstream_threads;
 mod websocket;
 
 use config::Config;
-use run::{Ready, RunError};
+use start_error::{Ready, RunError};
 use std::path::PathBuf;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it

@@ -8,7 +8,7 @@ use crate::config::{
     self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, Role,
     SiteConfig,
 };
-use crate::isolated;
+use crate::seal;
 use crate::upstream_sockets::SocketLimits;
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
@@ -443,7 +443,7 @@ fn site(
     let mut settings =
         forebay_site::ContentSettings { sites, ..forebay_site::ContentSettings::new("") };
     settings.server_header = config.server_header;
-    settings.files = isolated::files(config);
+    settings.files = seal::files(config);
     settings.is_answered_elsewhere = config.is_answered_elsewhere();
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);

@@ -8,6 +8,7 @@
 use crate::admin::AdminListener;
 use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
+use crate::command::PolicyChange;
 use crate::config::{self, Config, Depth, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::gate::{self, Enforced};
@@ -202,7 +203,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
 /// What is in the way.
 pub fn change_of(
     owner: &str,
-    change: &agents::PolicyChange,
+    change: &PolicyChange,
     file: &Path,
     current: &Current,
 ) -> Result<NextConfiguration, ReloadError> {

@@ -108,6 +108,27 @@ const OF_SITE: [&str; 14] = [
 ];
 
 impl Isolated {
+    /// How many processes there are for a stage.
+    pub(crate) fn instances(&self, role: Role) -> u64 {
+        match role {
+            Role::Receive => 1,
+            _ if !self.others(role).is_empty() => 0,
+            Role::Process => self.process,
+            // whom other software asks is its own affair
+            Role::Respond if !self.process_at.is_empty() => 0,
+            Role::Respond => self.respond,
+        }
+    }
+
+    /// The other software that does its part.
+    pub(crate) fn others(&self, role: Role) -> &[StageAddress] {
+        match role {
+            Role::Receive => &[],
+            Role::Process => &self.process_at,
+            Role::Respond => &self.respond_at,
+        }
+    }
+
     /// Whether instances are asked over HTTP/2: our own are, if that is wanted.
     pub fn is_http2(&self, is_own: bool) -> bool {
         is_own && self.http2 == Switch::On

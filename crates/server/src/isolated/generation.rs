@@ -14,7 +14,7 @@ use super::links::{Hearing, Links};
 use super::status::{InstanceStatus, Is};
 use crate::config::{Config, Role, StageProcess};
 use crate::privileges;
-use crate::run::{RunError, resources};
+use crate::start_error::{RunError, resources};
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::stderr::say;
@@ -445,7 +445,7 @@ impl Drop for Generation {
 /// Those that answer are there before those that ask.
 fn slots(config: &Config) -> Vec<ProcessSlot> {
     let of = |role: Role| {
-        (1..=role.instances(config)).map(move |instance| ProcessSlot {
+        (1..=config.isolated.instances(role)).map(move |instance| ProcessSlot {
             role,
             instance,
             child: None,

@@ -1,9 +1,10 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
+use crate::applications::NextStage;
 use crate::config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
-    ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageAddress, StageProcess, Switch,
+    ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -19,7 +20,6 @@ use forebay_upstream::settings::{
     ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection between two stages is kept that nobody uses; the side that asks ends it first.
@@ -38,55 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// So much longer an instance has for an answer than its application.
 const MARGIN: Duration = Duration::from_secs(10);
 
-impl Role {
-    /// How many processes there are for it.
-    pub(super) fn instances(self, config: &Config) -> u64 {
-        match self {
-            Role::Receive => 1,
-            _ if !self.others(config).is_empty() => 0,
-            Role::Process => config.isolated.process,
-            // whom other software asks is its own affair
-            Role::Respond if !config.isolated.process_at.is_empty() => 0,
-            Role::Respond => config.isolated.respond,
-        }
-    }
-
-    /// The other software that does its part.
-    pub(super) fn others(self, config: &Config) -> &[StageAddress] {
-        match self {
-            Role::Receive => &[],
-            Role::Process => &config.isolated.process_at,
-            Role::Respond => &config.isolated.respond_at,
-        }
-    }
-}
-
 impl StageProcess {
     /// Where the instances of a stage are asked, or other software in their place.
     pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
-        let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
-        let others = role.others(config).iter().map(|other| other.0.clone());
+        let own = (1..=config.isolated.instances(role)).map(|number| self.socket(role, number));
+        let others = config.isolated.others(role).iter().map(|other| other.0.clone());
         own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(others).collect()
-    }
-}
-
-/// Whom a stage asks.
-#[derive(Clone, Debug)]
-pub struct NextStage {
-    /// What the process does itself.
-    pub role: Role,
-    /// The instances that it asks; a last stage asks nobody.
-    pub stage: Option<Arc<Application>>,
-    /// Whether these are other software, which knows none of our rules.
-    pub is_other: bool,
-    /// Whether requests may be sent again that are idempotent, by site.
-    repeats: Arc<[bool]>,
-}
-
-impl NextStage {
-    /// Whether requests for a site may be sent again that are idempotent.
-    pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
-        site.and_then(|site| self.repeats.get(site as usize)).is_some_and(|repeats| *repeats)
     }
 }
 
@@ -97,7 +54,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
     let asked = place.role.next();
-    let is_other = asked.is_some_and(|role| !role.others(config).is_empty());
+    let is_other = asked.is_some_and(|role| !config.isolated.others(role).is_empty());
     let stage = asked.map(|role| {
         let application = settings::ApplicationSettings::Proxy(ProxySettings {
             group: group(config, place.addresses(config, role)),

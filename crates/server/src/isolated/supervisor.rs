@@ -9,11 +9,12 @@ use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::status::{self, InstanceStatus, Is};
+use crate::command::{CommandAnswer, CommandRequest};
 use crate::config::{self, Config, Depth, ListenEndpoint, Role};
-use crate::control_socket::{self, CommandAnswer, CommandRequest};
+use crate::control_socket;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
-use crate::run::{Ready, RunError, SAME_SIGNAL, resources};
+use crate::start_error::{Ready, RunError, SAME_SIGNAL, resources};
 use crossbeam_channel::Sender as Reply;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -89,7 +90,8 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let (tell, events) = mpsc::channel();
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
-    let mut control = control_socket::open(&config, Some(&file), listeners.lock_wait())?;
+    let control = control_socket::open(&config, Some(&file), listeners.lock_wait());
+    let mut control = control.map_err(RunError::ControlSocket)?;
     let mut supervisor = Supervisor {
         common: Arc::new(SupervisorShared { file, program, sockets }),
         cgroups: Cgroups::default(),
@@ -376,7 +378,7 @@ impl Supervisor {
     fn instances(&self) -> Vec<InstanceStatus> {
         let others = |serving: &Generation| {
             let of = |role: Role| {
-                role.others(&serving.config).iter().map(move |other| InstanceStatus {
+                serving.config.isolated.others(role).iter().map(move |other| InstanceStatus {
                     role,
                     name: other.0.to_string(),
                     is: Is::Other,

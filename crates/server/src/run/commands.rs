@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::takeover::Wanted;
-use crate::control_socket::{CommandAnswer, CommandRequest};
+use crate::command::{CommandAnswer, CommandRequest};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::upstream_command;
 use forebay_engine::worker;

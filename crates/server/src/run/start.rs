@@ -1,7 +1,6 @@
 //! From a configuration to a server that runs: in this order descriptors, sockets, privileges,
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
-use super::error::{RunError, resources};
 use super::takeover::Reload;
 use super::{Event, Server};
 use crate::admin::AdminListener;
@@ -24,6 +23,8 @@ use crate::policy::InForce;
 use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Sandbox, SandboxNeeds};
+use crate::seal;
+use crate::start_error::{RunError, resources};
 use crate::status::Status;
 use crate::upkeep;
 use crate::upstream_sockets::UpstreamSockets;
@@ -58,7 +59,8 @@ impl Server {
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         // a process that can connect can also send commands
         let lock_wait = listeners.lock_wait();
-        let mut control_socket = control_socket::open(&config, file.as_deref(), lock_wait)?;
+        let control_socket = control_socket::open(&config, file.as_deref(), lock_wait);
+        let mut control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
@@ -171,7 +173,7 @@ impl Server {
         if let Some(keeper) = keeper {
             keeper.start().map_err(resources("a thread for the firewall"))?;
         }
-        let is_sealed = isolated::seal(&server.config).map_err(RunError::Seal)?;
+        let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
@@ -218,8 +220,8 @@ fn confine(
     control_socket: Option<&ControlSocket>,
 ) -> Result<Sandbox, RunError> {
     let control = control_socket.map(ControlSocket::path);
-    let given_up = match isolated::is_sealed(config) {
-        true => isolated::give_up(config),
+    let given_up = match seal::is_sealed(config) {
+        true => seal::give_up(config),
         false => privileges::drop_to_user(config, listeners, control.as_slice()),
     };
     given_up.map_err(RunError::Privileges)?;

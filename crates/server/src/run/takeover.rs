@@ -4,12 +4,11 @@
 use super::{Event, Later, Server};
 use crate::admin::{AdminListener, RunningAdmin};
 use crate::client::TrustedProxies;
-use crate::control_socket::CommandAnswer;
+use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::live::ServingSnapshot;
 use crate::policy::InForce;
-use crate::policy_command::agents;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
@@ -32,7 +31,7 @@ pub(super) enum Wanted {
     /// What the configuration says, but for these assignments.
     Set(Vec<String>),
     /// What the configuration says, but for rules of the program with this name.
-    Agent(String, agents::PolicyChange),
+    Agent(String, PolicyChange),
     /// What runs, with the certificates and tokens whose files have changed.
     Certificates,
 }

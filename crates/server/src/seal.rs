@@ -39,7 +39,7 @@ pub fn is_sealed(config: &Config) -> bool {
 pub fn files(config: &Config) -> FilesLocation {
     match &config.place {
         Some(place) if place.role == Role::Process => {
-            match Role::Respond.others(config).is_empty() {
+            match config.isolated.others(Role::Respond).is_empty() {
                 true => FilesLocation::Behind,
                 false => FilesLocation::Elsewhere,
             }
