@@ -32,7 +32,8 @@
 //! | [`upstream_command`] | what `forebay upstream` asks |
 //! | [`log`] | the access log, off the hot path |
 //! | [`status`] | what the running server can tell about itself |
-//! | [`acme`] | certificates by ACME: what is wanted, what is shown meanwhile, the thread |
+//! | [`acme`], [`acme_thread`] | certificates by ACME: what is wanted and shown meanwhile; the thread that gets them |
+//! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
@@ -49,9 +50,11 @@
 #![forbid(unsafe_code)]
 
 pub mod acme;
+pub mod acme_thread;
 pub mod admin;
 pub mod agent;
 pub mod applications;
+pub mod certificate_watch;
 pub mod certificates;
 pub mod client;
 pub mod command;

@@ -16,7 +16,7 @@ mod housekeeping;
 mod start;
 mod takeover;
 
-use crate::acme;
+use crate::acme_thread::AcmeThread;
 use crate::admin::RunningAdmin;
 use crate::command::CommandRequest;
 use crate::config::Config;
@@ -90,7 +90,7 @@ struct Server {
     /// A thread looks for certificates that change.
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
-    acme: Option<acme::AcmeThread>,
+    acme: Option<AcmeThread>,
     /// A thread checks applications.
     keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.

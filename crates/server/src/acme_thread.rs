@@ -1,6 +1,6 @@
 //! The thread that gets the certificates that are wanted by ACME.
 
-use super::AcmePlan;
+use crate::acme::AcmePlan;
 use crate::live::LiveSnapshot;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_acme::{CertificateEvent, CertificateKeeper, Why};
