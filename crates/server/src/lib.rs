@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`config`] | the table of settings; a file into a configuration, or what is wrong with it |
 //! | [`plan`] | what a configuration comes to on this machine |
+//! | [`policy_settings`] | what of that is to be in force of classes and rules |
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`counters`] | the counters of all threads, kept beyond them |
@@ -79,6 +80,7 @@ mod passing;
 pub mod plan;
 pub mod policy;
 pub mod policy_command;
+pub mod policy_settings;
 pub mod privileges;
 pub mod reload;
 pub mod run;

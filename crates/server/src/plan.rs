@@ -8,6 +8,7 @@ use crate::config::{
     self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, Role,
     SiteConfig,
 };
+use crate::policy_settings::PolicySettings;
 use crate::seal;
 use crate::upstream_sockets::SocketLimits;
 use forebay_conn::ConnectionLimits;
@@ -256,6 +257,16 @@ impl Plan {
             helpers: HelperThreads { blocking: as_usize(config.helpers.threads), computing: cores },
             drain: config.timeouts.drain,
         })
+    }
+
+    /// What is to be in force of classes and rules.
+    pub(crate) fn policy_settings(&self) -> PolicySettings {
+        PolicySettings {
+            policy: Arc::clone(&self.policy),
+            shares: Arc::clone(&self.ranks.shares),
+            slots: Arc::clone(&self.ranks.slots),
+            agent: self.agent,
+        }
     }
 }
 

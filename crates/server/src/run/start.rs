@@ -109,7 +109,12 @@ impl Server {
                 trusted: TrustedProxies::shared(&config),
                 certificates,
                 applications: Arc::new(applications),
-                policy: Arc::new(InForce::with_kernel(&plan, None, gate, firewall)),
+                policy: Arc::new(InForce::with_kernel(
+                    plan.policy_settings(),
+                    None,
+                    gate,
+                    firewall,
+                )),
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(

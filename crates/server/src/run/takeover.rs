@@ -227,7 +227,7 @@ impl Server {
         self.common.ranks.set(&plan.ranks);
         let trusted = TrustedProxies::shared(&config);
         let current = self.common.live.get();
-        let policy = InForce::new(&plan, Some(&*current.policy));
+        let policy = InForce::new(plan.policy_settings(), Some(&*current.policy));
         let policy = Arc::new(policy);
         let next = ServingSnapshot { content, logs, trusted, certificates, applications, policy };
         next.applications.take_effect(Some(&*current.applications));
