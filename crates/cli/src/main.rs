@@ -103,7 +103,7 @@ fn stage(options: StageArgs) -> Result<(), CommandFailure> {
     if !isolated::is_wanted(&read) {
         return Err(CommandFailure::NotIsolated { file });
     }
-    run(read.at(StageProcess { role, instance, links }), None, Box::new(|_| {}))
+    run(isolated::at(read, StageProcess { role, instance, links }), None, Box::new(|_| {}))
 }
 
 /// Serves what the options say.

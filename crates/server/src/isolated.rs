@@ -30,7 +30,7 @@ mod status;
 mod supervisor;
 
 pub use links::{copy, hold};
-pub use stage::next;
+pub use stage::{at, next};
 pub use supervisor::run;
 
 use crate::config::Config;

@@ -11,6 +11,7 @@
 use super::cgroups::{Cgroups, Groups};
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
+use super::stage::addresses;
 use super::status::{InstanceStatus, Is};
 use crate::config::{Config, Role, StageProcess};
 use crate::privileges;
@@ -195,7 +196,7 @@ impl Generation {
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
-            connect_for(broker, place.addresses(&self.config, Role::Respond))?;
+            connect_for(broker, addresses(&place, &self.config, Role::Respond))?;
         }
         let arguments = |command: &mut Command| {
             command.args(["stage", role.name(), "--config"]).arg(&self.common.file);
