@@ -21,7 +21,7 @@
 //! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
-//! | `load` | a file, or a text, into a [`Config`] |
+//! | `parse` | a text into a [`Config`] |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
@@ -70,13 +70,13 @@ pub mod limit;
 mod linked;
 pub mod listener;
 mod literal;
-mod load;
 pub mod log_condition;
 pub mod lower;
 pub mod member;
 mod nowhere;
 pub mod optional;
 mod pages;
+pub(crate) mod parse;
 pub mod path;
 mod per_stage;
 pub mod policy;
@@ -122,11 +122,11 @@ pub use forward_auth::ForwardAuth;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
 pub use listener::ListenerConfig;
-pub(crate) use load::{at_odds, classes_and_rules, rules_at_odds};
-pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
 pub use log_condition::LogCondition;
 pub use member::Member;
 pub use optional::Optional;
+pub use parse::parse;
+pub(crate) use parse::{at_odds, classes_and_rules, rules_at_odds};
 pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
 pub use proxy::ProxyConfig;

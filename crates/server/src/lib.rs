@@ -6,7 +6,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`config`] | the table of settings; a file into a configuration, or what is wrong with it |
+//! | [`config`] | the table of settings; a text into a configuration, or what is wrong with it |
+//! | [`config_file`] | a file into a configuration, or what is wrong with it and what it names |
+//! | [`machine`] | which machine this is |
 //! | [`plan`] | what a configuration comes to on this machine |
 //! | [`policy_settings`] | what of that is to be in force of classes and rules |
 //! | [`listen`] | listening sockets, one per loop and address |
@@ -60,6 +62,7 @@ pub mod certificates;
 pub mod client;
 pub mod command;
 pub mod config;
+pub mod config_file;
 pub mod control_socket;
 pub mod counters;
 mod detour;
@@ -75,6 +78,7 @@ mod limits_told;
 pub mod listen;
 pub mod live;
 pub mod log;
+pub mod machine;
 pub mod notify;
 mod passing;
 pub mod plan;

@@ -10,6 +10,7 @@ use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::command::PolicyChange;
 use crate::config::{self, Config, Depth, Listen, Problem};
+use crate::config_file;
 use crate::engines::{Common, Prepared};
 use crate::gate::{self, Enforced};
 use crate::isolated;
@@ -183,7 +184,7 @@ impl std::error::Error for ReloadError {}
 /// # Errors
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, ReloadError> {
-    let read = config::load_and_warn(file, Depth::Text);
+    let read = config_file::load_and_warn(file, Depth::Text);
     let (config, warnings) = read.map_err(ReloadError::Configuration)?;
     if isolated::is_wanted(&config) {
         return Err(ReloadError::Isolated);

@@ -28,7 +28,7 @@ pub struct ConfigDraft {
     /// The `[[rule]]`s.
     pub rules: Vec<RuleConfig>,
     /// The machine that the file of constants names.
-    pub(super) calibrated_on: Option<String>,
+    pub(crate) calibrated_on: Option<String>,
 }
 
 impl Default for ConfigDraft {

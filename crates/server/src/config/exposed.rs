@@ -49,7 +49,7 @@ impl ConfigDraft {
 
     /// Logs that are in a directory that is served, whatever links and `..` they are named by. What names
     /// alone tell is known before.
-    pub(super) fn exposed_logs(&self, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
+    pub(crate) fn exposed_logs(&self, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
         let served = self.served();
         // what several sites name is told once
         let (mut told, mut wrong) = (HashSet::new(), Vec::new());

@@ -1,7 +1,6 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
 //! server.
 
-use super::calibration::{is_other, processor};
 use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
@@ -10,6 +9,7 @@ use super::{
     Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
     LogCondition, LogConfig, LogFormat, Member, OverChoice, RuleConfig,
 };
+use crate::machine::{is_other, processor};
 use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;
@@ -44,7 +44,7 @@ type Remarks = Vec<(At, Wrong)>;
 
 impl ConfigDraft {
     /// What will have no effect, or not the one that is probably meant.
-    pub(super) fn remarks(&self, text: &ConfigReader<'_>, depth: Depth) -> Remarks {
+    pub(crate) fn remarks(&self, text: &ConfigReader<'_>, depth: Depth) -> Remarks {
         let mut remarks = Vec::new();
         self.remark_text(text, &mut remarks);
         if depth >= Depth::Files {

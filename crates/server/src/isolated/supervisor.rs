@@ -10,7 +10,8 @@ use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::status::{self, InstanceStatus, Is};
 use crate::command::{CommandAnswer, CommandRequest};
-use crate::config::{self, Config, Depth, ListenEndpoint, Role};
+use crate::config::{Config, Depth, ListenEndpoint, Role};
+use crate::config_file;
 use crate::control_socket;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -312,7 +313,7 @@ impl Supervisor {
 
     /// The configuration as it is now, and what it says and hardly means.
     fn read(&self) -> Result<(Config, Vec<String>), String> {
-        let read = config::load_and_warn(&self.common.file, Depth::Files);
+        let read = config_file::load_and_warn(&self.common.file, Depth::Files);
         let (config, warnings) = read.map_err(|problems| {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;

@@ -1,11 +1,16 @@
-//! A file, or a text, into a [`Config`], or into everything that is wrong with it.
+//! A configuration in a file: it and what it names are read and checked. Here the disk is asked; a text alone is
+//! [read](crate::config::parse) without it.
 
-use super::read::LONGEST;
-use super::table::ConfigReader;
-use super::{
-    Calibration, CalibrationError, ClassConfig, Config, ConfigDraft, ControlSocketChoice, Depth,
-    Problem, RuleConfig, Wrong, calibration, path, value,
+use crate::config::calibration;
+use crate::config::parse::checked;
+use crate::config::path;
+use crate::config::read::LONGEST;
+use crate::config::table::ConfigReader;
+use crate::config::value::Value;
+use crate::config::{
+    Calibration, CalibrationError, Config, ConfigDraft, ControlSocketChoice, Depth, Problem, Wrong,
 };
+use crate::machine;
 use forebay_sys::file::open_regular;
 use std::collections::HashSet;
 use std::io::Read;
@@ -42,7 +47,7 @@ pub fn check(path: &Path, depth: Depth) -> Result<(Config, Vec<Problem>), Vec<Pr
 /// As [`load`].
 pub fn load_and_warn(path: &Path, depth: Depth) -> Result<(Config, Vec<String>), Vec<Problem>> {
     // known from now on
-    calibration::processor();
+    machine::processor();
     let (config, remarks) =
         read_with(path, |draft, reader| noted(reader, draft.remarks(reader, depth)))?;
     Ok((config, warnings(&remarks, path)))
@@ -123,7 +128,7 @@ fn read_as<R>(
 fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Problem> {
     let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
     let top = path::Path::default();
-    match Calibration::load_with_machine(&path) {
+    match load_calibration_with_machine(&path) {
         Ok((calibration, machine)) => {
             draft.calibrated_on = machine;
             draft.process.pipeline.calibrated = Some(calibration);
@@ -144,6 +149,26 @@ fn calibrate(draft: &mut ConfigDraft, reader: &mut ConfigReader<'_>) -> Vec<Prob
     }
 }
 
+/// Reads the constants of a machine in the file at `path`.
+///
+/// # Errors
+/// That it cannot be read, or everything that is wrong with it.
+pub fn load_calibration(path: &Path) -> Result<Calibration, CalibrationError> {
+    load_calibration_with_machine(path).map(|(calibration, _)| calibration)
+}
+
+/// The same, and which machine the file names.
+fn load_calibration_with_machine(
+    path: &Path,
+) -> Result<(Calibration, Option<String>), CalibrationError> {
+    let mut text = String::new();
+    let read = open_regular(path).and_then(|f| f.take(LONGEST).read_to_string(&mut text));
+    read.map_err(CalibrationError::Unreadable)?;
+    let name = path.display().to_string();
+    let calibration = Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)?;
+    Ok((calibration, calibration::machine(&text)))
+}
+
 /// What `control.socket` says in a file that may be wrong everywhere else.
 pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
     let said = || {
@@ -152,7 +177,7 @@ pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
         let document = toml_edit::Document::parse(text).ok()?;
         let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
         let mut setting = ControlSocketChoice::Auto;
-        value::Value::set(&mut setting, &socket).ok()?;
+        Value::set(&mut setting, &socket).ok()?;
         if let ControlSocketChoice::At(at) = &mut setting {
             *at = path.parent().unwrap_or(Path::new("")).join(&at);
         }
@@ -161,79 +186,93 @@ pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
     said().unwrap_or_default()
 }
 
-/// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
-/// is where relative paths begin. Touches no file.
-///
-/// # Errors
-/// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
-/// first place where it is not.
-pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
-    checked(&mut ConfigReader::new(text, file), file).map(ConfigDraft::resolve)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Size;
+    use crate::plan::{MachineResources, Plan};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The first thing that does not hold together in a configuration whose values are right, each by
-/// itself, and where: by its place in a text that says all of it.
-pub(crate) fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
-    let text = config.to_toml();
-    let mut reader = ConfigReader::new(&text, "");
-    let mut draft = reader.draft();
-    // no text says which program has added what
-    let owners = config.rules.iter().map(|rule| rule.owner.clone());
-    draft.rules.iter_mut().zip(owners).for_each(|(rule, owner)| rule.owner = owner);
-    let owners = config.classes.iter().map(|class| class.owner.clone());
-    draft.classes.iter_mut().zip(owners).for_each(|(class, owner)| class.owner = owner);
-    let wrong = odds(&draft, &reader);
-    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
-    first.or_else(|| {
-        let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
-        Some((path::Path { shown: key.clone(), exact: key }, wrong))
-    })
-}
+    const ONE: Calibration = Calibration {
+        request_s: 5.25e-6,
+        byte_s: 8.5e-11,
+        per_waiting: [0.01, 0.02, 0.05, 0.5],
+        per_rate: [0.0, 1e-5, 5e-5, 1e-4],
+        file_bytes: Size(512 * 1024),
+        segment_bytes: Size(64 * 1024),
+    };
 
-/// The first thing that does not hold together in the classes and rules of a configuration, where each says
-/// what it must. Nothing is written or read for that: there may be ten thousand.
-pub(crate) fn rules_at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
-    let Config { agent, identity, classes, rules, .. } = config;
-    let mut draft = ConfigDraft::new();
-    draft.process = Config { agent: *agent, identity: identity.clone(), ..draft.process };
-    (draft.classes, draft.rules) = (classes.clone(), rules.clone());
-    let mut wrong = Vec::new();
-    draft.check_policy(None, &mut wrong);
-    wrong.into_iter().next()
-}
-
-/// The classes and rules of a text that has nothing else, each by itself.
-///
-/// # Errors
-/// What cannot be read, and what is missing.
-pub(crate) fn classes_and_rules(
-    text: &str,
-) -> Result<(Vec<ClassConfig>, Vec<RuleConfig>), Vec<Problem>> {
-    let mut reader = ConfigReader::new(text, "");
-    let draft = reader.draft();
-    let mut missing = Vec::new();
-    draft.check_policy(Some(&reader), &mut missing);
-    missing.retain(|(path, wrong)| matches!(wrong, Wrong::Missing { .. }) && !reader.has(path));
-    missing.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
-    let ConfigDraft { classes, rules, .. } = draft;
-    let problems = reader.problems();
-    if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
-}
-
-/// What does not hold together in what the reader has read.
-fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(path::Path, Wrong)> {
-    let mut wrong = draft.problems(Some(reader));
-    wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
-    wrong
-}
-
-/// What the reader's text says, if it holds together.
-fn checked(reader: &mut ConfigReader<'_>, file: &str) -> Result<ConfigDraft, Vec<Problem>> {
-    let mut draft = reader.draft();
-    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
-    if reader.is_toml() {
-        let wrong = odds(&draft, reader);
-        wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    /// What a configuration file comes to beside a file of constants.
+    fn beside(lines: &str, constants: Option<&str>) -> Result<Config, Vec<String>> {
+        read(lines, constants, load)
     }
-    if reader.is_content() { Ok(draft) } else { Err(reader.problems()) }
+
+    fn read<R>(
+        lines: &str,
+        constants: Option<&str>,
+        read: fn(&Path) -> Result<R, Vec<Problem>>,
+    ) -> Result<R, Vec<String>> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-calibration-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(directory.join("site")).unwrap();
+        let file = directory.join("forebay.toml");
+        std::fs::write(&file, format!("root = \"site\"\n{lines}")).unwrap();
+        if let Some(text) = constants {
+            std::fs::write(directory.join("c.toml"), text).unwrap();
+        }
+        let loaded = read(&file);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let directory = format!("{}/", directory.display());
+        let said = |problem: &Problem| problem.to_string().replace(&directory, "");
+        loaded.map_err(|problems| problems.iter().map(said).collect())
+    }
+
+    #[test]
+    fn a_configuration_takes_over_what_it_does_not_say_itself() {
+        let text = ONE.to_toml("", &[]);
+        let names = "pipeline.calibration = \"c.toml\"\n";
+        let config = beside(names, Some(&text)).unwrap();
+        assert_eq!(config.cache.file_bytes, ONE.file_bytes);
+        assert_eq!(config.cache.segment_bytes, ONE.segment_bytes);
+        let old = text.replace("segment_bytes = \"64KiB\"\n", "");
+        assert_eq!(beside(names, Some(&old)).unwrap().cache.segment_bytes, Size(0));
+        let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
+        let own = beside(&said, Some(&text)).unwrap();
+        assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
+        let plan = Plan::new(
+            &own,
+            &MachineResources { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 },
+        )
+        .unwrap();
+        let allocation = &plan.groups[0].pipeline.allocation;
+        assert_eq!(allocation.costs, ONE.costs(4));
+        assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));
+    }
+
+    /// The data cache goes by it with every engine, so nothing is said of it as of other settings of
+    /// the pipeline.
+    #[test]
+    fn it_has_a_use_with_other_engines() {
+        let names = "engine = \"event\"\npipeline.calibration = \"c.toml\"\n";
+        let text = ONE.to_toml("", &[]);
+        let check = |path: &Path| check(path, Depth::Machine);
+        let (_, remarks) = read(names, Some(&text), check).unwrap();
+        assert!(remarks.is_empty(), "{}", remarks[0]);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_or_wrong_is_told_where_that_is() {
+        let names = "[pipeline]\ncalibration = \"c.toml\"\n";
+        let said = beside(names, None).unwrap_err();
+        let begin =
+            "forebay.toml:3:15: pipeline.calibration: cannot read the file \"c.toml\": No such";
+        assert!(said.len() == 1 && said[0].starts_with(begin), "{said:?}");
+        let said = beside(names, Some("\nc1 = true\n")).unwrap_err();
+        let begin = "c.toml:2:6: c1: expected a number of at least 0, found true";
+        assert!(said.iter().any(|line| line.starts_with(begin)), "{said:?}");
+        let said = beside(names, Some("c1\n")).unwrap_err();
+        assert!(said.len() == 1 && said[0].starts_with("c.toml:1:"), "{said:?}");
+    }
 }
