@@ -32,10 +32,11 @@ use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::CommandFactory;
 use exit::CommandFailure;
 use forebay_server::config::{
-    self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem, StageProcess,
+    self, AccessLog, Config, ConfigDraft, Listen, ListenEndpoint, Problem, StageProcess,
 };
 use forebay_server::config_file;
 use forebay_server::isolated;
+use forebay_server::lints::Depth;
 use forebay_server::start_error::Ready;
 use local_certificate::LocalCertificate;
 use std::io::{self, Write};

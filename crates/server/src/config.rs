@@ -130,7 +130,7 @@ pub(crate) use parse::{at_odds, classes_and_rules, rules_at_odds};
 pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
 pub use proxy::ProxyConfig;
-pub use remarks::Depth;
+pub use remarks::Remarks;
 pub use rule::{RuleConfig, RuleName};
 pub use site::SiteConfig;
 pub use stage_process::{Role, StageProcess};

@@ -8,8 +8,10 @@ use crate::config::read::LONGEST;
 use crate::config::table::ConfigReader;
 use crate::config::value::Value;
 use crate::config::{
-    Calibration, CalibrationError, Config, ConfigDraft, ControlSocketChoice, Depth, Problem, Wrong,
+    Calibration, CalibrationError, Config, ConfigDraft, ControlSocketChoice, Problem, Remarks,
+    Wrong,
 };
+use crate::lints::{self, Depth, ERRORS, ERRORS_OF_CHECK, LintSubject};
 use crate::machine;
 use forebay_sys::file::open_regular;
 use std::collections::HashSet;
@@ -34,8 +36,9 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
 /// As [`load`].
 pub fn check(path: &Path, depth: Depth) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
     let (config, (errors, remarks)) = read_with(path, |draft, reader| {
-        let errors = noted(reader, draft.unusable_sockets(reader));
-        (errors, noted(reader, draft.remarks(reader, depth)))
+        let errors = lints::found(ERRORS_OF_CHECK, &LintSubject { draft, text: reader }, depth);
+        let errors = noted(reader, errors);
+        (errors, noted_remarks(draft, reader, depth))
     })?;
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
 }
@@ -48,8 +51,7 @@ pub fn check(path: &Path, depth: Depth) -> Result<(Config, Vec<Problem>), Vec<Pr
 pub fn load_and_warn(path: &Path, depth: Depth) -> Result<(Config, Vec<String>), Vec<Problem>> {
     // known from now on
     machine::processor();
-    let (config, remarks) =
-        read_with(path, |draft, reader| noted(reader, draft.remarks(reader, depth)))?;
+    let (config, remarks) = read_with(path, |draft, reader| noted_remarks(draft, reader, depth))?;
     Ok((config, warnings(&remarks, path)))
 }
 
@@ -67,7 +69,12 @@ fn warnings(remarks: &[Problem], path: &Path) -> Vec<String> {
     lines
 }
 
-fn noted(reader: &mut ConfigReader<'_>, found: Vec<(path::Path, Wrong)>) -> Vec<Problem> {
+fn noted_remarks(draft: &ConfigDraft, reader: &mut ConfigReader<'_>, depth: Depth) -> Vec<Problem> {
+    let remarks = lints::remarks(&LintSubject { draft, text: reader }, depth);
+    noted(reader, remarks)
+}
+
+fn noted(reader: &mut ConfigReader<'_>, found: Remarks) -> Vec<Problem> {
     found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     reader.problems()
 }
@@ -111,9 +118,9 @@ fn read_as<R>(
     })?;
     let mut reader = ConfigReader::new(text, &file);
     let mut draft = checked(&mut reader, &file)?;
-    for (path, wrong) in draft.missing_files().into_iter().chain(draft.exposed_logs(&reader)) {
-        reader.note_at(&path, wrong);
-    }
+    let subject = LintSubject { draft: &draft, text: &reader };
+    let wrong = lints::found(ERRORS, &subject, Depth::Text);
+    wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     let of_calibration = calibrate(&mut draft, &mut reader);
     let mut problems = reader.problems();
     problems.extend(of_calibration);

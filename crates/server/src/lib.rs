@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`config`] | the table of settings; a text into a configuration, or what is wrong with it |
 //! | [`config_file`] | a file into a configuration, or what is wrong with it and what it names |
+//! | [`lints`] | checks of a configuration that ask the machine |
 //! | [`machine`] | which machine this is |
 //! | [`plan`] | what a configuration comes to on this machine |
 //! | [`policy_settings`] | what of that is to be in force of classes and rules |
@@ -75,6 +76,7 @@ pub mod identity;
 pub mod isolated;
 pub mod job;
 mod limits_told;
+pub mod lints;
 pub mod listen;
 pub mod live;
 pub mod log;

@@ -222,7 +222,7 @@ impl ConfigDraft {
     }
 
     /// A directory for certificates that this user could not make or write to.
-    pub(super) fn remark_storage(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_storage(&self, remarks: &mut Vec<(At, Wrong)>) {
         let is_wanted = self.all_sites().iter().any(|(_, site)| site.has_acme());
         if let Some(storage) = self.process.acme.storage.as_deref().filter(|_| is_wanted)
             && let Some((path, error)) = no_room_for(&storage.join("x"), true)

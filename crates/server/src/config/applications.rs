@@ -4,6 +4,7 @@
 use super::draft::ConfigDraft;
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::remarks::Remarks;
 use super::table::ConfigReader;
 use super::{Account, Listen, SiteConfig};
 use forebay_engine::Engine;
@@ -17,8 +18,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-type Remarks = Vec<(At, Wrong)>;
 
 impl ConfigDraft {
     /// Applications that are this server itself; tunnels and queues that keep threads.
@@ -36,7 +35,7 @@ impl ConfigDraft {
     }
 
     /// Sockets of applications that are not there, or that nobody may use.
-    pub(super) fn remark_sockets(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+    pub(crate) fn remark_sockets(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         // what several name is told once
         let mut told: HashSet<&Path> = HashSet::new();
         for (at, site) in self.every_site() {
@@ -154,7 +153,7 @@ impl ConfigDraft {
     }
 
     /// Scripts that are to answer where nothing else does, and are not there.
-    pub(super) fn remark_front_controllers(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_front_controllers(&self, remarks: &mut Remarks) {
         let mut told: HashSet<PathBuf> = HashSet::new();
         for (at, site) in self.all_sites() {
             let mounts: Vec<Alias> = site.mounts().collect();

@@ -24,7 +24,7 @@ struct ServedDirectory<'d> {
 
 impl ConfigDraft {
     /// The configuration itself, files of users, and private keys.
-    pub(super) fn remark_exposed(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_exposed(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let (sites, served) = (self.every_site(), self.served());
         let find = |file: &Path| {
             let file = fs::canonicalize(file).ok()?;

@@ -9,7 +9,7 @@ use crate::firewall::{self, lists};
 
 impl ConfigDraft {
     /// What this machine lacks.
-    pub(super) fn remark_no_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_no_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.firewall.mode != FirewallMode::Off {
             self.remark_no_firewall_on(firewall::lack(), remarks);
         }
@@ -25,7 +25,7 @@ impl ConfigDraft {
     }
 
     /// Rules that ban who is never banned.
-    pub(super) fn remark_spared(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_spared(&self, remarks: &mut Vec<(At, Wrong)>) {
         let listeners: Vec<_> = self.all_listeners().into_iter().map(|(_, one)| one).collect();
         let process = &self.process;
         let spared = spared::of(&process.trusted_proxies, &listeners, &process.admin);

@@ -9,7 +9,7 @@ use forebay_policy::syn;
 
 impl ConfigDraft {
     /// What this machine lacks.
-    pub(super) fn remark_no_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_no_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate != GateMode::Off {
             self.remark_no_gate_on(needs::lack(self.process.gate), remarks);
         }

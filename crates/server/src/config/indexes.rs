@@ -15,7 +15,7 @@ const MOST_PATHS: usize = 1000;
 
 impl ConfigDraft {
     /// Paths of rules without a star that lead to an index file, while no rule is about its other path.
-    pub(super) fn remark_indexes(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_indexes(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let mut asked = 0;
         for (at, rule) in numbered("rule", &self.rules) {
             for (index, pattern) in rule.path.0.iter().enumerate() {

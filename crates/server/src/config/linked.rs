@@ -25,7 +25,7 @@ struct Protected<'d> {
 
 impl ConfigDraft {
     /// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
-    pub(super) fn remark_linked(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_linked(&self, remarks: &mut Vec<(At, Wrong)>) {
         let top = (!self.sites.is_empty()).then_some((At::default(), &self.site));
         for (at, site) in self.all_sites() {
             let Some(root) = site.root.as_deref().and_then(|root| fs::canonicalize(root).ok())

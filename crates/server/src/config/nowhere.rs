@@ -31,7 +31,7 @@ struct NamedPath<'d> {
 
 impl ConfigDraft {
     /// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
-    pub(super) fn remark_nowhere(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_nowhere(&self, remarks: &mut Vec<(At, Wrong)>) {
         let top = (!self.sites.is_empty()).then_some(&self.site);
         let whole = |site| WholeSite::new(site, top);
         let mut asked = 0;

@@ -5,6 +5,7 @@ use super::draft::ConfigDraft;
 use super::fastcgi::FastCgiConfig;
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::remarks::Remarks;
 use forebay_site::rules::{Alias, ErrorPage, Route, Template, TemplatePart, TryFile};
 use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;
@@ -12,11 +13,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-type Remarks = Vec<(At, Wrong)>;
-
 impl ConfigDraft {
     /// Error pages, the page that `try_files` ends with, and what rewrites lead to.
-    pub(super) fn remark_pages(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_pages(&self, remarks: &mut Remarks) {
         // what several sites inherit is told once
         let mut told: HashSet<(PathBuf, String)> = HashSet::new();
         for (at, site) in self.all_sites() {

@@ -6,6 +6,7 @@ use super::draft::ConfigDraft;
 use super::pages::locate;
 use super::path::Path as At;
 use super::problem::{Needed, Secret, Wrong};
+use super::remarks::Remarks;
 use super::{AccessLog, Account};
 use crate::privileges::user_of;
 use forebay_site::rules::Alias;
@@ -19,8 +20,6 @@ use std::path::{Path, PathBuf};
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 const ENTER: u32 = 1;
-
-type Remarks = Vec<(At, Wrong)>;
 
 /// The user that the server becomes.
 struct Becomes<'d> {
@@ -79,7 +78,7 @@ impl ConfigDraft {
     }
 
     /// Roots, files of users, error pages and logs that the user may not use.
-    pub(super) fn remark_unreadable(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_unreadable(&self, remarks: &mut Remarks) {
         let Some(user) = self.becomes() else { return };
         // what several sites have is told once
         let mut told: HashSet<PathBuf> = HashSet::new();
@@ -129,7 +128,7 @@ impl ConfigDraft {
     }
 
     /// Secrets that too many or too few may read.
-    pub(super) fn remark_secrets(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_secrets(&self, remarks: &mut Remarks) {
         let user = self.becomes();
         let mut told = HashSet::new();
         for (path, pairs, _) in self.all_pairs() {

@@ -27,44 +27,14 @@ const MOST_LINES: usize = 20;
 /// Threads that stay longer with clients that take nothing are missed.
 const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
 
-/// How far is looked for what is hardly meant. Each goes as far as those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
-    /// At the text alone: a server that runs has given up what it would need to look further.
-    Text,
-    /// At files and accounts, too: so does a server before it starts.
-    Files,
-    /// At certificates, and what the kernel can, of which a server tells by itself.
-    Machine,
-    /// At all that `forebay check` looks at: name services and other processes, too.
-    Surroundings,
-}
-
-type Remarks = Vec<(At, Wrong)>;
+/// What is remarked, each with where.
+pub type Remarks = Vec<(At, Wrong)>;
 
 impl ConfigDraft {
-    /// What will have no effect, or not the one that is probably meant.
-    pub(crate) fn remarks(&self, text: &ConfigReader<'_>, depth: Depth) -> Remarks {
-        let mut remarks = Vec::new();
-        self.remark_text(text, &mut remarks);
-        if depth >= Depth::Files {
-            self.remark_files(text, &mut remarks);
-        }
-        if depth >= Depth::Machine {
-            self.remark_expiry(&mut remarks);
-            self.remark_uncovered(&mut remarks);
-            self.remark_no_gate(&mut remarks);
-            self.remark_no_firewall(&mut remarks);
-        }
-        if depth >= Depth::Surroundings {
-            self.remark_names(text, &mut remarks);
-            self.remark_ports(text, &mut remarks);
-        }
-        remarks
-    }
-
-    /// What the text tells by itself.
-    fn remark_text(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+    /// What will have no effect, or not the one that is probably meant, as far as the text tells by itself.
+    pub fn remarks_of_text(&self, text: &ConfigReader<'_>) -> Remarks {
+        let mut all = Vec::new();
+        let remarks = &mut all;
         self.remark_admin(text, remarks);
         self.remark_hosts(text, remarks);
         self.remark_order(text, remarks);
@@ -79,30 +49,12 @@ impl ConfigDraft {
         self.remark_logs(remarks);
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
-        self.remark_spared(remarks);
-        self.remark_calibration(remarks);
         self.remark_literals(remarks);
-    }
-
-    /// What accounts and files tell, besides the text.
-    fn remark_files(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
-        self.remark_accounts(remarks);
-        self.remark_pages(remarks);
-        self.remark_nowhere(remarks);
-        self.remark_indexes(text, remarks);
-        self.remark_sockets(text, remarks);
-        self.remark_front_controllers(remarks);
-        self.remark_linked(remarks);
-        self.remark_users(remarks);
-        self.remark_unreadable(remarks);
-        self.remark_secrets(remarks);
-        self.remark_storage(remarks);
-        self.remark_exposed(text, remarks);
-        self.remark_root(remarks);
+        all
     }
 
     /// A user or group that is not known here. The server may run on another machine.
-    fn remark_accounts(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_accounts(&self, remarks: &mut Remarks) {
         let mut remark = |key, wrong| remarks.push((At::default().child(key), wrong));
         let unknown = |kind, name: &str| Wrong::NoAccount { kind, name: name.to_owned() };
         let is_number = |name: &str| name.parse::<u32>().is_ok();
@@ -126,14 +78,14 @@ impl ConfigDraft {
     }
 
     /// Stages that would keep the rights of root. The server of a file that root checks is started by root.
-    fn remark_root(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_root(&self, remarks: &mut Remarks) {
         if self.is_isolated() && self.process.user.is_none() && process::user() == 0 {
             remarks.push((At::default().child("user"), Wrong::RootStages));
         }
     }
 
     /// Constants of another machine. The file was read with the text.
-    fn remark_calibration(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_calibration(&self, remarks: &mut Remarks) {
         let Some(machine) = self.calibrated_on.clone() else { return };
         if is_other(&machine, processor(), process::usable_cores()) {
             let at = At::default().child("pipeline.calibration");
@@ -328,7 +280,7 @@ impl ConfigDraft {
     }
 
     /// Lines of files of users that are none.
-    fn remark_users(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_users(&self, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             for (index, rule) in site.auth.iter().enumerate() {
                 let Some(path) = &rule.file else { continue };

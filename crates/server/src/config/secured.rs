@@ -3,6 +3,7 @@
 use super::draft::ConfigDraft;
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::remarks::Remarks;
 use super::site::HSTS;
 use super::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
 use crate::certificates;
@@ -14,8 +15,6 @@ use std::time::Duration;
 
 /// Lists of browsers take no host that says less (https://hstspreload.org).
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
-
-type Remarks = Vec<(At, Wrong)>;
 
 impl Config {
     /// The port to which clients are led for TLS: the usual one if TLS is spoken there, or by nobody but proxies
@@ -82,7 +81,7 @@ impl ConfigDraft {
     }
 
     /// Sites without a certificate that clients may ask for where TLS is spoken.
-    pub(super) fn remark_uncovered(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_uncovered(&self, remarks: &mut Remarks) {
         let (speaks, only_tls) = self.speak_tls();
         let sites = self.all_sites();
         let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
@@ -132,7 +131,7 @@ impl ConfigDraft {
     }
 
     /// Certificates that clients will refuse, and lists that have expired.
-    pub(super) fn remark_expiry(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_expiry(&self, remarks: &mut Remarks) {
         let now_s = (clock::unix_coarse_ms() / 1000) as i64;
         let mut told = HashSet::new();
         for (path, pairs, hosts) in self.all_pairs() {

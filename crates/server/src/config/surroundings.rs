@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ConfigDraft {
     /// Names of applications that have no address here. One that comes later is found then.
-    pub(super) fn remark_names(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_names(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let mut places: Vec<(At, String, u16)> = Vec::new();
         let mut known = HashSet::new();
         for (at, site) in self.every_site() {
@@ -48,7 +48,7 @@ impl ConfigDraft {
     }
 
     /// Addresses where others listen. A server of this very file is to, and is told nothing of.
-    pub(super) fn remark_ports(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_ports(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
         let public = listeners.iter().flat_map(|(path, listener)| {
             let endpoints = listener.listen.iter().enumerate();

@@ -1,0 +1,126 @@
+//! Checks of a configuration that ask the machine: what is missing that it names, and what is right and yet hardly
+//! meant. What a text tells by itself is `config`'s.
+//!
+//! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
+//! warned.
+
+use crate::config::table::ConfigReader;
+use crate::config::{ConfigDraft, Remarks};
+
+/// How far is looked for what is hardly meant. Each goes as far as those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// At the text alone: a server that runs has given up what it would need to look further.
+    Text,
+    /// At files and accounts, too: so does a server before it starts.
+    Files,
+    /// At certificates, and what the kernel can, of which a server tells by itself.
+    Machine,
+    /// At all that `forebay check` looks at: name services and other processes, too.
+    Surroundings,
+}
+
+/// What a lint is shown.
+#[derive(Clone, Copy)]
+pub struct LintSubject<'s> {
+    /// What the file says.
+    pub draft: &'s ConfigDraft,
+    /// Its text, for the places.
+    pub text: &'s ConfigReader<'s>,
+}
+
+/// One check.
+pub struct Lint {
+    /// What it is called.
+    pub name: &'static str,
+    /// What of the machine it asks.
+    pub looks_at: &'static str,
+    /// From which depth on it does.
+    pub from: Depth,
+    /// Adds what it finds.
+    pub look: fn(&LintSubject<'_>, &mut Remarks),
+}
+
+const fn lint(
+    name: &'static str,
+    looks_at: &'static str,
+    from: Depth,
+    look: fn(&LintSubject<'_>, &mut Remarks),
+) -> Lint {
+    Lint { name, looks_at, from, look }
+}
+
+/// A file with one of these is refused.
+pub const ERRORS: &[Lint] = &[
+    lint("files", "disk, certificates", Depth::Text, |of, wrong| {
+        wrong.extend(of.draft.missing_files())
+    }),
+    lint("exposed logs", "disk", Depth::Text, |of, wrong| {
+        wrong.extend(of.draft.exposed_logs(of.text))
+    }),
+];
+
+/// `forebay check` refuses a file with one of these, too; a server finds them itself.
+pub const ERRORS_OF_CHECK: &[Lint] =
+    &[lint("sockets", "disk, user of the process", Depth::Text, |of, wrong| {
+        wrong.extend(of.draft.unusable_sockets(of.text))
+    })];
+
+/// Of these is warned.
+pub const LINTS: &[Lint] = &[
+    lint("spared", "addresses of this machine", Depth::Text, |of, remarks| {
+        of.draft.remark_spared(remarks)
+    }),
+    lint("calibration", "processor, cores", Depth::Text, |of, remarks| {
+        of.draft.remark_calibration(remarks)
+    }),
+    lint("accounts", "accounts", Depth::Files, |of, remarks| of.draft.remark_accounts(remarks)),
+    lint("pages", "disk", Depth::Files, |of, remarks| of.draft.remark_pages(remarks)),
+    lint("nowhere", "disk", Depth::Files, |of, remarks| of.draft.remark_nowhere(remarks)),
+    lint("indexes", "disk", Depth::Files, |of, remarks| of.draft.remark_indexes(of.text, remarks)),
+    lint("application sockets", "disk, accounts", Depth::Files, |of, remarks| {
+        of.draft.remark_sockets(of.text, remarks)
+    }),
+    lint("front controllers", "disk", Depth::Files, |of, remarks| {
+        of.draft.remark_front_controllers(remarks)
+    }),
+    lint("linked", "disk", Depth::Files, |of, remarks| of.draft.remark_linked(remarks)),
+    lint("users", "disk", Depth::Files, |of, remarks| of.draft.remark_users(remarks)),
+    lint("unreadable", "disk, accounts", Depth::Files, |of, remarks| {
+        of.draft.remark_unreadable(remarks)
+    }),
+    lint("secrets", "disk, accounts", Depth::Files, |of, remarks| of.draft.remark_secrets(remarks)),
+    lint("storage", "disk", Depth::Files, |of, remarks| of.draft.remark_storage(remarks)),
+    lint("exposed", "disk", Depth::Files, |of, remarks| of.draft.remark_exposed(of.text, remarks)),
+    lint("root", "user of the process", Depth::Files, |of, remarks| of.draft.remark_root(remarks)),
+    lint("expiry", "certificates, clock", Depth::Machine, |of, remarks| {
+        of.draft.remark_expiry(remarks)
+    }),
+    lint("uncovered", "certificates", Depth::Machine, |of, remarks| {
+        of.draft.remark_uncovered(remarks)
+    }),
+    lint("gate", "kernel", Depth::Machine, |of, remarks| of.draft.remark_no_gate(remarks)),
+    lint("firewall", "programs", Depth::Machine, |of, remarks| {
+        of.draft.remark_no_firewall(remarks)
+    }),
+    lint("names", "name services", Depth::Surroundings, |of, remarks| {
+        of.draft.remark_names(of.text, remarks)
+    }),
+    lint("ports", "network, processes", Depth::Surroundings, |of, remarks| {
+        of.draft.remark_ports(of.text, remarks)
+    }),
+];
+
+/// What these find, looking no further than `depth`.
+pub fn found(lints: &[Lint], of: &LintSubject<'_>, depth: Depth) -> Remarks {
+    let mut found = Vec::new();
+    lints.iter().filter(|lint| lint.from <= depth).for_each(|lint| (lint.look)(of, &mut found));
+    found
+}
+
+/// What is right and yet hardly meant.
+pub fn remarks(of: &LintSubject<'_>, depth: Depth) -> Remarks {
+    let mut remarks = of.draft.remarks_of_text(of.text);
+    remarks.extend(found(LINTS, of, depth));
+    remarks
+}
