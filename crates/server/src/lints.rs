@@ -4,6 +4,9 @@
 //! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
 //! warned.
 
+mod kernel;
+mod spared;
+
 use crate::config::table::ConfigReader;
 use crate::config::{ConfigDraft, Remarks};
 
@@ -68,9 +71,7 @@ pub const ERRORS_OF_CHECK: &[Lint] =
 
 /// Of these is warned.
 pub const LINTS: &[Lint] = &[
-    lint("spared", "addresses of this machine", Depth::Text, |of, remarks| {
-        of.draft.remark_spared(remarks)
-    }),
+    lint("spared", "addresses of this machine", Depth::Text, spared::rules),
     lint("calibration", "processor, cores", Depth::Text, |of, remarks| {
         of.draft.remark_calibration(remarks)
     }),
@@ -99,10 +100,8 @@ pub const LINTS: &[Lint] = &[
     lint("uncovered", "certificates", Depth::Machine, |of, remarks| {
         of.draft.remark_uncovered(remarks)
     }),
-    lint("gate", "kernel", Depth::Machine, |of, remarks| of.draft.remark_no_gate(remarks)),
-    lint("firewall", "programs", Depth::Machine, |of, remarks| {
-        of.draft.remark_no_firewall(remarks)
-    }),
+    lint("gate", "kernel", Depth::Machine, kernel::gate),
+    lint("firewall", "programs", Depth::Machine, kernel::firewall),
     lint("names", "name services", Depth::Surroundings, |of, remarks| {
         of.draft.remark_names(of.text, remarks)
     }),

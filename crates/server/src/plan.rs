@@ -21,7 +21,7 @@ use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
-use forebay_sys::{memory, process};
+use forebay_sys::{addresses, memory, process};
 use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
 use std::io;
@@ -242,7 +242,9 @@ impl Plan {
             let answering = as_usize(listener.answering.or(cores as u64)).max(1);
             GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
-        let policy = config.policy()?.sparing(config::spared::clients(config));
+        // without them limits hold as they do for everybody
+        let held = || addresses::held().unwrap_or_default();
+        let policy = config.policy()?.sparing(config::spared::clients(config, held));
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),

@@ -77,7 +77,7 @@ impl ConfigDraft {
     }
 
     /// Whether this server listens at an address.
-    fn listens_at(&self, address: &UpstreamAddress) -> bool {
+    pub(crate) fn listens_at(&self, address: &UpstreamAddress) -> bool {
         let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
         let is_it = |listen: &Listen| match (listen, address) {
             (Listen::Unix(path), UpstreamAddress::Unix(other)) => path == other,
@@ -226,7 +226,7 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
 }
 
 /// Where the applications of a site are, each with where that stands.
-pub(super) fn addresses<'s>(
+pub(crate) fn addresses<'s>(
     text: &ConfigReader<'_>,
     at: &At,
     site: &'s SiteConfig,

@@ -102,14 +102,14 @@ impl ConfigDraft {
             && let Err(error) = Tokens::open(path)
         {
             let unusable = UnusableFile::Tokens { path: path.clone(), error };
-            wrong.push((admin.child("token_file"), Wrong::Said(Box::new(unusable))));
+            wrong.push((admin.child("token_file"), Wrong::said(unusable)));
         }
         if let Some(path) = &self.process.identity.keys
             && let Err(error) = Keys::open(path)
         {
             let unusable = UnusableFile::Keys { path: path.clone(), error };
             let at = At::default().child("identity").child("keys");
-            wrong.push((at, Wrong::Said(Box::new(unusable))));
+            wrong.push((at, Wrong::said(unusable)));
         }
         wrong
     }

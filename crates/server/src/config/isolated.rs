@@ -203,7 +203,7 @@ impl Keyword for InstanceChoice {
 
 impl ConfigDraft {
     /// Whether a listener has `engine = "isolated"`.
-    pub(super) fn is_isolated(&self) -> bool {
+    pub(crate) fn is_isolated(&self) -> bool {
         self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
     }
 

@@ -93,7 +93,7 @@ fn runs(route: &Route, path: &[u8]) -> bool {
 }
 
 /// The directory that a path of the site is in, and where in it.
-pub(super) fn locate<'l>(
+pub(crate) fn locate<'l>(
     site: &'l SiteConfig,
     mounts: &'l [Alias],
     path: &'l str,
@@ -107,7 +107,7 @@ pub(super) fn locate<'l>(
 }
 
 /// The path that a template is whatever is asked for.
-pub(super) fn fixed(template: &Template) -> Option<&str> {
+pub(crate) fn fixed(template: &Template) -> Option<&str> {
     match template.parts() {
         [TemplatePart::Text(text)] => Some(text),
         _ => None,

@@ -5,7 +5,6 @@ mod words;
 
 pub use cause::{Needed, Secret};
 
-use forebay_policy::spared::SparedAs;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -554,33 +553,12 @@ pub enum Wrong {
         /// Which.
         machine: String,
     },
-    /// This machine cannot have rules in its kernel.
-    NoGate {
-        /// Why.
-        why: String,
-        /// Whether the server does without.
-        is_optional: bool,
-    },
-    /// This machine's firewall cannot be changed.
-    NoFirewall {
-        /// Why.
-        why: String,
-        /// Whether the server does without.
-        is_optional: bool,
-    },
     /// Nothing is for the firewall.
     NothingForFirewall,
     /// No listener gets SYNs of clients.
     NowhereForFirewall,
     /// A client is ignored for less time than the firewall knows.
     TooShortForFirewall,
-    /// A rule bans somebody who is never banned.
-    Spared {
-        /// Whom.
-        client: String,
-        /// Why that is never banned.
-        why: SparedAs,
-    },
     /// No rule is for the kernel.
     NothingForGate {
         /// It could queue by class.
@@ -602,6 +580,13 @@ pub enum Wrong {
         /// In which line, and what.
         reason: String,
     },
+}
+
+impl Wrong {
+    /// What one check finds, in its own words.
+    pub fn said(finding: impl Finding + 'static) -> Wrong {
+        Wrong::Said(Box::new(finding))
+    }
 }
 
 impl fmt::Display for Problem {

@@ -339,12 +339,12 @@ fn is_for_all(listen: &Listen) -> bool {
 }
 
 /// The place of an item, which may stand alone where a list could.
-pub(super) fn item(text: &ConfigReader<'_>, list: &At, index: usize) -> At {
+pub(crate) fn item(text: &ConfigReader<'_>, list: &At, index: usize) -> At {
     Some(list.item(index)).filter(|item| text.says(item)).unwrap_or_else(|| list.clone())
 }
 
 /// Whether some host is meant by both.
-pub(super) fn meets(asked: &SitePattern, host: &Host) -> bool {
+pub(crate) fn meets(asked: &SitePattern, host: &Host) -> bool {
     let text = asked.as_str().to_ascii_lowercase();
     let is_below =
         |name: &str, top: &str| name.strip_suffix(top).is_some_and(|front| front.ends_with('.'));

@@ -32,7 +32,7 @@ impl Config {
 
 impl ConfigDraft {
     /// Which of the addresses speak TLS: any, and all.
-    fn speak_tls(&self) -> (bool, bool) {
+    pub(crate) fn speak_tls(&self) -> (bool, bool) {
         let listeners = self.all_listeners();
         let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
         (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
@@ -123,7 +123,7 @@ impl ConfigDraft {
     }
 
     /// The server's own certificates, each with where its section is and whose hosts it is for.
-    pub(super) fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
+    pub(crate) fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
         let of_admin = (At::default().child("admin"), &self.process.admin.pairs, &[][..]);
         let sites = self.every_site().into_iter();
         let of_sites = sites.map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));

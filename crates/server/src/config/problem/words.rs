@@ -2,7 +2,6 @@
 
 use super::Wrong;
 use forebay_policy::near::nearest;
-use forebay_policy::spared::SparedAs;
 use std::fmt;
 
 impl fmt::Display for Wrong {
@@ -392,18 +391,6 @@ impl fmt::Display for Wrong {
                 "no user of this machine has this number; without group beside it the server does \
                  not start"
             ),
-            Wrong::NoGate { why, is_optional: true } => {
-                write!(f, "the server judges alone on this machine: {why}")
-            }
-            Wrong::NoGate { why, is_optional: false } => {
-                write!(f, "the server would not start on this machine: {why}")
-            }
-            Wrong::NoFirewall { why, is_optional: true } => {
-                write!(f, "on this machine the server alone would refuse clients: {why}")
-            }
-            Wrong::NoFirewall { why, is_optional: false } => {
-                write!(f, "the server would not start on this machine: {why}")
-            }
             Wrong::NothingForFirewall => f.write_str(
                 "it has no effect: no limit says ignore, and no rule that asks for client only has \
                  action = \"drop\"",
@@ -415,16 +402,6 @@ impl fmt::Display for Wrong {
             Wrong::TooShortForFirewall => f.write_str(
                 "the firewall is told of no client for less than 2s: the server alone ignores these",
             ),
-            Wrong::Spared { client, why } => {
-                write!(
-                    f,
-                    "{client:?} is {why}: the server alone refuses it, no kernel or firewall drops it"
-                )?;
-                match why {
-                    SparedAs::TrustedProxy => f.write_str("; with it all are shut out who come through it"),
-                    _ => Ok(()),
-                }
-            }
             Wrong::NothingForGate { is_full } => {
                 f.write_str(
                     "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
