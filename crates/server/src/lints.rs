@@ -4,6 +4,7 @@
 //! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
 //! warned.
 
+mod certificates;
 mod kernel;
 mod spared;
 
@@ -94,12 +95,8 @@ pub const LINTS: &[Lint] = &[
     lint("storage", "disk", Depth::Files, |of, remarks| of.draft.remark_storage(remarks)),
     lint("exposed", "disk", Depth::Files, |of, remarks| of.draft.remark_exposed(of.text, remarks)),
     lint("root", "user of the process", Depth::Files, |of, remarks| of.draft.remark_root(remarks)),
-    lint("expiry", "certificates, clock", Depth::Machine, |of, remarks| {
-        of.draft.remark_expiry(remarks)
-    }),
-    lint("uncovered", "certificates", Depth::Machine, |of, remarks| {
-        of.draft.remark_uncovered(remarks)
-    }),
+    lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),
+    lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),
     lint("gate", "kernel", Depth::Machine, kernel::gate),
     lint("firewall", "programs", Depth::Machine, kernel::firewall),
     lint("names", "name services", Depth::Surroundings, |of, remarks| {

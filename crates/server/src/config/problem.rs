@@ -313,11 +313,6 @@ pub enum Wrong {
     WithoutClients,
     /// Clients must show certificates, and can come where none can be shown.
     ClientsInClear,
-    /// A list of revoked certificates has expired.
-    ListExpired {
-        /// Whole days ago.
-        days: i64,
-    },
     /// The admin listener is to speak TLS, and has no certificate.
     NoAdminCertificate,
     /// Tokens would go over the network in clear.
@@ -340,25 +335,8 @@ pub enum Wrong {
     WithoutHsts,
     /// Browsers would not take the host into their lists.
     NotPreloaded,
-    /// A site that can be asked for through TLS has no certificate.
-    NoCertificateFor {
-        /// One of its hosts.
-        host: String,
-        /// It can be asked for in no other way.
-        only_tls: bool,
-    },
     /// A certificate or its key is wrong.
     Certificate(String),
-    /// A certificate has expired, or will soon.
-    Expires {
-        /// Whole days that are left, rounded down: negative since it has.
-        days: i64,
-    },
-    /// A site answers for a host that its certificate is not for.
-    NotCovered {
-        /// The host.
-        host: String,
-    },
     /// Every user of this machine may read a secret.
     SecretForAll {
         /// What it is.
@@ -599,24 +577,5 @@ impl fmt::Display for Problem {
             write!(f, ": {}", self.key)?;
         }
         write!(f, ": {}", self.wrong)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_are_counted_as_people_do() {
-        for (days, expected) in [
-            (13, "expires in 13 days"),
-            (1, "expires in 1 day"),
-            (0, "expires in less than a day"),
-            (-1, "has expired, less than a day ago"),
-            (-2, "has expired, 1 day ago"),
-            (-31, "has expired, 30 days ago"),
-        ] {
-            assert_eq!(Wrong::Expires { days }.to_string(), format!("the certificate {expected}"));
-        }
     }
 }

@@ -197,14 +197,6 @@ impl fmt::Display for Wrong {
                 "requests that come without TLS are answered with 403; tls.redirect would send their \
                  clients to https",
             ),
-            Wrong::ListExpired { days } => write!(
-                f,
-                "the list of revoked certificates has expired {}: clients of its authority are refused",
-                match days {
-                    0 => "less than a day ago".to_owned(),
-                    days => format!("{} ago", count_of_days(*days)),
-                }
-            ),
             Wrong::NoAdminCertificate => f.write_str(
                 "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
             ),
@@ -231,30 +223,7 @@ impl fmt::Display for Wrong {
                 "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
                  tls.hsts_subdomains = true",
             ),
-            Wrong::NoCertificateFor { host, only_tls: true } => write!(
-                f,
-                "all addresses speak TLS, and no certificate is for {host:?}: its clients are refused, or \
-                 refuse what they are shown"
-            ),
-            Wrong::NoCertificateFor { host, only_tls: false } => write!(
-                f,
-                "no certificate is for {host:?}: clients that ask for it with https are refused, or refuse \
-                 what they are shown; it is served without TLS alone"
-            ),
             Wrong::Certificate(error) => f.write_str(error),
-            Wrong::Expires { days: -1 } => {
-                f.write_str("the certificate has expired, less than a day ago")
-            }
-            Wrong::Expires { days: days @ ..0 } => {
-                write!(f, "the certificate has expired, {} ago", count_of_days(-days - 1))
-            }
-            Wrong::Expires { days: 0 } => f.write_str("the certificate expires in less than a day"),
-            Wrong::Expires { days } => {
-                write!(f, "the certificate expires in {}", count_of_days(*days))
-            }
-            Wrong::NotCovered { host } => {
-                write!(f, "the certificate is not for {host:?}: clients will refuse it")
-            }
             Wrong::SecretForAll { secret, path } => write!(
                 f,
                 "everybody on this machine may read the {secret} {path:?}: \"chmod o-rwx\""
@@ -452,10 +421,6 @@ impl fmt::Display for Wrong {
             Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
         }
     }
-}
-
-fn count_of_days(days: i64) -> String {
-    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
 }
 
 /// Where the other one stands.
