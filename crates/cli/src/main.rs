@@ -36,7 +36,7 @@ use forebay_server::config::{
 };
 use forebay_server::config_file;
 use forebay_server::isolated;
-use forebay_server::lints::Depth;
+use forebay_server::lints::{Depth, missing_files};
 use forebay_server::start_error::Ready;
 use local_certificate::LocalCertificate;
 use std::io::{self, Write};
@@ -203,7 +203,7 @@ fn from_options(serve: Serve) -> Result<Config, CommandFailure> {
     if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
         return Err(CommandFailure::Options(problem(&at.shown, wrong).into()));
     }
-    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("", wrong));
+    let missing = missing_files(&draft).into_iter().map(|(_, wrong)| problem("", wrong));
     let problems: Vec<_> = missing.collect();
     if problems.is_empty() {
         Ok(draft.resolve())

@@ -27,7 +27,6 @@
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings |
 //! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
-//! | `disk` | what must be on disk: directories and files, and room for those that are made |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
 //! | `relative_paths` | paths that are relative to the directory of the file |
 //! | `redirects` | redirects that lead back to themselves |
@@ -55,7 +54,6 @@ pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod class;
-mod disk;
 pub mod draft;
 mod exposed;
 pub mod fastcgi;

@@ -5,8 +5,11 @@
 //! warned.
 
 mod certificates;
+mod disk;
 mod kernel;
 mod spared;
+
+pub use disk::missing_files;
 
 use crate::config::table::ConfigReader;
 use crate::config::{ConfigDraft, Remarks};
@@ -57,7 +60,7 @@ const fn lint(
 /// A file with one of these is refused.
 pub const ERRORS: &[Lint] = &[
     lint("files", "disk, certificates", Depth::Text, |of, wrong| {
-        wrong.extend(of.draft.missing_files())
+        wrong.extend(missing_files(of.draft))
     }),
     lint("exposed logs", "disk", Depth::Text, |of, wrong| {
         wrong.extend(of.draft.exposed_logs(of.text))
@@ -67,7 +70,7 @@ pub const ERRORS: &[Lint] = &[
 /// `forebay check` refuses a file with one of these, too; a server finds them itself.
 pub const ERRORS_OF_CHECK: &[Lint] =
     &[lint("sockets", "disk, user of the process", Depth::Text, |of, wrong| {
-        wrong.extend(of.draft.unusable_sockets(of.text))
+        wrong.extend(disk::unusable_sockets(of.draft, of.text))
     })];
 
 /// Of these is warned.
@@ -92,7 +95,7 @@ pub const LINTS: &[Lint] = &[
         of.draft.remark_unreadable(remarks)
     }),
     lint("secrets", "disk, accounts", Depth::Files, |of, remarks| of.draft.remark_secrets(remarks)),
-    lint("storage", "disk", Depth::Files, |of, remarks| of.draft.remark_storage(remarks)),
+    lint("storage", "disk", Depth::Files, disk::storage),
     lint("exposed", "disk", Depth::Files, |of, remarks| of.draft.remark_exposed(of.text, remarks)),
     lint("root", "user of the process", Depth::Files, |of, remarks| of.draft.remark_root(remarks)),
     lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),

@@ -101,13 +101,6 @@ pub enum Wrong {
         /// A path from which it does.
         from: String,
     },
-    /// A socket cannot be made there.
-    NoSocketDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
     /// An item is in the list twice.
     Repeated {
         /// The item.
@@ -481,11 +474,6 @@ pub enum Wrong {
         path: PathBuf,
         /// Why.
         error: io::Error,
-    },
-    /// A directory in the place of a log.
-    LogIsDirectory {
-        /// Its path.
-        path: PathBuf,
     },
     /// A rule for a host that no site has.
     Unserved {

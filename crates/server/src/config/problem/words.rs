@@ -21,9 +21,6 @@ impl fmt::Display for Wrong {
                 "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
                  out where it leads to"
             ),
-            Wrong::NoSocketDirectory { path, error } => {
-                write!(f, "a socket cannot be made in the directory {path:?}: {error}")
-            }
             Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
                 write!(f, "expected {expected}, found {found}")?;
@@ -335,9 +332,6 @@ impl fmt::Display for Wrong {
             ),
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
-            }
-            Wrong::LogIsDirectory { path } => {
-                write!(f, "{path:?} is a directory, name a file in it")
             }
             Wrong::Unserved { found, near } => {
                 write!(f, "no site answers for {found:?}")?;
