@@ -7,6 +7,7 @@
 mod certificates;
 mod disk;
 mod kernel;
+mod reach;
 mod spared;
 
 pub use disk::missing_files;
@@ -91,10 +92,8 @@ pub const LINTS: &[Lint] = &[
     }),
     lint("linked", "disk", Depth::Files, |of, remarks| of.draft.remark_linked(remarks)),
     lint("users", "disk", Depth::Files, |of, remarks| of.draft.remark_users(remarks)),
-    lint("unreadable", "disk, accounts", Depth::Files, |of, remarks| {
-        of.draft.remark_unreadable(remarks)
-    }),
-    lint("secrets", "disk, accounts", Depth::Files, |of, remarks| of.draft.remark_secrets(remarks)),
+    lint("unreadable", "disk, accounts", Depth::Files, reach::unreadable),
+    lint("secrets", "disk, accounts", Depth::Files, reach::secrets),
     lint("storage", "disk", Depth::Files, disk::storage),
     lint("exposed", "disk", Depth::Files, |of, remarks| of.draft.remark_exposed(of.text, remarks)),
     lint("root", "user of the process", Depth::Files, |of, remarks| of.draft.remark_root(remarks)),

@@ -1,9 +1,6 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
-mod cause;
 mod words;
-
-pub use cause::{Needed, Secret};
 
 use std::fmt;
 use std::io;
@@ -330,22 +327,6 @@ pub enum Wrong {
     NotPreloaded,
     /// A certificate or its key is wrong.
     Certificate(String),
-    /// Every user of this machine may read a secret.
-    SecretForAll {
-        /// What it is.
-        secret: Secret,
-        /// Its file.
-        path: PathBuf,
-    },
-    /// The user that the server becomes may not read a secret.
-    SecretAtStartOnly {
-        /// What it is.
-        secret: Secret,
-        /// Its file.
-        path: PathBuf,
-        /// The user.
-        user: String,
-    },
     /// There is no socket of an application, or the server may not use it.
     NoApplication {
         /// Its path.
@@ -406,17 +387,6 @@ pub enum Wrong {
     CountsAlone {
         /// Where it is.
         upstream: String,
-    },
-    /// The user that the server becomes may not use a file or a directory.
-    OutOfReach {
-        /// The user.
-        user: String,
-        /// The file or directory, and what comes of it.
-        needed: Needed,
-        /// Its path.
-        path: PathBuf,
-        /// The directory on the way that is closed; `None` if it is the file itself.
-        closed: Option<PathBuf>,
     },
     /// A file the configuration names cannot be read.
     NoFile {

@@ -221,15 +221,6 @@ impl fmt::Display for Wrong {
                  tls.hsts_subdomains = true",
             ),
             Wrong::Certificate(error) => f.write_str(error),
-            Wrong::SecretForAll { secret, path } => write!(
-                f,
-                "everybody on this machine may read the {secret} {path:?}: \"chmod o-rwx\""
-            ),
-            Wrong::SecretAtStartOnly { secret, path, user } => write!(
-                f,
-                "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
-                 root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
-            ),
             Wrong::NoApplication { path, error } => write!(
                 f,
                 "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
@@ -282,15 +273,6 @@ impl fmt::Display for Wrong {
                  retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
                  for each of them alone; say the same of it everywhere"
             ),
-            Wrong::OutOfReach { user, needed, path, closed } => {
-                write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;
-                match closed {
-                    None => f.write_str(needed.remedy()),
-                    Some(directory) => {
-                        write!(f, "let that user into {directory:?}, which is on the way: \"chmod\"")
-                    }
-                }
-            }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Nowhere { path, file } => {
                 write!(f, "nothing answers at {path:?}: {file:?} is not there")
