@@ -35,13 +35,10 @@
 //! | `unused` | settings that another one leaves without effect |
 //! | `firewall`, `firewalled` | the settings of the firewall, and what keeps clients out of it |
 //! | `spared` | who is never ignored or banned, and rules that would ban them |
-//! | `exposed` | files that are not for clients, in directories that are served |
 //! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
 //! | `stage_process` | which stage a process of isolated is |
 //! | `per_stage` | values that each of the stages of isolated has for itself |
-//! | `indexes` | rules for one of the two paths of an index file |
-//! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
@@ -55,23 +52,19 @@ pub mod check;
 pub mod choice;
 pub mod class;
 pub mod draft;
-mod exposed;
 pub mod fastcgi;
 mod firewall;
 mod firewalled;
 pub mod forward_auth;
 mod gated;
 pub mod identity;
-mod indexes;
 mod isolated;
 pub mod limit;
-mod linked;
 pub mod listener;
 mod literal;
 pub mod log_condition;
 pub mod lower;
 pub mod member;
-mod nowhere;
 pub mod optional;
 pub(crate) mod pages;
 pub(crate) mod parse;

@@ -6,7 +6,12 @@
 
 mod certificates;
 mod disk;
+mod exposed;
+mod indexes;
 mod kernel;
+mod linked;
+mod nowhere;
+mod pages;
 mod reach;
 mod spared;
 
@@ -64,7 +69,7 @@ pub const ERRORS: &[Lint] = &[
         wrong.extend(missing_files(of.draft))
     }),
     lint("exposed logs", "disk", Depth::Text, |of, wrong| {
-        wrong.extend(of.draft.exposed_logs(of.text))
+        wrong.extend(exposed::exposed_logs(of.draft, of.text))
     }),
 ];
 
@@ -81,21 +86,21 @@ pub const LINTS: &[Lint] = &[
         of.draft.remark_calibration(remarks)
     }),
     lint("accounts", "accounts", Depth::Files, |of, remarks| of.draft.remark_accounts(remarks)),
-    lint("pages", "disk", Depth::Files, |of, remarks| of.draft.remark_pages(remarks)),
-    lint("nowhere", "disk", Depth::Files, |of, remarks| of.draft.remark_nowhere(remarks)),
-    lint("indexes", "disk", Depth::Files, |of, remarks| of.draft.remark_indexes(of.text, remarks)),
+    lint("pages", "disk", Depth::Files, pages::pages),
+    lint("nowhere", "disk", Depth::Files, nowhere::nowhere),
+    lint("indexes", "disk", Depth::Files, indexes::indexes),
     lint("application sockets", "disk, accounts", Depth::Files, |of, remarks| {
         of.draft.remark_sockets(of.text, remarks)
     }),
     lint("front controllers", "disk", Depth::Files, |of, remarks| {
         of.draft.remark_front_controllers(remarks)
     }),
-    lint("linked", "disk", Depth::Files, |of, remarks| of.draft.remark_linked(remarks)),
+    lint("linked", "disk", Depth::Files, linked::linked),
     lint("users", "disk", Depth::Files, |of, remarks| of.draft.remark_users(remarks)),
     lint("unreadable", "disk, accounts", Depth::Files, reach::unreadable),
     lint("secrets", "disk, accounts", Depth::Files, reach::secrets),
     lint("storage", "disk", Depth::Files, disk::storage),
-    lint("exposed", "disk", Depth::Files, |of, remarks| of.draft.remark_exposed(of.text, remarks)),
+    lint("exposed", "disk", Depth::Files, exposed::exposed),
     lint("root", "user of the process", Depth::Files, |of, remarks| of.draft.remark_root(remarks)),
     lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),
     lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),

@@ -251,11 +251,6 @@ pub enum Wrong {
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
     },
-    /// Clients could read the configuration itself.
-    ServesItself {
-        /// Its path.
-        path: PathBuf,
-    },
     /// Two formats in one file.
     TwoFormats {
         /// Its path.
@@ -395,38 +390,12 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
-    /// A rule whose path leads to nothing.
-    Nowhere {
-        /// The path.
-        path: String,
-        /// The file or directory that it would be.
-        file: PathBuf,
-    },
-    /// A rule for one of two paths at which an index file answers.
-    OtherPath {
-        /// The path.
-        path: String,
-        /// The other one.
-        other: String,
-    },
-    /// A symbolic link leads past a rule.
-    Linked {
-        /// The path of the rule.
-        path: String,
-        /// A path that shows the same, and that it is not for.
-        open: String,
-    },
     /// A value of `Cache-Control` that browsers do not understand.
     CacheControl {
         /// What is there.
         found: String,
         /// What is probably meant.
         meant: Option<String>,
-    },
-    /// A header rule for a directory, but not for what is below it.
-    DirectoryAlone {
-        /// Its path.
-        path: String,
     },
     /// An error page for refused clients that is itself protected.
     Unseen {

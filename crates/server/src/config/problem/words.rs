@@ -134,9 +134,6 @@ impl fmt::Display for Wrong {
                 write!(f, "clients could read {path:?}, {directory:?} is served")?;
                 at(f, *place)
             }
-            Wrong::ServesItself { path } => {
-                write!(f, "clients could read {path:?}, which is this configuration")
-            }
             Wrong::TwoFormats { path, place } => {
                 write!(f, "{path:?} is written in another format by another site")?;
                 at(f, *place)
@@ -274,33 +271,12 @@ impl fmt::Display for Wrong {
                  for each of them alone; say the same of it everywhere"
             ),
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
-            Wrong::Nowhere { path, file } => {
-                write!(f, "nothing answers at {path:?}: {file:?} is not there")
-            }
-            Wrong::OtherPath { path, other } => write!(
-                f,
-                "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
-                 the path that is asked for; write path = [{path:?}, {other:?}]"
-            ),
-            Wrong::Linked { path, open } => write!(
-                f,
-                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
-                 too, or remove the link; {path:?} is for paths, not for what links lead to"
-            ),
             Wrong::CacheControl { found, meant } => {
                 write!(f, "browsers do not understand {found:?}")?;
                 match meant {
                     Some(meant) => write!(f, ", did you mean {meant:?}?"),
                     None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
                 }
-            }
-            Wrong::DirectoryAlone { path } => {
-                let path = path.trim_end_matches('/');
-                write!(
-                    f,
-                    "{path:?} is a directory, and a header rule is not for what is below its path: \
-                     write \"{path}/*\" for all of it, regex = '^{path}/$' for its index page alone"
-                )
             }
             Wrong::Unseen { path } => write!(
                 f,
