@@ -86,7 +86,6 @@ pub mod site;
 pub(crate) mod spared;
 mod stage_process;
 mod stray;
-mod surroundings;
 pub mod table;
 pub mod units;
 mod unused;

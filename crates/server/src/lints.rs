@@ -4,6 +4,9 @@
 //! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
 //! warned.
 
+mod accounts;
+mod applications;
+mod calibration;
 mod certificates;
 mod disk;
 mod exposed;
@@ -14,6 +17,8 @@ mod nowhere;
 mod pages;
 mod reach;
 mod spared;
+mod surroundings;
+mod users;
 
 pub use disk::missing_files;
 
@@ -82,36 +87,26 @@ pub const ERRORS_OF_CHECK: &[Lint] =
 /// Of these is warned.
 pub const LINTS: &[Lint] = &[
     lint("spared", "addresses of this machine", Depth::Text, spared::rules),
-    lint("calibration", "processor, cores", Depth::Text, |of, remarks| {
-        of.draft.remark_calibration(remarks)
-    }),
-    lint("accounts", "accounts", Depth::Files, |of, remarks| of.draft.remark_accounts(remarks)),
+    lint("calibration", "processor, cores", Depth::Text, calibration::calibration),
+    lint("accounts", "accounts", Depth::Files, accounts::accounts),
     lint("pages", "disk", Depth::Files, pages::pages),
     lint("nowhere", "disk", Depth::Files, nowhere::nowhere),
     lint("indexes", "disk", Depth::Files, indexes::indexes),
-    lint("application sockets", "disk, accounts", Depth::Files, |of, remarks| {
-        of.draft.remark_sockets(of.text, remarks)
-    }),
-    lint("front controllers", "disk", Depth::Files, |of, remarks| {
-        of.draft.remark_front_controllers(remarks)
-    }),
+    lint("application sockets", "disk, accounts", Depth::Files, applications::sockets),
+    lint("front controllers", "disk", Depth::Files, applications::front_controllers),
     lint("linked", "disk", Depth::Files, linked::linked),
-    lint("users", "disk", Depth::Files, |of, remarks| of.draft.remark_users(remarks)),
+    lint("users", "disk", Depth::Files, users::users),
     lint("unreadable", "disk, accounts", Depth::Files, reach::unreadable),
     lint("secrets", "disk, accounts", Depth::Files, reach::secrets),
     lint("storage", "disk", Depth::Files, disk::storage),
     lint("exposed", "disk", Depth::Files, exposed::exposed),
-    lint("root", "user of the process", Depth::Files, |of, remarks| of.draft.remark_root(remarks)),
+    lint("root", "user of the process", Depth::Files, accounts::root),
     lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),
     lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),
     lint("gate", "kernel", Depth::Machine, kernel::gate),
     lint("firewall", "programs", Depth::Machine, kernel::firewall),
-    lint("names", "name services", Depth::Surroundings, |of, remarks| {
-        of.draft.remark_names(of.text, remarks)
-    }),
-    lint("ports", "network, processes", Depth::Surroundings, |of, remarks| {
-        of.draft.remark_ports(of.text, remarks)
-    }),
+    lint("names", "name services", Depth::Surroundings, surroundings::names),
+    lint("ports", "network, processes", Depth::Surroundings, surroundings::ports),
 ];
 
 /// What these find, looking no further than `depth`.

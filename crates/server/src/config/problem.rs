@@ -322,36 +322,8 @@ pub enum Wrong {
     NotPreloaded,
     /// A certificate or its key is wrong.
     Certificate(String),
-    /// There is no socket of an application, or the server may not use it.
-    NoApplication {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The name of an application has no address.
-    NoName {
-        /// The name.
-        host: String,
-        /// What the name service says.
-        reason: String,
-    },
-    /// Another process listens where this server is to.
-    PortTaken {
-        /// Where.
-        address: std::net::SocketAddr,
-        /// Its name and number, if that may be known.
-        by: Option<(String, u32)>,
-    },
     /// A route that each site has for itself.
     NeverInherited,
-    /// The user that the server becomes may not use the socket of an application.
-    NotForUser {
-        /// Its path.
-        path: PathBuf,
-        /// The user.
-        user: String,
-    },
     /// An application that is this server itself.
     Itself {
         /// Where.
@@ -428,15 +400,6 @@ pub enum Wrong {
         /// What is probably meant.
         decoded: Option<String>,
     },
-    /// An account that this machine does not have.
-    NoAccount {
-        /// A user or a group.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// A user that is a number without a name, and no group.
-    NoGroup,
     /// What another server would replace in the value of a field.
     NoVariable {
         /// How it is written.
@@ -447,17 +410,10 @@ pub enum Wrong {
         /// Its address.
         listen: String,
     },
-    /// Stages with the rights of root.
-    RootStages,
     /// An engine whose threads slow clients hold, where any client may be slow.
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.
     HeldBySlowReaders,
-    /// Constants that were found on a machine with another processor.
-    CalibratedElsewhere {
-        /// Which.
-        machine: String,
-    },
     /// Nothing is for the firewall.
     NothingForFirewall,
     /// No listener gets SYNs of clients.
@@ -477,13 +433,6 @@ pub enum Wrong {
         by: String,
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
-    },
-    /// Something in a file of users.
-    Users {
-        /// Its path.
-        path: PathBuf,
-        /// In which line, and what.
-        reason: String,
     },
 }
 

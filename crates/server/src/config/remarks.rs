@@ -6,23 +6,17 @@ use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::ConfigReader;
 use super::{
-    Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
+    AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
     LogCondition, LogConfig, LogFormat, Member, OverChoice, RuleConfig,
 };
-use crate::machine::{is_other, processor};
 use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;
 use forebay_policy::pattern::SitePattern;
 use forebay_policy::rule::MOST_QUEUED;
 use forebay_site::rules::{Host, Network, Pattern};
-use forebay_site::users_errors;
-use forebay_sys::{privileges, process};
 use std::net::IpAddr;
 use std::time::Duration;
-
-/// Of one file of users no more lines are told of than these.
-const MOST_LINES: usize = 20;
 
 /// Threads that stay longer with clients that take nothing are missed.
 const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
@@ -51,46 +45,6 @@ impl ConfigDraft {
         self.remark_firewall(remarks);
         self.remark_literals(remarks);
         all
-    }
-
-    /// A user or group that is not known here. The server may run on another machine.
-    pub(crate) fn remark_accounts(&self, remarks: &mut Remarks) {
-        let mut remark = |key, wrong| remarks.push((At::default().child(key), wrong));
-        let unknown = |kind, name: &str| Wrong::NoAccount { kind, name: name.to_owned() };
-        let is_number = |name: &str| name.parse::<u32>().is_ok();
-        let (user, group) = (&self.process.user, &self.process.group);
-        if let Some(name) = user.as_ref().map(Account::as_str)
-            && let Ok(None) = privileges::user(name)
-        {
-            match is_number(name) {
-                false => remark("user", unknown("user", name)),
-                true if group.is_none() => remark("user", Wrong::NoGroup),
-                true => {}
-            }
-        }
-        // without a user the group is not asked for
-        if let Some(name) = group.as_ref().filter(|_| user.is_some()).map(Account::as_str)
-            && !is_number(name)
-            && let Ok(None) = privileges::group(name)
-        {
-            remark("group", unknown("group", name));
-        }
-    }
-
-    /// Stages that would keep the rights of root. The server of a file that root checks is started by root.
-    pub(crate) fn remark_root(&self, remarks: &mut Remarks) {
-        if self.is_isolated() && self.process.user.is_none() && process::user() == 0 {
-            remarks.push((At::default().child("user"), Wrong::RootStages));
-        }
-    }
-
-    /// Constants of another machine. The file was read with the text.
-    pub(crate) fn remark_calibration(&self, remarks: &mut Remarks) {
-        let Some(machine) = self.calibrated_on.clone() else { return };
-        if is_other(&machine, processor(), process::usable_cores()) {
-            let at = At::default().child("pipeline.calibration");
-            remarks.push((at, Wrong::CalibratedElsewhere { machine }));
-        }
     }
 
     /// An admin listener that no client can read, or fewer than its address invites.
@@ -276,24 +230,6 @@ impl ConfigDraft {
             let headers = site.headers.iter().enumerate();
             let headers = headers.filter_map(|(index, rule)| Some((index, rule.path()?)));
             headers.for_each(|(index, pattern)| look("header", index, pattern));
-        }
-    }
-
-    /// Lines of files of users that are none.
-    pub(crate) fn remark_users(&self, remarks: &mut Remarks) {
-        for (at, site) in self.every_site() {
-            for (index, rule) in site.auth.iter().enumerate() {
-                let Some(path) = &rule.file else { continue };
-                let at = at.child("auth").item(index).child("file");
-                let errors = users_errors(path);
-                let told = errors.iter().take(MOST_LINES).map(ToString::to_string);
-                let others = errors.len().saturating_sub(MOST_LINES);
-                let others = (others > 0).then(|| format!("and {others} other lines"));
-                remarks.extend(
-                    told.chain(others)
-                        .map(|reason| (at.clone(), Wrong::Users { path: path.clone(), reason })),
-                );
-            }
         }
     }
 }

@@ -218,31 +218,9 @@ impl fmt::Display for Wrong {
                  tls.hsts_subdomains = true",
             ),
             Wrong::Certificate(error) => f.write_str(error),
-            Wrong::NoApplication { path, error } => write!(
-                f,
-                "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
-            ),
-            Wrong::NoName { host, reason } => write!(
-                f,
-                "the name {host:?} has no address here ({reason}); until it has one, requests get 502"
-            ),
-            Wrong::PortTaken { address, by: Some((name, process)) } => write!(
-                f,
-                "{name} (process {process}) listens at {address}: a server with this file cannot start beside it"
-            ),
-            Wrong::PortTaken { address, by: None } => write!(
-                f,
-                "another process listens at {address}, and root may see which: a server with this file cannot \
-                 start beside it"
-            ),
             Wrong::NeverInherited => f.write_str(
                 "it is never asked: a route of the top level is for sites that have none for the same path, and \
                  each [[site]] has one",
-            ),
-            Wrong::NotForUser { path, user } => write!(
-                f,
-                "the user {user:?} may not write to the socket {path:?}, so requests get 502: let the \
-                 application make it for a group of that user"
             ),
             Wrong::Itself { found } => {
                 write!(f, "this server listens at {found}, and would ask itself for ever")
@@ -303,15 +281,6 @@ impl fmt::Display for Wrong {
                 )?;
                 decoded.iter().try_for_each(|text| write!(f, ", write {text:?}"))
             }
-            Wrong::NoAccount { kind, name } => write!(
-                f,
-                "there is no {kind} {name:?} on this machine; without it the server does not start"
-            ),
-            Wrong::NoGroup => write!(
-                f,
-                "no user of this machine has this number; without group beside it the server does \
-                 not start"
-            ),
             Wrong::NothingForFirewall => f.write_str(
                 "it has no effect: no limit says ignore, and no rule that asks for client only has \
                  action = \"drop\"",
@@ -346,19 +315,10 @@ impl fmt::Display for Wrong {
                 "everybody who reaches {listen} reads metrics and status, as no token is asked for: write \
                  admin.token_file, or allow fewer networks"
             ),
-            Wrong::RootStages => f.write_str(
-                "is not set: started as root, the stages receive and respond of the engine isolated keep its rights and \
-                 every system call; name an account without rights",
-            ),
             Wrong::HeldBySlowClients => write!(
                 f,
                 "as many clients as there are workers, who send or read slowly, keep all others \
                  waiting; before strangers use event, fibers or pipeline"
-            ),
-            Wrong::CalibratedElsewhere { machine } => write!(
-                f,
-                "these constants were found on another machine, {machine:?}: what is cheaper there may be \
-                 dearer here; run forebay calibrate on this one"
             ),
             Wrong::HeldBySlowReaders => write!(
                 f,
@@ -370,7 +330,6 @@ impl fmt::Display for Wrong {
                 at(f, *place)?;
                 write!(f, "; the first match per setting counts, put the special rule first")
             }
-            Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
         }
     }
 }
