@@ -17,7 +17,7 @@
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
-//! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
+//! | [`proxy`], [`fastcgi`], [`forward_auth`], [`upstreams`] | routes to applications, servers that decide, and what all of them have |
 //! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
@@ -28,15 +28,16 @@
 //! | [`check`](mod@check) | what must hold between settings |
 //! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
-//! | `relative_paths` | paths that are relative to the directory of the file |
+//! | `relative_paths`, `without_parents` | paths that are relative to the directory of the file; a path without `..`, for programs that take none |
 //! | `redirects` | redirects that lead back to themselves |
-//! | `remarks` | what is right and yet hardly meant |
-//! | `secured` | where clients are led for TLS, TLS without effect, certificates that clients will refuse, secrets that many may read |
+//! | `remarks` | what is right and yet hardly meant, as far as the text tells; [`lints`](crate::lints) ask the machine |
+//! | `secured` | where clients are led for TLS, and TLS without effect |
 //! | `unused` | settings that another one leaves without effect |
-//! | `firewall`, `firewalled` | the settings of the firewall, and what keeps clients out of it |
+//! | `firewall`, `firewalled`, `gated` | the settings of the firewall, and what keeps clients out of it, and rules out of the kernel |
 //! | `spared` | who is never ignored or banned, and rules that would ban them |
-//! | `applications` | applications that cannot be asked, as far as this machine tells |
-//! | `pages` | files of a site that settings name and that are not there |
+//! | `applications` | applications that cannot work as they are set |
+//! | `pages` | error pages that no client would see, and where paths of a site lie |
+//! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
 //! | `stage_process` | which stage a process of isolated is |
 //! | `per_stage` | values that each of the stages of isolated has for itself |
 //! | [`print`](mod@print) | a [`Config`] as TOML |

@@ -2,7 +2,23 @@
 //! meant. What a text tells by itself is `config`'s.
 //!
 //! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
-//! warned.
+//! warned. A function that alone says a sentence has it beside it, as a [`Finding`](crate::config::problem::Finding).
+//!
+//! | module | what it looks for |
+//! |---|---|
+//! | `disk` | directories and files that must be there, and room for those that are made |
+//! | `exposed` | files that are not for clients, in directories that are served |
+//! | `reach` | what the user of the server may not use, and secrets that all may read |
+//! | `pages` | files of a site that settings name and that are not there |
+//! | `nowhere`, `indexes`, `linked` | rules whose paths lead nowhere, to one of two paths of a page, past a protected file |
+//! | `users` | lines of files of users that are none |
+//! | `accounts` | users and groups that are not known, rights of root that are kept |
+//! | `applications` | sockets and scripts of applications |
+//! | `certificates` | certificates that clients will refuse, hosts without one |
+//! | `kernel` | what the kernel and its tools cannot do here |
+//! | `spared` | rules that ban who is never banned |
+//! | `calibration` | constants of another machine |
+//! | `surroundings` | names that are not known, addresses that are taken |
 
 mod accounts;
 mod applications;
@@ -70,19 +86,13 @@ const fn lint(
 
 /// A file with one of these is refused.
 pub const ERRORS: &[Lint] = &[
-    lint("files", "disk, certificates", Depth::Text, |of, wrong| {
-        wrong.extend(missing_files(of.draft))
-    }),
-    lint("exposed logs", "disk", Depth::Text, |of, wrong| {
-        wrong.extend(exposed::exposed_logs(of.draft, of.text))
-    }),
+    lint("files", "disk, certificates", Depth::Text, disk::files),
+    lint("exposed logs", "disk", Depth::Text, exposed::logs),
 ];
 
 /// `forebay check` refuses a file with one of these, too; a server finds them itself.
 pub const ERRORS_OF_CHECK: &[Lint] =
-    &[lint("sockets", "disk, user of the process", Depth::Text, |of, wrong| {
-        wrong.extend(disk::unusable_sockets(of.draft, of.text))
-    })];
+    &[lint("sockets", "disk, user of the process", Depth::Text, disk::sockets)];
 
 /// Of these is warned.
 pub const LINTS: &[Lint] = &[
@@ -99,7 +109,7 @@ pub const LINTS: &[Lint] = &[
     lint("unreadable", "disk, accounts", Depth::Files, reach::unreadable),
     lint("secrets", "disk, accounts", Depth::Files, reach::secrets),
     lint("storage", "disk", Depth::Files, disk::storage),
-    lint("exposed", "disk", Depth::Files, exposed::exposed),
+    lint("exposed", "disk", Depth::Files, exposed::secret_files),
     lint("root", "user of the process", Depth::Files, accounts::root),
     lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),
     lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),
@@ -121,4 +131,20 @@ pub fn remarks(of: &LintSubject<'_>, depth: Depth) -> Remarks {
     let mut remarks = of.draft.remarks_of_text(of.text);
     remarks.extend(found(LINTS, of, depth));
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_lint_has_a_name_of_its_own_and_they_stand_by_depth() {
+        let all = || [ERRORS, ERRORS_OF_CHECK, LINTS].into_iter().flatten();
+        let mut known = HashSet::new();
+        for Lint { name, looks_at, .. } in all() {
+            assert!(known.insert(name) && !looks_at.is_empty(), "{name}");
+        }
+        assert!(LINTS.is_sorted_by_key(|lint| lint.from));
+    }
 }

@@ -1,5 +1,5 @@
-//! What cannot work between the server and applications behind, as far as this machine tells:
-//! `forebay check` warns of it. Nothing is tried over the network here; what is not there may come later.
+//! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
+//! it.
 
 use super::draft::ConfigDraft;
 use super::path::Path as At;

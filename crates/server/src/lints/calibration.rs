@@ -8,27 +8,23 @@ use crate::machine::{is_other, processor};
 use forebay_sys::process;
 use std::fmt;
 
-/// Constants that do not hold here.
+/// Constants that were found on a machine with another processor.
 #[derive(Debug)]
-enum ForeignConstants {
-    /// Constants that were found on a machine with another processor.
-    CalibratedElsewhere {
-        /// Which.
-        machine: String,
-    },
+struct ForeignConstants {
+    /// Which.
+    machine: String,
 }
 
 impl Finding for ForeignConstants {}
 
 impl fmt::Display for ForeignConstants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ForeignConstants::CalibratedElsewhere { machine } => write!(
-                f,
-                "these constants were found on another machine, {machine:?}: what is cheaper there may be \
+        let ForeignConstants { machine } = self;
+        write!(
+            f,
+            "these constants were found on another machine, {machine:?}: what is cheaper there may be \
                  dearer here; run forebay calibrate on this one"
-            ),
-        }
+        )
     }
 }
 
@@ -37,6 +33,6 @@ pub(super) fn calibration(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let Some(machine) = of.draft.calibrated_on.clone() else { return };
     if is_other(&machine, processor(), process::usable_cores()) {
         let at = At::default().child("pipeline.calibration");
-        remarks.push((at, Wrong::said(ForeignConstants::CalibratedElsewhere { machine })));
+        remarks.push((at, Wrong::said(ForeignConstants { machine })));
     }
 }

@@ -4,7 +4,6 @@ use super::LintSubject;
 use crate::certificates::{self, CertificateError, Tokens, TokensError};
 use crate::config::path::Path as At;
 use crate::config::problem::{Finding, Wrong};
-use crate::config::table::ConfigReader;
 use crate::config::{
     AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
     Remarks,
@@ -19,24 +18,24 @@ use std::{fmt, io};
 
 /// Sockets that cannot be made, as far as this process can tell. What another user will be who
 /// starts the server is not known, so a user that is configured is believed.
-pub(super) fn unusable_sockets(draft: &ConfigDraft, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
+pub(super) fn sockets(of: &LintSubject<'_>, wrong: &mut Remarks) {
     let mut sockets = Vec::new();
-    for (path, listener) in draft.all_listeners() {
+    for (path, listener) in of.draft.all_listeners() {
         for (index, endpoint) in listener.listen.iter().enumerate() {
             if let Listen::Unix(UnixAddress::Path(socket)) = &endpoint.listen {
                 sockets.push((path.child("listen").item(index), socket.clone(), false));
             }
         }
     }
-    for (at, endpoint) in draft.admin_endpoints(Some(text)) {
+    for (at, endpoint) in of.draft.admin_endpoints(Some(of.text)) {
         if let Listen::Unix(UnixAddress::Path(socket)) = &endpoint.listen {
             sockets.push((at, socket.clone(), false));
         }
     }
-    if let ControlSocketChoice::At(socket) = &draft.process.control.socket {
+    if let ControlSocketChoice::At(socket) = &of.draft.process.control.socket {
         sockets.push((At::default().child("control").child("socket"), socket.clone(), true));
     }
-    let is_another_user = draft.process.user.is_some() && process::user() != 0;
+    let is_another_user = of.draft.process.user.is_some() && process::user() != 0;
     let unusable = sockets.into_iter().filter_map(|(at, socket, is_made)| {
         // a service manager may have made it, where the server itself could not
         if std::fs::symlink_metadata(&socket).is_ok() {
@@ -46,11 +45,16 @@ pub(super) fn unusable_sockets(draft: &ConfigDraft, text: &ConfigReader<'_>) -> 
         let is_believed = is_another_user && error.kind() == io::ErrorKind::PermissionDenied;
         (!is_believed).then_some((at, Wrong::said(UnusableFile::NoSocketDirectory { path, error })))
     });
-    unusable.collect()
+    wrong.extend(unusable);
 }
 
-/// What the disk lacks for this configuration: where it is asked for, and what is wrong.
-pub fn missing_files(draft: &ConfigDraft) -> Vec<(At, Wrong)> {
+/// What the disk lacks for this configuration.
+pub(super) fn files(of: &LintSubject<'_>, wrong: &mut Remarks) {
+    wrong.extend(missing_files(of.draft));
+}
+
+/// The same without a text: where it is asked for, and what is wrong.
+pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     let mut wrong = Vec::new();
     // what several sites inherit is told once
     let mut told: HashSet<&Path> = HashSet::new();
@@ -117,7 +121,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Vec<(At, Wrong)> {
 }
 
 /// The file of authorities that are trusted.
-fn missing_acme(draft: &ConfigDraft, wrong: &mut Vec<(At, Wrong)>) {
+fn missing_acme(draft: &ConfigDraft, wrong: &mut Remarks) {
     let acme = &draft.process.acme;
     let at = At::default().child("acme");
     if let Some(path) = &acme.ca {
@@ -188,7 +192,7 @@ fn missing_pairs<'p>(
     section: &At,
     pairs: &'p KeyPairs,
     told: &mut HashSet<&'p Path>,
-    wrong: &mut Vec<(At, Wrong)>,
+    wrong: &mut Remarks,
 ) {
     let KeyPairs { certificates, keys } = pairs;
     for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
@@ -214,7 +218,7 @@ fn missing_clients<'p>(
     section: &At,
     clients: &'p ClientCertificates,
     told: &mut HashSet<&'p Path>,
-    wrong: &mut Vec<(At, Wrong)>,
+    wrong: &mut Remarks,
 ) {
     let ClientCertificates { authorities, revoked, .. } = clients;
     for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {

@@ -4,7 +4,6 @@
 use super::LintSubject;
 use crate::config::path::Path as At;
 use crate::config::problem::{Finding, Wrong};
-use crate::config::table::ConfigReader;
 use crate::config::{AccessLog, AdminConfig, ConfigDraft, KeyPairs, Remarks, SiteConfig};
 use std::collections::HashSet;
 use std::fmt;
@@ -12,25 +11,19 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The configuration is in a directory that is served.
+/// Clients could read the configuration itself.
 #[derive(Debug)]
-enum ServedConfiguration {
-    /// Clients could read the configuration itself.
-    Itself {
-        /// Its path.
-        path: PathBuf,
-    },
+struct ServedConfiguration {
+    /// Its path.
+    path: PathBuf,
 }
 
 impl Finding for ServedConfiguration {}
 
 impl fmt::Display for ServedConfiguration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ServedConfiguration::Itself { path } => {
-                write!(f, "clients could read {path:?}, which is this configuration")
-            }
-        }
+        let ServedConfiguration { path } = self;
+        write!(f, "clients could read {path:?}, which is this configuration")
     }
 }
 
@@ -46,7 +39,7 @@ struct ServedDirectory<'d> {
 }
 
 /// The configuration itself, files of users, and private keys.
-pub(super) fn exposed(of: &LintSubject<'_>, remarks: &mut Remarks) {
+pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let (sites, served) = (of.draft.every_site(), served(of.draft));
     let find = |file: &Path| {
         let file = fs::canonicalize(file).ok()?;
@@ -54,7 +47,7 @@ pub(super) fn exposed(of: &LintSubject<'_>, remarks: &mut Remarks) {
     };
     let itself = Path::new(of.text.file());
     if let Some(directory) = find(itself) {
-        let wrong = Wrong::said(ServedConfiguration::Itself { path: itself.to_owned() });
+        let wrong = Wrong::said(ServedConfiguration { path: itself.to_owned() });
         remarks.push((directory.at.clone(), wrong));
     }
     // what several sites name is told once
@@ -71,23 +64,22 @@ pub(super) fn exposed(of: &LintSubject<'_>, remarks: &mut Remarks) {
 
 /// Logs that are in a directory that is served, whatever links and `..` they are named by. What names
 /// alone tell is known before.
-pub(super) fn exposed_logs(draft: &ConfigDraft, text: &ConfigReader<'_>) -> Vec<(At, Wrong)> {
-    let served = served(draft);
+pub(super) fn logs(of: &LintSubject<'_>, wrong: &mut Remarks) {
+    let served = served(of.draft);
     // what several sites name is told once
-    let (mut told, mut wrong) = (HashSet::new(), Vec::new());
-    for (at, site) in draft.every_site() {
+    let mut told = HashSet::new();
+    for (at, site) in of.draft.every_site() {
         let AccessLog::File(log) = &site.log.access else { continue };
         let places = real_places(log);
         let has_it = |directory: &&ServedDirectory<'_>| {
             places.iter().any(|place| place.starts_with(&directory.real))
         };
         if let Some(directory) = served.iter().find(has_it).filter(|_| told.insert(log)) {
-            let (path, place) = (log.clone(), text.place(&directory.at.exact));
+            let (path, place) = (log.clone(), of.text.place(&directory.at.exact));
             let directory = directory.shown.to_owned();
             wrong.push((at.child("log.access"), Wrong::Served { path, directory, place }));
         }
     }
-    wrong
 }
 
 /// The directories that are served, as far as they are there.

@@ -11,29 +11,25 @@ use crate::config::{ConfigDraft, Remarks, RuleConfig, SiteConfig};
 use forebay_site::rules::Alias;
 use std::fmt;
 
-/// A page that answers at two paths.
+/// A rule for one of two paths at which an index file answers.
 #[derive(Debug)]
-enum IndexRemark {
-    /// A rule for one of two paths at which an index file answers.
-    OtherPath {
-        /// The path.
-        path: String,
-        /// The other one.
-        other: String,
-    },
+struct IndexRemark {
+    /// The path.
+    path: String,
+    /// The other one.
+    other: String,
 }
 
 impl Finding for IndexRemark {}
 
 impl fmt::Display for IndexRemark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IndexRemark::OtherPath { path, other } => write!(
-                f,
-                "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
+        let IndexRemark { path, other } = self;
+        write!(
+            f,
+            "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
                  the path that is asked for; write path = [{path:?}, {other:?}]"
-            ),
-        }
+        )
     }
 }
 
@@ -58,10 +54,7 @@ pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
                 && !of.draft.rules.iter().any(|by| covers(by, rule, &other))
             {
                 let at = item(of.text, &at.child("path"), index);
-                remarks.push((
-                    at,
-                    Wrong::said(IndexRemark::OtherPath { path: path.to_owned(), other }),
-                ));
+                remarks.push((at, Wrong::said(IndexRemark { path: path.to_owned(), other })));
             }
         }
     }

@@ -11,29 +11,25 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A way past the rules of a site.
+/// A symbolic link leads past a rule.
 #[derive(Debug)]
-enum WayPast {
-    /// A symbolic link leads past a rule.
-    Link {
-        /// The path of the rule.
-        path: String,
-        /// A path that shows the same, and that it is not for.
-        open: String,
-    },
+struct WayPast {
+    /// The path of the rule.
+    path: String,
+    /// A path that shows the same, and that it is not for.
+    open: String,
 }
 
 impl Finding for WayPast {}
 
 impl fmt::Display for WayPast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WayPast::Link { path, open } => write!(
-                f,
-                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
+        let WayPast { path, open } = self;
+        write!(
+            f,
+            "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
                  too, or remove the link; {path:?} is for paths, not for what links lead to"
-            ),
-        }
+        )
     }
 }
 
@@ -80,7 +76,7 @@ pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
                 let mut past = links.iter().filter_map(|link| link.path_to(&root, &real));
                 let wrong = past
                     .find(|path| is_open(&path))
-                    .map(|open| Wrong::said(WayPast::Link { path: scope.to_string(), open }));
+                    .map(|open| Wrong::said(WayPast { path: scope.to_string(), open }));
                 let is_new = |wrong: &Wrong| {
                     !remarks.iter().any(|(known, other)| {
                         known.exact == at.exact && other.to_string() == wrong.to_string()

@@ -10,25 +10,21 @@ use std::path::PathBuf;
 /// Of one file of users no more lines are told of than these.
 const MOST_LINES: usize = 20;
 
-/// A line of a file of users that is none.
+/// Something in a file of users.
 #[derive(Debug)]
-enum UsersRemark {
-    /// Something in a file of users.
-    Line {
-        /// Its path.
-        path: PathBuf,
-        /// In which line, and what.
-        reason: String,
-    },
+struct UsersRemark {
+    /// Its path.
+    path: PathBuf,
+    /// In which line, and what.
+    reason: String,
 }
 
 impl Finding for UsersRemark {}
 
 impl fmt::Display for UsersRemark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UsersRemark::Line { path, reason } => write!(f, "the file {path:?}: {reason}"),
-        }
+        let UsersRemark { path, reason } = self;
+        write!(f, "the file {path:?}: {reason}")
     }
 }
 
@@ -43,7 +39,7 @@ pub(super) fn users(of: &LintSubject<'_>, remarks: &mut Remarks) {
             let others = errors.len().saturating_sub(MOST_LINES);
             let others = (others > 0).then(|| format!("and {others} other lines"));
             remarks.extend(told.chain(others).map(|reason| {
-                (at.clone(), Wrong::said(UsersRemark::Line { path: path.clone(), reason }))
+                (at.clone(), Wrong::said(UsersRemark { path: path.clone(), reason }))
             }));
         }
     }
