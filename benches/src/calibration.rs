@@ -190,7 +190,11 @@ mod tests {
             let folder = crate::content::Scratch::new().expect("a folder");
             let path = folder.path().join("wrong.toml");
             std::fs::write(&path, wrong.file()).expect("a file");
-            assert!(forebay_server::config::Calibration::load(&path).is_ok(), "{}", wrong.file());
+            assert!(
+                forebay_server::config_file::load_calibration(&path).is_ok(),
+                "{}",
+                wrong.file()
+            );
         }
     }
 }

@@ -4,8 +4,7 @@
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use forebay_server::config::{ConfigDraft, Wrong};
-use forebay_server::isolated::Role;
+use forebay_server::config::{ConfigDraft, Role, Wrong};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

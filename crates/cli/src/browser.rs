@@ -4,7 +4,7 @@
 //! first, which waits for the address.
 
 use crate::say;
-use forebay_server::run::Ready;
+use forebay_server::start_error::Ready;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;

@@ -37,7 +37,8 @@ use factors::{Factors, Grid};
 use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
 use forebay_control::utilisation::Costs;
-use forebay_server::config::{self, Calibration, CalibrationError, Config, Size};
+use forebay_server::config::{self, CalibrationError, Config, Size};
+use forebay_server::config_file::load_calibration;
 use forebay_server::plan::{MachineResources, Plan};
 use forebay_sys::folder::Folder;
 use forebay_sys::process;
@@ -183,7 +184,7 @@ impl Start {
     /// The defaults, or what `file` says.
     fn new(file: Option<&Path>) -> Result<Start, CalibrateError> {
         let Some(path) = file else { return Ok(Start::defaults()) };
-        let given = Calibration::load(path).map_err(|error| CalibrateError::From {
+        let given = load_calibration(path).map_err(|error| CalibrateError::From {
             path: path.to_owned(),
             wrong: match error {
                 CalibrationError::Unreadable(error) => error.to_string(),

@@ -35,10 +35,12 @@ use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::CommandFactory;
 use exit::CommandFailure;
 use forebay_server::config::{
-    self, AccessLog, Config, ConfigDraft, Depth, Listen, ListenEndpoint, Problem,
+    self, AccessLog, Config, ConfigDraft, Listen, ListenEndpoint, Problem, StageProcess,
 };
-use forebay_server::isolated::{self, StageProcess};
-use forebay_server::run::Ready;
+use forebay_server::config_file;
+use forebay_server::isolated;
+use forebay_server::lints::{Depth, missing_files};
+use forebay_server::start_error::Ready;
 use local_certificate::LocalCertificate;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -87,7 +89,7 @@ fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Comman
 
 /// Serves what a configuration file says. What it hardly means is told when clients are served.
 fn run_file(file: PathBuf) -> Result<(), CommandFailure> {
-    let read = config::load_and_warn(&file, Depth::Files);
+    let read = config_file::load_and_warn(&file, Depth::Files);
     let (config, warnings) = read.map_err(CommandFailure::Configuration)?;
     let warn = move |_| warnings.iter().for_each(|warning| say(&format!("forebay: {warning}")));
     run(config, Some(file), Box::new(warn))
@@ -100,13 +102,15 @@ fn stage(options: StageArgs) -> Result<(), CommandFailure> {
     forebay_sys::process::set_name(&format!("forebay-{role}"));
     let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
-        Some(copy) => config::load_copy(&copy, &file).map_err(CommandFailure::Configuration)?,
+        Some(copy) => {
+            config_file::load_copy(&copy, &file).map_err(CommandFailure::Configuration)?
+        }
         None => load(&file)?,
     };
     if !isolated::is_wanted(&read) {
         return Err(CommandFailure::NotIsolated { file });
     }
-    run(read.at(StageProcess { role, instance, links }), None, Box::new(|_| {}))
+    run(isolated::at(read, StageProcess { role, instance, links }), None, Box::new(|_| {}))
 }
 
 /// Serves what the options say.
@@ -154,12 +158,12 @@ fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), CommandFailure> {
 }
 
 fn load(file: &Path) -> Result<Config, CommandFailure> {
-    config::load(file).map_err(CommandFailure::Configuration)
+    config_file::load(file).map_err(CommandFailure::Configuration)
 }
 
 fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure> {
     let (config, remarks) =
-        config::check(file, Depth::Surroundings).map_err(CommandFailure::Configuration)?;
+        config_file::check(file, Depth::Surroundings).map_err(CommandFailure::Configuration)?;
     if is_strict && !remarks.is_empty() {
         return Err(CommandFailure::Configuration(remarks));
     }
@@ -202,7 +206,7 @@ fn from_options(serve: Serve) -> Result<Config, CommandFailure> {
     if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
         return Err(CommandFailure::Options(problem(&at.shown, wrong).into()));
     }
-    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("", wrong));
+    let missing = missing_files(&draft).into_iter().map(|(_, wrong)| problem("", wrong));
     let problems: Vec<_> = missing.collect();
     if problems.is_empty() {
         Ok(draft.resolve())

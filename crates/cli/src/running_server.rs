@@ -3,8 +3,10 @@
 use crate::exit::CommandFailure;
 use crate::print_out;
 use clap::Args;
-use forebay_server::config::{self, Config, Problem};
-use forebay_server::control_socket::{self, CommandAnswer};
+use forebay_server::command::CommandAnswer;
+use forebay_server::config::{Config, Problem};
+use forebay_server::config_file;
+use forebay_server::control_socket;
 use std::path::{Path, PathBuf};
 
 /// Which server is asked.
@@ -47,10 +49,10 @@ pub(crate) fn find(
     file: &Path,
     socket: Option<PathBuf>,
 ) -> Result<(PathBuf, Option<Vec<Problem>>), CommandFailure> {
-    let (setting, problems) = match config::load(file) {
+    let (setting, problems) = match config_file::load(file) {
         Ok(Config { control, .. }) => (control.socket, None),
         // the server is to be found all the same
-        Err(problems) => (config::control_socket_of(file), Some(problems)),
+        Err(problems) => (config_file::control_socket_of(file), Some(problems)),
     };
     match socket.or_else(|| control_socket::find(&setting, file)) {
         Some(socket) => Ok((socket, problems)),

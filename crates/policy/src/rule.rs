@@ -35,6 +35,16 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether an address is all that is needed to drop what it is for.
+    pub fn drops_addresses(&self) -> bool {
+        let conditions = &self.conditions;
+        self.is_for_connections()
+            && self.action == Some(Action::Drop)
+            && self.when.from(JudgePhase::Connection) == Degree::NORMAL
+            && conditions.local.is_empty()
+            && conditions.client.iter().all(|endpoint| endpoint.ports().is_none())
+    }
+
     /// Whether it asks for addresses only, so that a connection can be judged by it before there is a
     /// request.
     pub fn is_for_connections(&self) -> bool {

@@ -5,8 +5,7 @@
 use forebay_conn::{ArrivalTimes, Peer, Request};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
-use forebay_server::config::{self, AccessLog, LogFormat};
-use forebay_server::log::members::Member;
+use forebay_server::config::{self, AccessLog, LogFormat, Member};
 use forebay_server::log::{LogEntry, LogSettings, Logger, Logs};
 use std::sync::Arc;
 use std::time::Duration;

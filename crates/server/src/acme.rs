@@ -1,9 +1,8 @@
-//! Certificates by ACME: which sites want one, and what they show until there is one; `thread` gets them.
+//! Certificates by ACME: which sites want one, and what they show until there is one;
+//! [`acme_thread`](crate::acme_thread) gets them.
 //!
 //! What the thread gets are files, taken over as those are that an operator changes. Requests and
 //! handshakes of the authority are answered from [`AcmePlan`].
-
-mod thread;
 
 use crate::config::Config;
 use forebay_acme::{
@@ -15,7 +14,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-pub use thread::{AcmeThread, start};
 
 /// Beneath this an authority asks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
@@ -29,8 +27,8 @@ pub(crate) const ROOTS: [&str; 4] =
 
 /// What is wanted, and from which authority.
 pub struct AcmePlan {
-    authority: AuthoritySettings,
-    wanted: Vec<WantedCertificate>,
+    pub(crate) authority: AuthoritySettings,
+    pub(crate) wanted: Vec<WantedCertificate>,
     /// By site, in the order of the configuration: whether it wants one.
     sites: Vec<bool>,
     /// What the authority is answered.

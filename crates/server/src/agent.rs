@@ -18,7 +18,6 @@ mod upstreams;
 
 use crate::live::LiveSnapshot;
 use crate::policy::{InForce, Window};
-use crate::stderr::say;
 use accept_queues::QueueLengths;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
@@ -30,6 +29,7 @@ use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
 use forebay_policy::rule::Bounds;
 use forebay_sys::clock;
+use forebay_sys::stderr::say;
 use forebay_upstream::upstreams::Upstreams;
 use seen::Sampler;
 use std::io;

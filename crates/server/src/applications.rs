@@ -5,10 +5,11 @@
 
 mod answers;
 mod ask;
+mod next_stage;
 mod pools;
 mod proxy_header;
 
-use crate::isolated::{NextStage, Role};
+use crate::config::Role;
 pub use answers::{before, failed, refused, said_of, summary};
 pub use ask::{
     Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
@@ -19,6 +20,7 @@ use forebay_upstream::application::Application;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings;
 use forebay_upstream::upstreams::{self, Upstreams};
+pub use next_stage::NextStage;
 pub use pools::Pools;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. What is
 //! wrong with a file is said with its name, and what is in force stays.
 //!
-//! Files that change while the server runs are noticed by [`watch`].
+//! Files that change while the server runs are noticed by [`certificate_watch`](crate::certificate_watch).
 
 mod clients;
 mod demands;
@@ -12,12 +12,11 @@ mod error;
 mod held;
 mod tokens;
 mod warnings;
-pub mod watch;
 
 pub(crate) use clients::{authorities, revoked};
 pub use error::CertificateError;
-pub(crate) use held::pairs;
-use held::{CertificateFiles, HeldCertificate, HeldFile, Stamps, read_keys, read_tokens};
+use held::{CertificateFiles, HeldCertificate, HeldFile, read_keys, read_tokens};
+pub(crate) use held::{Stamps, pairs};
 pub use tokens::{Tokens, TokensError};
 pub use warnings::Expiry;
 pub(crate) use warnings::{SOON_DAYS, days_left};
@@ -280,21 +279,21 @@ impl Certificates {
     }
 
     /// The files of all, each as often as it is named.
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let others = self.tokens.iter().map(|held| &held.path);
         let others = others.chain(self.keys.iter().map(|held| &held.path));
         self.held().flat_map(|held| held.files.all()).chain(others)
     }
 
     /// What they were when they were read.
-    fn stamps(&self) -> Stamps {
+    pub(crate) fn stamps(&self) -> Stamps {
         let others = self.tokens.iter().map(|held| held.stamp);
         let others = others.chain(self.keys.iter().map(|held| held.stamp));
         self.held().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
     }
 
     /// What they are now, as far as that can be told.
-    fn stamps_now(&self) -> Stamps {
+    pub(crate) fn stamps_now(&self) -> Stamps {
         let others = self.tokens.iter().map(HeldFile::stamp_now);
         let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
         self.held().flat_map(HeldCertificate::stamps_now).chain(others).collect()
@@ -302,7 +301,7 @@ impl Certificates {
 
     /// Files that are not there any more, but for those that ACME gets. One in a directory that may not be
     /// entered is not known to be.
-    fn missing(&self) -> BTreeSet<PathBuf> {
+    pub(crate) fn missing(&self) -> BTreeSet<PathBuf> {
         let is_gone = |path: &&PathBuf| {
             fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };

@@ -13,14 +13,13 @@
 //! element that a trusted proxy has written. Only one of the two families counts: what stands in the other may be
 //! the client's own, since a proxy that writes one passes the other on as it comes.
 
-use crate::config::Config;
-use crate::isolated::Role;
-use crate::stderr::say;
+use crate::config::{Config, Role};
 use forebay_conn::Peer;
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::{Head, Name};
 use forebay_site::RequestScheme;
 use forebay_site::rules::Network;
+use forebay_sys::stderr::say;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

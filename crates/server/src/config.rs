@@ -17,62 +17,58 @@
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
-//! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
+//! | [`proxy`], [`fastcgi`], [`forward_auth`], [`upstreams`] | routes to applications, servers that decide, and what all of them have |
+//! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
-//! | `load` | a file, or a text, into a [`Config`] |
+//! | `parse` | a text into a [`Config`] |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings |
 //! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
-//! | `disk` | what must be on disk: directories and files, and room for those that are made |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
-//! | `relative_paths` | paths that are relative to the directory of the file |
+//! | `relative_paths`, `without_parents` | paths that are relative to the directory of the file; a path without `..`, for programs that take none |
 //! | `redirects` | redirects that lead back to themselves |
-//! | `remarks` | what is right and yet hardly meant |
-//! | `secured` | where clients are led for TLS, TLS without effect, certificates that clients will refuse, secrets that many may read |
+//! | `remarks` | what is right and yet hardly meant, as far as the text tells; [`lints`](crate::lints) ask the machine |
+//! | `secured` | where clients are led for TLS, and TLS without effect |
 //! | `unused` | settings that another one leaves without effect |
-//! | `firewall`, `firewalled` | the settings of the firewall, and what keeps clients out of it |
+//! | `firewall`, `firewalled`, `gated` | the settings of the firewall, and what keeps clients out of it, and rules out of the kernel |
 //! | `spared` | who is never ignored or banned, and rules that would ban them |
-//! | `exposed` | files that are not for clients, in directories that are served |
-//! | `applications` | applications that cannot be asked, as far as this machine tells |
-//! | `pages` | files of a site that settings name and that are not there |
+//! | `applications` | applications that cannot work as they are set |
+//! | `pages` | error pages that no client would see, and where paths of a site lie |
+//! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
+//! | `stage_process` | which stage a process of isolated is |
 //! | `per_stage` | values that each of the stages of isolated has for itself |
-//! | `indexes` | rules for one of the two paths of an index file |
-//! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
 pub mod account;
 pub mod acme;
 pub mod address;
-mod applications;
+pub(crate) mod applications;
 mod caching;
 pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod class;
-mod disk;
 pub mod draft;
-mod exposed;
 pub mod fastcgi;
 mod firewall;
 mod firewalled;
 pub mod forward_auth;
 mod gated;
 pub mod identity;
-mod indexes;
 mod isolated;
 pub mod limit;
-mod linked;
 pub mod listener;
 mod literal;
-mod load;
+pub mod log_condition;
 pub mod lower;
-mod nowhere;
+pub mod member;
 pub mod optional;
-mod pages;
+pub(crate) mod pages;
+pub(crate) mod parse;
 pub mod path;
 mod per_stage;
 pub mod policy;
@@ -80,18 +76,17 @@ pub mod print;
 pub mod problem;
 pub mod process;
 pub mod proxy;
-mod reach;
 pub mod read;
 mod redirects;
 mod relative_paths;
-mod remarks;
+pub(crate) mod remarks;
 pub mod rule;
 pub mod rules;
-mod secured;
+pub(crate) mod secured;
 pub mod site;
 pub(crate) mod spared;
+mod stage_process;
 mod stray;
-mod surroundings;
 pub mod table;
 pub mod units;
 mod unused;
@@ -117,21 +112,21 @@ pub use forward_auth::ForwardAuth;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
 pub use listener::ListenerConfig;
-pub(crate) use load::{at_odds, classes_and_rules, rules_at_odds};
-pub use load::{check, control_socket_of, load, load_and_warn, load_copy, parse};
+pub use log_condition::LogCondition;
+pub use member::Member;
 pub use optional::Optional;
+pub use parse::parse;
+pub(crate) use parse::{at_odds, classes_and_rules, rules_at_odds};
 pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
 pub use proxy::ProxyConfig;
-pub use remarks::Depth;
+pub use remarks::Remarks;
 pub use rule::{RuleConfig, RuleName};
 pub use site::SiteConfig;
+pub use stage_process::{Role, StageProcess};
 pub use units::{ByteRate, Percent, Size};
 pub use value::AutoCount;
 
-use crate::isolated::StageProcess;
-use crate::log::choice::LogCondition;
-use crate::log::members::Member;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;

@@ -18,10 +18,9 @@ mod socket_path;
 pub use ask::ask;
 pub use socket_path::{beside, find};
 
+use crate::command::{CommandAnswer, CommandRequest};
 use crate::config::{self, Config};
-use crate::policy_command::agents::PolicyChange;
-use crate::run::RunError;
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_sys::process;
 use forebay_sys::unix::{self, SocketFile};
@@ -47,7 +46,7 @@ pub(crate) fn open(
     config: &Config,
     file: Option<&Path>,
     wait: &mut WaitBudget,
-) -> Result<Option<ControlSocket>, RunError> {
+) -> Result<Option<ControlSocket>, ControlSocketError> {
     let Some(file) = file else { return Ok(None) };
     let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
     let is_auto = config.control.socket == config::ControlSocketChoice::Auto;
@@ -55,9 +54,44 @@ pub(crate) fn open(
         remove_dead(&path, wait);
     }
     let opened = ControlSocket::open(&path, wait);
-    let mut socket = opened.map_err(|error| RunError::ControlSocket { path, is_auto, error })?;
+    let mut socket = opened.map_err(|error| ControlSocketError { path, is_auto, error })?;
     socket.link = is_auto.then(|| link(&socket.path, file)).flatten();
     Ok(Some(socket))
+}
+
+/// The control socket cannot be used.
+#[derive(Debug)]
+pub struct ControlSocketError {
+    /// Where it should be.
+    pub path: PathBuf,
+    /// That path comes from the path of the configuration file (`control.socket = "auto"`).
+    pub is_auto: bool,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+impl Display for ControlSocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ControlSocketError { path, is_auto, error } = self;
+        write!(f, "cannot listen for commands at {}: {error}", path.display())?;
+        f.write_str(match error.kind() {
+            io::ErrorKind::AddrInUse => taken(*is_auto),
+            io::ErrorKind::AlreadyExists => "; there is a file with this name",
+            _ => "",
+        })
+    }
+}
+
+impl std::error::Error for ControlSocketError {}
+
+/// Who has a control socket that is taken, and what helps.
+fn taken(is_auto: bool) -> &'static str {
+    if is_auto {
+        "; a server that runs this configuration file listens there: stop it, or have it take over \
+         what the file says (forebay reload)"
+    } else {
+        "; another server listens there: stop it, or give this one a control.socket of its own"
+    }
 }
 
 /// Longest request, in bytes.
@@ -80,38 +114,6 @@ struct ClientPatience {
     command: Duration,
     /// Those that are told to come back: [`PATIENCE_WHEN_BUSY`].
     when_busy: Duration,
-}
-
-/// What was asked, and where the answer goes.
-#[derive(Debug)]
-pub struct CommandRequest {
-    /// The command.
-    pub command: String,
-    /// In its place: what a program wants of the rules that are its own, under its name.
-    pub change: Option<(String, PolicyChange)>,
-    /// Takes one answer.
-    pub reply: Sender<CommandAnswer>,
-}
-
-/// What a command came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommandAnswer {
-    /// The exit code of the command.
-    pub code: u8,
-    /// What happened, in lines.
-    pub text: String,
-}
-
-impl CommandAnswer {
-    /// What was asked for was not done, for this reason.
-    fn failed(reason: impl Display) -> CommandAnswer {
-        CommandAnswer { code: 1, text: format!("{reason}\n") }
-    }
-
-    /// What was asked for is not known.
-    pub fn unknown(command: &str) -> CommandAnswer {
-        CommandAnswer { code: 2, text: format!("no command is called {command:?}\n") }
-    }
 }
 
 /// The open socket. Its file goes when this is dropped.
@@ -362,7 +364,7 @@ mod tests {
         let helps = "stop it, or give this one a control.socket of its own";
         assert_eq!(told, format!("{is_taken}; another server listens there: {helps}"));
         let error = io::ErrorKind::AddrInUse.into();
-        let told = RunError::ControlSocket { path, is_auto: true, error }.to_string();
+        let told = ControlSocketError { path, is_auto: true, error }.to_string();
         let whose = format!("{is_taken}; a server that runs this configuration file listens there");
         let helps = "stop it, or have it take over what the file says (forebay reload)";
         assert_eq!(told, format!("{whose}: {helps}"));

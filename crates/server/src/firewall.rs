@@ -22,12 +22,12 @@ pub mod lists;
 pub mod ruleset;
 
 use crate::config::{FirewallMode, FirewallSettings};
-use crate::stderr::say;
 use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
 use forebay_policy::spared::SparedClients;
+use forebay_sys::stderr::say;
 use forebay_sys::{clock, privileges};
 use helper::{HelperMessage, HelperReply};
 use ruleset::Ruleset;

@@ -10,12 +10,12 @@
 use crate::config::{GateCharge, GateMode};
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use crate::stderr::say;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Degree;
 use forebay_sys::privileges;
+use forebay_sys::stderr::say;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -17,8 +17,6 @@
 //! | `ending` | how a process has ended |
 //! | `generation` | all processes of one configuration: they are started, started again, and ended |
 //! | `links` | the directory with the sockets of the stages |
-//! | `role` | which stage a process is |
-//! | `seal` | what a process of *process* gives up, so that one that was taken over gets nothing |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
@@ -27,16 +25,12 @@ mod cgroups;
 mod ending;
 mod generation;
 mod links;
-mod role;
-mod seal;
 mod stage;
 mod status;
 mod supervisor;
 
 pub use links::{copy, hold};
-pub use role::{Role, StageProcess};
-pub use seal::{SealError, files, give_up, is_sealed, seal};
-pub use stage::{NextStage, next};
+pub use stage::{at, next};
 pub use supervisor::run;
 
 use crate::config::Config;

@@ -6,8 +6,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`config`] | the table of settings; a file into a configuration, or what is wrong with it |
+//! | [`config`] | the table of settings; a text into a configuration, or what is wrong with it |
+//! | [`config_file`] | a file into a configuration, or what is wrong with it and what it names |
+//! | [`lints`] | checks of a configuration that ask the machine |
+//! | [`machine`] | which machine this is |
 //! | [`plan`] | what a configuration comes to on this machine |
+//! | [`policy_settings`] | what of that is to be in force of classes and rules |
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`counters`] | the counters of all threads, kept beyond them |
@@ -19,19 +23,21 @@
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | `limits_told` | which limit of connections is reached, for the operator |
 //! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
-//! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
+//! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the rest of the file system, and all else by a process of *process* |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
+//! | [`start_error`] | that a server is ready, why it could not start or did not end well |
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | `upkeep` | the threads that check applications |
-//! | `stderr`, `regular_file` | what the operator is told, which files of the operator are opened |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
+//! | [`command`] | a command and its answer |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |
 //! | [`upstream_command`] | what `forebay upstream` asks |
 //! | [`log`] | the access log, off the hot path |
 //! | [`status`] | what the running server can tell about itself |
-//! | [`acme`] | certificates by ACME: what is wanted, what is shown meanwhile, the thread |
+//! | [`acme`], [`acme_thread`] | certificates by ACME: what is wanted and shown meanwhile; the thread that gets them |
+//! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
@@ -48,12 +54,16 @@
 #![forbid(unsafe_code)]
 
 pub mod acme;
+pub mod acme_thread;
 pub mod admin;
 pub mod agent;
 pub mod applications;
+pub mod certificate_watch;
 pub mod certificates;
 pub mod client;
+pub mod command;
 pub mod config;
+pub mod config_file;
 pub mod control_socket;
 pub mod counters;
 mod detour;
@@ -66,21 +76,24 @@ pub mod identity;
 pub mod isolated;
 pub mod job;
 mod limits_told;
+pub mod lints;
 pub mod listen;
 pub mod live;
 pub mod log;
+pub mod machine;
 pub mod notify;
 mod passing;
 pub mod plan;
 pub mod policy;
 pub mod policy_command;
+pub mod policy_settings;
 pub mod privileges;
-mod regular_file;
 pub mod reload;
 pub mod run;
 pub mod sandbox;
+pub mod seal;
+pub mod start_error;
 pub mod status;
-mod stderr;
 mod upkeep;
 pub mod upstream_command;
 mod upstream_sockets;
@@ -88,7 +101,7 @@ mod upstream_threads;
 mod websocket;
 
 use config::Config;
-use run::{Ready, RunError};
+use start_error::{Ready, RunError};
 use std::path::PathBuf;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it

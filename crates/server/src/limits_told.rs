@@ -2,7 +2,7 @@
 //!
 //! Who is refused before there is a request has no line in the access log.
 
-use crate::stderr::say;
+use forebay_sys::stderr::say;
 use std::net::IpAddr;
 use std::sync::Mutex;
 

@@ -25,7 +25,6 @@
 //! |---|---|
 //! | [`line`](mod@line) | one answer as a line, common, combined or JSON, that no client can forge |
 //! | [`choice`] | which requests have a line |
-//! | [`members`] | what a JSON line says of a request |
 //! | [`text`] | the pieces of a line: numbers, addresses, escapes |
 //! | [`stamp`] | the time as lines show it |
 //! | [`request_id`] | what tells one request from all others |
@@ -37,7 +36,6 @@
 pub mod choice;
 pub mod line;
 pub mod logger;
-pub mod members;
 pub mod request_id;
 pub(crate) mod scripts;
 pub mod sink;
@@ -47,11 +45,11 @@ pub mod writer;
 
 pub use logger::{LogEntry, Logger, PendingLine};
 
+use crate::config::member::Members;
 use crate::config::{self, AccessLog, LogFormat};
 use choice::LogChoice;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use forebay_metrics::{Local, SiteNames, SiteSlot, SiteTotals, Totals};
-use members::Members;
 use sink::Sink;
 use std::fmt;
 use std::io;

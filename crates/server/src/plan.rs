@@ -5,9 +5,11 @@ use crate::config::choice::Switch;
 use crate::config::listener::{MOST_THREADS, POOL_THREADS};
 use crate::config::proxy::ProxyConfig;
 use crate::config::{
-    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, SiteConfig,
+    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, Role,
+    SiteConfig,
 };
-use crate::isolated::{self, Role};
+use crate::policy_settings::PolicySettings;
+use crate::seal;
 use crate::upstream_sockets::SocketLimits;
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
@@ -19,7 +21,7 @@ use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
-use forebay_sys::{memory, process};
+use forebay_sys::{addresses, memory, process};
 use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
 use std::io;
@@ -240,7 +242,9 @@ impl Plan {
             let answering = as_usize(listener.answering.or(cores as u64)).max(1);
             GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
-        let policy = config.policy()?.sparing(config::spared::clients(config));
+        // without them limits hold as they do for everybody
+        let held = || addresses::held().unwrap_or_default();
+        let policy = config.policy()?.sparing(config::spared::clients(config, held));
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
@@ -255,6 +259,16 @@ impl Plan {
             helpers: HelperThreads { blocking: as_usize(config.helpers.threads), computing: cores },
             drain: config.timeouts.drain,
         })
+    }
+
+    /// What is to be in force of classes and rules.
+    pub(crate) fn policy_settings(&self) -> PolicySettings {
+        PolicySettings {
+            policy: Arc::clone(&self.policy),
+            shares: Arc::clone(&self.ranks.shares),
+            slots: Arc::clone(&self.ranks.slots),
+            agent: self.agent,
+        }
     }
 }
 
@@ -442,7 +456,7 @@ fn site(
     let mut settings =
         forebay_site::ContentSettings { sites, ..forebay_site::ContentSettings::new("") };
     settings.server_header = config.server_header;
-    settings.files = isolated::files(config);
+    settings.files = seal::files(config);
     settings.is_answered_elsewhere = config.is_answered_elsewhere();
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);

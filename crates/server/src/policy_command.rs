@@ -27,8 +27,8 @@ pub use set::SetError;
 pub use show::Which;
 
 use crate::agent::AgentLoop;
+use crate::command::CommandAnswer;
 use crate::config::Config;
-use crate::control_socket::CommandAnswer;
 use crate::policy::InForce;
 use forebay_metrics::Totals;
 use forebay_sys::clock;

@@ -8,21 +8,24 @@
 use crate::admin::AdminListener;
 use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
-use crate::config::{self, Config, Depth, Listen, Problem};
+use crate::command::PolicyChange;
+use crate::config::{self, Config, Listen, Problem};
+use crate::config_file;
 use crate::engines::{Common, Prepared};
 use crate::gate::{self, Enforced};
 use crate::isolated;
+use crate::lints::Depth;
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, MachineResources, Plan};
 use crate::policy_command::{SetError, agents, set};
 use crate::sandbox::{Outside, Sandbox, SandboxNeeds};
 use crate::status::Status;
-use crate::stderr::say;
 use forebay_engine::worker;
 use forebay_metrics::Totals;
 use forebay_policy::PolicyError;
 use forebay_site::{Content, OpenError};
+use forebay_sys::stderr::say;
 use forebay_sys::wait_budget::WaitBudget;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -182,7 +185,7 @@ impl std::error::Error for ReloadError {}
 /// # Errors
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, ReloadError> {
-    let read = config::load_and_warn(file, Depth::Text);
+    let read = config_file::load_and_warn(file, Depth::Text);
     let (config, warnings) = read.map_err(ReloadError::Configuration)?;
     if isolated::is_wanted(&config) {
         return Err(ReloadError::Isolated);
@@ -202,7 +205,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
 /// What is in the way.
 pub fn change_of(
     owner: &str,
-    change: &agents::PolicyChange,
+    change: &PolicyChange,
     file: &Path,
     current: &Current,
 ) -> Result<NextConfiguration, ReloadError> {

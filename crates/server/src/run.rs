@@ -9,34 +9,30 @@
 //! | `takeover` | a reload: asked for, prepared, put in force |
 //! | `housekeeping` | what is kept going beside requests: signs of life, gate, firewall, certificates |
 //! | `drain` | how it ends: replaced, drained, stopped |
-//! | `error` | why a server could not start, or did not end well |
 
 mod commands;
 mod drain;
-mod error;
 mod housekeeping;
 mod start;
 mod takeover;
 
-pub use error::RunError;
-
-use crate::acme;
+use crate::acme_thread::AcmeThread;
 use crate::admin::RunningAdmin;
+use crate::command::CommandRequest;
 use crate::config::Config;
-use crate::control_socket::{CommandRequest, ControlSocket};
+use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::plan::Plan;
 use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
+use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
-use crate::stderr::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-pub(crate) use drain::SAME_SIGNAL;
-pub(crate) use error::resources;
 use forebay_engine::control::{Ended, LoopOrder};
 use forebay_sys::process;
+use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::path::PathBuf;
@@ -94,7 +90,7 @@ struct Server {
     /// A thread looks for certificates that change.
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
-    acme: Option<acme::AcmeThread>,
+    acme: Option<AcmeThread>,
     /// A thread checks applications.
     keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.
@@ -109,10 +105,6 @@ struct Server {
     to_main: Sender<Event>,
     events: Receiver<Event>,
 }
-
-/// Called once clients are served: with an address at which a browser of this machine finds the first
-/// listener, if it has one.
-pub type Ready = Box<dyn FnOnce(Option<String>)>;
 
 /// Serves what `config` says until a signal ends it. `file` is where it came from, if it is to be
 /// read again at a reload; `ready` is called when clients are served.

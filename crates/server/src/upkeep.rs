@@ -2,8 +2,8 @@
 
 use crate::applications::Applications;
 use crate::live::LiveSnapshot;
-use crate::stderr::say;
 use forebay_engine::worker;
+use forebay_sys::stderr::say;
 use forebay_upstream::pings::Pings;
 use forebay_upstream::upkeep::Upkeep;
 use std::sync::Arc;

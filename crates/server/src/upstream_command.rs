@@ -2,7 +2,7 @@
 //! while the server runs.
 
 use crate::applications::Applications;
-use crate::control_socket::CommandAnswer;
+use crate::command::CommandAnswer;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings::UpstreamAddress;
 use forebay_upstream::upstreams::{UpstreamReport, Upstreams};

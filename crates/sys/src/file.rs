@@ -1,9 +1,11 @@
-//! Files: opening beneath a root, and stamps that tell whether one changed.
+//! Files: opening beneath a root, opening nothing but a regular file, and stamps that tell whether one changed.
 
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// What kind of thing a descriptor refers to.
@@ -77,6 +79,27 @@ pub fn failure(error: &io::Error) -> OpenFailure {
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens a file that an operator names, to read it. Anything else than a regular file, a FIFO above all, could
+/// keep the reader waiting for ever, and to open a device may do something to it: it is looked at first.
+///
+/// # Errors
+/// What the kernel says, or that it is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    must_be_regular(&std::fs::metadata(path)?)?;
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    must_be_regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn must_be_regular(found: &Metadata) -> io::Result<()> {
+    let what = match found.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "it is a directory",
+        _ => "it is no regular file",
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// Locks a file for this process alone, until it is closed, which the kernel does for a process that ends.

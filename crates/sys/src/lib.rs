@@ -12,7 +12,7 @@
 //! | [`broker`] | connections that one process makes for another |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
-//! | [`file`](mod@file) | opening beneath a root, stamps |
+//! | [`file`](mod@file) | opening beneath a root, opening what an operator names, stamps |
 //! | [`wait_budget`] | what is tried again until it is so, for a bounded time in all |
 //! | [`folder`] | folders of one process, which another removes if that is killed |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
@@ -27,6 +27,7 @@
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
 //! | `append` | writing a log without waiting |
 //! | [`memory`] | how much there is |
+//! | [`stderr`] | what the operator is told on standard error |
 //! | [`addresses`] | which addresses the machine has |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
@@ -53,6 +54,7 @@ pub mod processes;
 pub mod schedule;
 pub mod seal;
 pub mod socket;
+pub mod stderr;
 pub mod unix;
 pub mod unix_address;
 pub mod wait_budget;

@@ -9,6 +9,7 @@ use forebay_control::utilisation::Costs;
 use forebay_http::date;
 use forebay_server::config::value::quote;
 use forebay_server::config::{Calibration, Size, calibration};
+use forebay_server::machine::name_of_machine;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -36,7 +37,7 @@ pub(super) fn file(options: &Calibrate, found: &CalibrationResult, took: Duratio
     let mut notes = vec![
         ("command", quote(&format!("forebay {}", command.join(" ")))),
         ("date", quote(&date::rfc3339(now_s))),
-        (calibration::MACHINE, quote(&calibration::name_of_machine(found.cores))),
+        (calibration::MACHINE, quote(&name_of_machine(found.cores))),
         ("version", quote(env!("CARGO_PKG_VERSION"))),
         ("seconds", took.as_secs().to_string()),
         ("runs", found.points.len().to_string()),

@@ -88,7 +88,7 @@ impl Loop {
     fn new(agent: &str) -> Loop {
         let mut plan = plan(&format!("agent = \"{agent}\"\n{POLICY}"));
         plan.ranks.slots = [ClassSlot(0), ClassSlot(1)].into();
-        let policy = Arc::new(InForce::new(&plan, None));
+        let policy = Arc::new(InForce::new(plan.policy_settings(), None));
         let metrics = Arc::new(Local::default());
         let judge = Judge::new(&policy, &metrics, WindowPoint::Job).unwrap();
         let mut state = AgentState::default();
@@ -273,7 +273,7 @@ fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
 #[test]
 fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let plan = plan(MOVABLE);
-    let policy = Arc::new(InForce::new(&plan, None));
+    let policy = Arc::new(InForce::new(plan.policy_settings(), None));
     let metrics = Arc::new(Local::default());
     let mut judge = Judge::new(&policy, &metrics, WindowPoint::Job).unwrap();
     let mut state = AgentState::default();
@@ -295,9 +295,10 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     }
     assert!((rate() - 50.0).abs() < 0.1, "{}", rate());
     // a reload that says the same keeps what was learned, another rate begins anew
-    let same = InForce::new(&plan, Some(&policy));
+    let same = InForce::new(plan.policy_settings(), Some(&policy));
     assert!((same.state.rate(0).unwrap() - 50.0).abs() < 0.1);
-    let other = InForce::new(&self::plan(&MOVABLE.replace("1000/s", "900/s")), Some(&policy));
+    let other = self::plan(&MOVABLE.replace("1000/s", "900/s")).policy_settings();
+    let other = InForce::new(other, Some(&policy));
     assert!((other.state.rate(0).unwrap() - 900.0).abs() < 1e-3);
     let records: Vec<_> = state.agent.as_ref().unwrap().history().records().cloned().collect();
     let text = history(&policy, &records, 11_000_000_000);
@@ -324,7 +325,7 @@ action = "reject"
         let rate = r#"rate = "100/s", rate_max = "200/s""#;
         let text = MOVABLE.replace(r#"rate = "1000/s""#, rate) + IN_NEED;
         let plan = plan(&text.replace(r#""on""#, &format!("\"{agent}\"")));
-        Arc::new(InForce::new(&plan, before))
+        Arc::new(InForce::new(plan.policy_settings(), before))
     };
     let metrics = Arc::new(Local::default());
     let (mut state, mut now_ns) = (AgentState::default(), 1_000_000_000);

@@ -5,7 +5,7 @@ use super::answers::TOO_LARGE;
 use super::proxy_header::{preface, source_of};
 use super::takes_tunnels;
 use crate::client::{TrustedProxies, believed_elements, client_of, is_secure};
-use crate::isolated::Role;
+use crate::config::Role;
 use crate::log;
 use crate::log::request_id;
 use crate::websocket;

@@ -56,11 +56,11 @@ impl CertificateFiles {
 }
 
 /// What files were when looked at; `None` where that could not be told.
-pub(super) type Stamps = Vec<Option<FileStamp>>;
+pub(crate) type Stamps = Vec<Option<FileStamp>>;
 
 /// What a file was when looked at: another one, or another content, has another stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileStamp {
+pub(crate) struct FileStamp {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,

@@ -1,7 +1,7 @@
 //! Tokens that clients bring (RFC 6750), and the file that they are in.
 
-use crate::regular_file::open_regular;
 use forebay_http::head::{Head, Name};
+use forebay_sys::file::open_regular;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;

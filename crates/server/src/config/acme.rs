@@ -1,6 +1,5 @@
 //! Certificates by ACME: from which authority, and what must hold for the sites that want them.
 
-use super::disk::no_room_for;
 use super::draft::ConfigDraft;
 use super::draft::numbered;
 use super::path::Path as At;
@@ -186,24 +185,6 @@ impl ConfigDraft {
         }
     }
 
-    /// The file of authorities that are trusted.
-    pub(super) fn missing_acme(&self, wrong: &mut Vec<(At, Wrong)>) {
-        let acme = &self.process.acme;
-        let at = At::default().child("acme");
-        if let Some(path) = &acme.ca {
-            match std::fs::read(path) {
-                Err(error) => {
-                    wrong.push((at.child("ca"), Wrong::NoFile { path: path.clone(), error }));
-                }
-                Ok(bytes) if forebay_tls::Roots::of_pem(&bytes).is_none() => {
-                    let words = format!("there is no certificate in {path:?}");
-                    wrong.push((at.child("ca"), Wrong::Certificate(words)));
-                }
-                Ok(_) => {}
-            }
-        }
-    }
-
     /// Rules that keep the authority out.
     pub(super) fn remark_acme(&self, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
@@ -218,17 +199,6 @@ impl ConfigDraft {
                 let wrong = Wrong::AcmeRefused { host: quote(host.as_str()), is_early };
                 remarks.push((at.child("action"), wrong));
             }
-        }
-    }
-
-    /// A directory for certificates that this user could not make or write to.
-    pub(super) fn remark_storage(&self, remarks: &mut Vec<(At, Wrong)>) {
-        let is_wanted = self.all_sites().iter().any(|(_, site)| site.has_acme());
-        if let Some(storage) = self.process.acme.storage.as_deref().filter(|_| is_wanted)
-            && let Some((path, error)) = no_room_for(&storage.join("x"), true)
-        {
-            let at = At::default().child("acme.storage");
-            remarks.push((at, Wrong::NoDirectory { path, error }));
         }
     }
 

@@ -1,24 +1,15 @@
-//! What cannot work between the server and applications behind, as far as this machine tells:
-//! `forebay check` warns of it. Nothing is tried over the network here; what is not there may come later.
+//! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
+//! it.
 
 use super::draft::ConfigDraft;
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::remarks::Remarks;
 use super::table::ConfigReader;
-use super::{Account, Listen, SiteConfig};
-use crate::regular_file;
+use super::{Listen, SiteConfig};
 use forebay_engine::Engine;
-use forebay_site::rules::Alias;
-use forebay_sys::unix_address::UnixAddress;
-use forebay_sys::{file, privileges};
 use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
-use std::collections::HashSet;
-use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-
-type Remarks = Vec<(At, Wrong)>;
 
 impl ConfigDraft {
     /// Applications that are this server itself; tunnels and queues that keep threads.
@@ -36,50 +27,8 @@ impl ConfigDraft {
         self.remark_queues(remarks);
     }
 
-    /// Sockets of applications that are not there, or that nobody may use.
-    pub(super) fn remark_sockets(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
-        // what several name is told once
-        let mut told: HashSet<&Path> = HashSet::new();
-        for (at, site) in self.every_site() {
-            for (place, address) in addresses(text, &at, site) {
-                if let UpstreamAddress::Unix(UnixAddress::Path(path)) = address
-                    && !self.listens_at(address)
-                    && told.insert(path)
-                {
-                    remarks.extend(self.unusable(path).map(|wrong| (place, wrong)));
-                }
-            }
-        }
-    }
-
-    /// Why a socket cannot be used, if it cannot.
-    fn unusable(&self, path: &Path) -> Option<Wrong> {
-        let no_socket = |error| Some(Wrong::NoApplication { path: path.to_owned(), error });
-        let metadata = match std::fs::metadata(path) {
-            Ok(metadata) => metadata,
-            Err(error) => return no_socket(error),
-        };
-        if !metadata.file_type().is_socket() {
-            return no_socket(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket"));
-        }
-        match self.process.user.as_ref().map(Account::as_str) {
-            // who the server becomes is not who checks
-            Some(name) => {
-                let user = privileges::user(name).ok()??;
-                let may = |bits: u32| metadata.mode() & bits != 0;
-                let is_able = user.user == 0
-                    || may(0o002)
-                    || (metadata.uid() == user.user && may(0o200))
-                    || (user.groups.contains(&metadata.gid()) && may(0o020));
-                let user = name.to_owned();
-                (!is_able).then(|| Wrong::NotForUser { path: path.to_owned(), user })
-            }
-            None => file::may_connect(path).err().and_then(no_socket),
-        }
-    }
-
     /// Whether this server listens at an address.
-    fn listens_at(&self, address: &UpstreamAddress) -> bool {
+    pub(crate) fn listens_at(&self, address: &UpstreamAddress) -> bool {
         let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
         let is_it = |listen: &Listen| match (listen, address) {
             (Listen::Unix(path), UpstreamAddress::Unix(other)) => path == other,
@@ -153,39 +102,6 @@ impl ConfigDraft {
             }
         }
     }
-
-    /// Scripts that are to answer where nothing else does, and are not there.
-    pub(super) fn remark_front_controllers(&self, remarks: &mut Remarks) {
-        let mut told: HashSet<PathBuf> = HashSet::new();
-        for (at, site) in self.all_sites() {
-            let mounts: Vec<Alias> = site.mounts().collect();
-            for (index, fastcgi) in site.fastcgi.iter().enumerate() {
-                let Some(script) = fastcgi.route().scripts.and_then(|scripts| scripts.fallback)
-                else {
-                    continue;
-                };
-                let beneath = |alias: &&Alias| {
-                    let inside = script.as_str().strip_prefix(alias.path().as_str());
-                    inside.is_some_and(|inside| inside.starts_with('/'))
-                };
-                let longest = mounts.iter().filter(beneath).max_by_key(|a| a.path().as_str().len());
-                let path = match (longest, &site.root) {
-                    (Some(alias), _) => {
-                        let inside = &script.as_str()[alias.path().as_str().len()..];
-                        alias.to.join(inside.trim_start_matches('/'))
-                    }
-                    (None, Some(root)) => script.below(root),
-                    (None, None) => continue,
-                };
-                if let Err(error) = regular_file::open_regular(&path)
-                    && told.insert(path.clone())
-                {
-                    let at = at.child("fastcgi").item(index).child("try");
-                    remarks.push((at, Wrong::NoFile { path, error }));
-                }
-            }
-        }
-    }
 }
 
 /// Variables by which a script reads its request.
@@ -244,7 +160,7 @@ fn remark_sign_ins(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks:
 }
 
 /// Where the applications of a site are, each with where that stands.
-pub(super) fn addresses<'s>(
+pub(crate) fn addresses<'s>(
     text: &ConfigReader<'_>,
     at: &At,
     site: &'s SiteConfig,

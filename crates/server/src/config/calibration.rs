@@ -9,16 +9,12 @@ use super::problem::{Problem, Wrong};
 use super::table::{ConfigReader, Section};
 use super::units::Size;
 use super::value::quote;
-use crate::regular_file;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::utilisation::Costs;
 use forebay_policy::near::nearest;
 use std::fmt::Write;
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
-use std::path::Path;
-use std::sync::OnceLock;
 use toml_edit::{Document, Item, Key, TableLike};
 
 /// The constants of a machine.
@@ -50,53 +46,8 @@ pub enum CalibrationError {
 /// Where `[found]` names the machine.
 pub const MACHINE: &str = "machine";
 
-/// What stands there: processor, cores, kernel.
-pub fn name_of_machine(cores: usize) -> String {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let processor = processor().unwrap_or(UNKNOWN);
-    format!("{processor}{CORES}{cores}, Linux {}", kernel.trim())
-}
-
-/// What separates the processor from what follows it.
-const CORES: &str = ", cores: ";
-
-/// A processor that the kernel does not name.
-const UNKNOWN: &str = "unknown processor";
-
-/// The processor of this machine, if the kernel names it. Read once: a server that is confined does not
-/// reach it any more.
-pub fn processor() -> Option<&'static str> {
-    static NAME: OnceLock<Option<String>> = OnceLock::new();
-    let name = || processor_in(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
-    NAME.get_or_init(name).as_deref()
-}
-
-/// The processor that the kernel names in this text: by its name, or by the numbers that ARM has for its
-/// maker and its kind.
-fn processor_in(cpuinfo: &str) -> Option<String> {
-    let field = |name: &str| {
-        let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        let mut values =
-            fields.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
-        values.find(|value| !value.is_empty())
-    };
-    let by_number = || Some(format!("CPU {} of {}", field("CPU part")?, field("CPU implementer")?));
-    field("model name").map(str::to_owned).or_else(by_number)
-}
-
-/// Whether constants of this machine were found on another one than that with this processor and so many
-/// cores. Where nobody knows the processor, cores have to do.
-pub(super) fn is_other(machine: &str, processor: Option<&str>, cores: usize) -> bool {
-    let (name, rest) = machine.rsplit_once(CORES).unwrap_or((machine, ""));
-    match processor {
-        Some(processor) => name != processor,
-        None if name == UNKNOWN => rest.split(',').next() != Some(&*cores.to_string()),
-        None => true,
-    }
-}
-
 /// The machine that a file's text names.
-fn machine(text: &str) -> Option<String> {
+pub(crate) fn machine(text: &str) -> Option<String> {
     let document = Document::parse(text).ok()?;
     Some(document.get("found")?.as_table_like()?.get(MACHINE)?.as_str()?.to_owned())
 }
@@ -109,27 +60,6 @@ impl Calibration {
     pub fn costs(&self, cores: u32) -> Costs {
         let cores = f64::from(cores.max(1));
         Costs { request_s: self.request_s / cores, byte_s: self.byte_s / cores }
-    }
-
-    /// Reads the file at `path`.
-    ///
-    /// # Errors
-    /// That it cannot be read, or everything that is wrong with it.
-    pub fn load(path: &Path) -> Result<Calibration, CalibrationError> {
-        Calibration::load_with_machine(path).map(|(calibration, _)| calibration)
-    }
-
-    /// Reads the file at `path`, and which machine it names.
-    pub(super) fn load_with_machine(
-        path: &Path,
-    ) -> Result<(Calibration, Option<String>), CalibrationError> {
-        let mut text = String::new();
-        let read = regular_file::open_regular(path)
-            .and_then(|f| f.take(super::read::LONGEST).read_to_string(&mut text));
-        read.map_err(CalibrationError::Unreadable)?;
-        let name = path.display().to_string();
-        let calibration = Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)?;
-        Ok((calibration, machine(&text)))
     }
 
     /// Reads the file's text; `file` is its name for messages.
@@ -302,10 +232,6 @@ impl CalibrationText<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::plan::MachineResources;
-    use crate::plan::Plan;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     const ONE: Calibration = Calibration {
         request_s: 5.25e-6,
@@ -323,30 +249,6 @@ mod tests {
         assert_eq!(Calibration::parse(&text, "c.toml").unwrap(), ONE, "{text}");
         assert!(text.starts_with("# Found by a test.\n#\n# Two lines.\n\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
-    }
-
-    #[test]
-    fn a_machine_is_another_if_its_processor_is() {
-        let x86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: Abacus 3\n";
-        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
-        assert_eq!(processor_in(x86).as_deref(), Some("Abacus 3"));
-        assert_eq!(processor_in(arm).as_deref(), Some("CPU 0xd0c of 0x41"));
-        assert_eq!(processor_in("model name\t:\n"), None);
-        assert_eq!(processor_in(""), None);
-        for (machine, processor, expected) in [
-            ("Abacus 3, cores: 2, Linux 6.18", Some("Abacus 3"), false),
-            ("Abacus 3, cores: 64, Linux 6.1", Some("Abacus 3"), false),
-            ("Abacus 3", Some("Abacus 3"), false),
-            // no name is the beginning of another
-            ("Abacus 31, cores: 2, Linux 6.18", Some("Abacus 3"), true),
-            ("Abacus 3, cores: 2, Linux 6.18", Some("Abacus 31"), true),
-            ("unknown processor, cores: 2, Linux 6.18", Some("Abacus 3"), true),
-            ("Abacus 3, cores: 2, Linux 6.18", None, true),
-            ("unknown processor, cores: 64, Linux 6.18", None, true),
-            ("unknown processor, cores: 2, Linux 6.18", None, false),
-        ] {
-            assert_eq!(is_other(machine, processor, 2), expected, "{machine} {processor:?}");
-        }
     }
 
     #[test]
@@ -369,81 +271,6 @@ mod tests {
         let (one, four) = (ONE.costs(1), ONE.costs(4));
         assert_eq!(one.request_s, ONE.request_s);
         assert_eq!(one.utilisation(1e4, 1e7), 4.0 * four.utilisation(1e4, 1e7));
-    }
-
-    /// What a configuration file comes to beside a file of constants.
-    fn load(lines: &str, constants: Option<&str>) -> Result<Config, Vec<String>> {
-        read(lines, constants, crate::config::load)
-    }
-
-    fn read<R>(
-        lines: &str,
-        constants: Option<&str>,
-        read: fn(&Path) -> Result<R, Vec<Problem>>,
-    ) -> Result<R, Vec<String>> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("forebay-calibration-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(directory.join("site")).unwrap();
-        let file = directory.join("forebay.toml");
-        std::fs::write(&file, format!("root = \"site\"\n{lines}")).unwrap();
-        if let Some(text) = constants {
-            std::fs::write(directory.join("c.toml"), text).unwrap();
-        }
-        let loaded = read(&file);
-        std::fs::remove_dir_all(&directory).unwrap();
-        let beside = format!("{}/", directory.display());
-        let said = |problem: &Problem| problem.to_string().replace(&beside, "");
-        loaded.map_err(|problems| problems.iter().map(said).collect())
-    }
-
-    #[test]
-    fn a_configuration_takes_over_what_it_does_not_say_itself() {
-        let text = ONE.to_toml("", &[]);
-        let names = "pipeline.calibration = \"c.toml\"\n";
-        let config = load(names, Some(&text)).unwrap();
-        assert_eq!(config.cache.file_bytes, ONE.file_bytes);
-        assert_eq!(config.cache.segment_bytes, ONE.segment_bytes);
-        let old = text.replace("segment_bytes = \"64KiB\"\n", "");
-        assert_eq!(load(names, Some(&old)).unwrap().cache.segment_bytes, Size(0));
-        let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
-        let own = load(&said, Some(&text)).unwrap();
-        assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
-        let plan = Plan::new(
-            &own,
-            &MachineResources { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 },
-        )
-        .unwrap();
-        let allocation = &plan.groups[0].pipeline.allocation;
-        assert_eq!(allocation.costs, ONE.costs(4));
-        assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));
-    }
-
-    /// The data cache goes by it with every engine, so nothing is said of it as of other settings of
-    /// the pipeline.
-    #[test]
-    fn it_has_a_use_with_other_engines() {
-        let names = "engine = \"event\"\npipeline.calibration = \"c.toml\"\n";
-        let text = ONE.to_toml("", &[]);
-        let check =
-            |path: &std::path::Path| crate::config::check(path, crate::config::Depth::Machine);
-        let (_, remarks) = read(names, Some(&text), check).unwrap();
-        assert!(remarks.is_empty(), "{}", remarks[0]);
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_or_wrong_is_told_where_that_is() {
-        let names = "[pipeline]\ncalibration = \"c.toml\"\n";
-        let said = load(names, None).unwrap_err();
-        let begin =
-            "forebay.toml:3:15: pipeline.calibration: cannot read the file \"c.toml\": No such";
-        assert!(said.len() == 1 && said[0].starts_with(begin), "{said:?}");
-        let said = load(names, Some("\nc1 = true\n")).unwrap_err();
-        let begin = "c.toml:2:6: c1: expected a number of at least 0, found true";
-        assert!(said.iter().any(|line| line.starts_with(begin)), "{said:?}");
-        let said = load(names, Some("c1\n")).unwrap_err();
-        assert!(said.len() == 1 && said[0].starts_with("c.toml:1:"), "{said:?}");
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl ConfigDraft {
     }
 
     /// Where the admin listener is, and where that stands.
-    pub(super) fn admin_endpoints(
+    pub(crate) fn admin_endpoints(
         &self,
         text: Option<&ConfigReader<'_>>,
     ) -> Vec<(At, &ListenEndpoint)> {

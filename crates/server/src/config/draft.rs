@@ -28,7 +28,7 @@ pub struct ConfigDraft {
     /// The `[[rule]]`s.
     pub rules: Vec<RuleConfig>,
     /// The machine that the file of constants names.
-    pub(super) calibrated_on: Option<String>,
+    pub(crate) calibrated_on: Option<String>,
 }
 
 impl Default for ConfigDraft {
@@ -68,7 +68,7 @@ impl ConfigDraft {
     }
 
     /// The listeners there will be, and where they stand.
-    pub(super) fn all_listeners(&self) -> Vec<(Path, ListenerConfig)> {
+    pub(crate) fn all_listeners(&self) -> Vec<(Path, ListenerConfig)> {
         let mut own = self.listener.clone();
         if own.listen.is_empty() && self.listeners.is_empty() {
             own.listen.extend(ListenEndpoint::read(DEFAULT_LISTEN));
@@ -79,7 +79,7 @@ impl ConfigDraft {
     }
 
     /// The sites there will be, and where they stand.
-    pub(super) fn all_sites(&self) -> Vec<(Path, &SiteConfig)> {
+    pub(crate) fn all_sites(&self) -> Vec<(Path, &SiteConfig)> {
         if self.sites.is_empty() {
             return vec![(Path::default(), &self.site)];
         }
@@ -87,7 +87,7 @@ impl ConfigDraft {
     }
 
     /// The same, and first what the top level says of all of them, if that is none itself.
-    pub(super) fn every_site(&self) -> Vec<(Path, &SiteConfig)> {
+    pub(crate) fn every_site(&self) -> Vec<(Path, &SiteConfig)> {
         let mut sites = self.all_sites();
         if !self.sites.is_empty() {
             sites.insert(0, (Path::default(), &self.site));
@@ -112,7 +112,7 @@ impl ConfigDraft {
     }
 }
 
-pub(super) fn numbered<'s, T>(
+pub(crate) fn numbered<'s, T>(
     name: &str,
     sections: &'s [T],
 ) -> impl Iterator<Item = (Path, &'s T)> {

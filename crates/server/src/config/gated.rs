@@ -4,25 +4,9 @@ use super::GateMode;
 use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
-use crate::gate::needs;
 use forebay_policy::syn;
 
 impl ConfigDraft {
-    /// What this machine lacks.
-    pub(super) fn remark_no_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
-        if self.process.gate != GateMode::Off {
-            self.remark_no_gate_on(needs::lack(self.process.gate), remarks);
-        }
-    }
-
-    /// The same for a machine that lacks this.
-    fn remark_no_gate_on(&self, lack: Option<String>, remarks: &mut Vec<(At, Wrong)>) {
-        if let Some(why) = lack {
-            let is_optional = self.process.gate == GateMode::Auto;
-            remarks.push((At::default().child("gate"), Wrong::NoGate { why, is_optional }));
-        }
-    }
-
     /// Which rules the kernel leaves to the server.
     pub(super) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate == GateMode::Off {
@@ -59,10 +43,9 @@ impl ConfigDraft {
 mod tests {
     use crate::config::table::ConfigReader;
 
-    fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
+    fn remarks(text: &str) -> Vec<String> {
         let draft = ConfigReader::new(text, "").draft();
         let mut remarks = Vec::new();
-        draft.remark_no_gate_on(lack.map(str::to_owned), &mut remarks);
         draft.remark_gate(&mut remarks);
         remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect()
     }
@@ -72,28 +55,21 @@ mod tests {
         let limit =
             |per: &str| format!("[[rule]]\nconnections = {{ rate = \"1/s\", per = \"{per}\" }}\n");
         let on = |rules: &str| format!("root = \"/\"\ngate = \"auto\"\n{rules}");
-        assert_eq!(remarks(&on(&limit("rule")), None), [""; 0]);
+        assert_eq!(remarks(&on(&limit("rule"))), [""; 0]);
         let each = "rule.connections: the kernel leaves it to the server: it keeps no limit for each client";
         let nothing = "gate: it has no effect: no rule that asks for client and local only refuses by \
                        \"reset\" or \"drop\"";
-        assert_eq!(remarks(&on(&limit("client")), None), [each, nothing]);
+        assert_eq!(remarks(&on(&limit("client"))), [each, nothing]);
         let path = "[[rule]]\npath = \"/a\"\naction = \"drop\"\n";
-        assert_eq!(remarks(&on(path), None), [nothing]);
+        assert_eq!(remarks(&on(path)), [nothing]);
         let action = "[[rule]]\nclient = \"10.0.0.0/8\"\naction = \"drop\"\n";
-        assert_eq!(
-            remarks(&on(action), Some("old")),
-            ["gate: the server judges alone on this machine: old"]
-        );
-        let must = on(action).replace("auto", "address");
+        assert_eq!(remarks(&on(action)), [""; 0]);
+        assert_eq!(remarks(&on(action).replace("auto", "address")), [""; 0]);
         let classes = "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\npriority = 1\n";
         let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
-        assert_eq!(remarks(&on(&by_url), None), [nothing]);
-        assert_eq!(remarks(&on(&by_url).replace("auto", "full"), None), [""; 0]);
+        assert_eq!(remarks(&on(&by_url)), [nothing]);
+        assert_eq!(remarks(&on(&by_url).replace("auto", "full")), [""; 0]);
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
-        assert_eq!(remarks(&on(path).replace("auto", "full"), None), [in_vain]);
-        assert_eq!(
-            remarks(&must, Some("old")),
-            ["gate: the server would not start on this machine: old"]
-        );
+        assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
     }
 }

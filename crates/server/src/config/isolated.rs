@@ -1,6 +1,5 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
-use super::Config;
 use super::address::Listen;
 use super::choice::{FirewallMode, GateMode, Keyword, Switch};
 use super::draft::ConfigDraft;
@@ -11,8 +10,7 @@ use super::table::ConfigReader;
 use super::units::Size;
 use super::upstreams::{self, HttpAddress};
 use super::value::Written;
-use crate::isolated::Role;
-use crate::log::members::Member;
+use super::{Config, Member, Role};
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
 use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
@@ -110,6 +108,27 @@ const OF_SITE: [&str; 14] = [
 ];
 
 impl Isolated {
+    /// How many processes there are for a stage.
+    pub(crate) fn instances(&self, role: Role) -> u64 {
+        match role {
+            Role::Receive => 1,
+            _ if !self.others(role).is_empty() => 0,
+            Role::Process => self.process,
+            // whom other software asks is its own affair
+            Role::Respond if !self.process_at.is_empty() => 0,
+            Role::Respond => self.respond,
+        }
+    }
+
+    /// The other software that does its part.
+    pub(crate) fn others(&self, role: Role) -> &[StageAddress] {
+        match role {
+            Role::Receive => &[],
+            Role::Process => &self.process_at,
+            Role::Respond => &self.respond_at,
+        }
+    }
+
     /// Whether instances are asked over HTTP/2: our own are, if that is wanted.
     pub fn is_http2(&self, is_own: bool) -> bool {
         is_own && self.http2 == Switch::On
@@ -184,7 +203,7 @@ impl Keyword for InstanceChoice {
 
 impl ConfigDraft {
     /// Whether a listener has `engine = "isolated"`.
-    pub(super) fn is_isolated(&self) -> bool {
+    pub(crate) fn is_isolated(&self) -> bool {
         self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
     }
 

@@ -1,13 +1,7 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
-mod cause;
 mod words;
 
-pub use cause::{Needed, Secret};
-
-use crate::certificates::TokensError;
-use crate::identity::KeysError;
-use forebay_policy::spared::SparedAs;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +19,9 @@ pub struct Problem {
     /// What is wrong.
     pub wrong: Wrong,
 }
+
+/// What one check finds, in its own words.
+pub trait Finding: fmt::Debug + fmt::Display + Send + Sync {}
 
 /// What is wrong.
 #[derive(Debug)]
@@ -100,13 +97,6 @@ pub enum Wrong {
     Endless {
         /// A path from which it does.
         from: String,
-    },
-    /// A socket cannot be made there.
-    NoSocketDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
     },
     /// An item is in the list twice.
     Repeated {
@@ -266,11 +256,6 @@ pub enum Wrong {
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
     },
-    /// Clients could read the configuration itself.
-    ServesItself {
-        /// Its path.
-        path: PathBuf,
-    },
     /// Two formats in one file.
     TwoFormats {
         /// Its path.
@@ -318,11 +303,6 @@ pub enum Wrong {
     WithoutClients,
     /// Clients must show certificates, and can come where none can be shown.
     ClientsInClear,
-    /// A list of revoked certificates has expired.
-    ListExpired {
-        /// Whole days ago.
-        days: i64,
-    },
     /// The admin listener is to speak TLS, and has no certificate.
     NoAdminCertificate,
     /// Tokens would go over the network in clear.
@@ -330,20 +310,8 @@ pub enum Wrong {
         /// The address.
         listen: String,
     },
-    /// The tokens of the admin listener cannot be used.
-    Tokens {
-        /// Their file.
-        path: PathBuf,
-        /// Why.
-        error: TokensError,
-    },
-    /// The keys of identities cannot be used.
-    Keys {
-        /// Their file.
-        path: PathBuf,
-        /// Why.
-        error: KeysError,
-    },
+    /// What one check alone finds, which has the sentence for it.
+    Said(Box<dyn Finding>),
     /// There is a certificate, and no address where TLS is spoken.
     NoTlsAddress {
         /// Where that would be.
@@ -357,76 +325,10 @@ pub enum Wrong {
     WithoutHsts,
     /// Browsers would not take the host into their lists.
     NotPreloaded,
-    /// A site that can be asked for through TLS has no certificate.
-    NoCertificateFor {
-        /// One of its hosts.
-        host: String,
-        /// It can be asked for in no other way.
-        only_tls: bool,
-    },
     /// A certificate or its key is wrong.
     Certificate(String),
-    /// A certificate has expired, or will soon.
-    Expires {
-        /// Whole days that are left, rounded down: negative since it has.
-        days: i64,
-    },
-    /// A site answers for a host that its certificate is not for.
-    NotCovered {
-        /// The host.
-        host: String,
-    },
-    /// Every user of this machine may read a secret.
-    SecretForAll {
-        /// What it is.
-        secret: Secret,
-        /// Its file.
-        path: PathBuf,
-    },
-    /// The user that the server becomes may not read a secret.
-    SecretAtStartOnly {
-        /// What it is.
-        secret: Secret,
-        /// Its file.
-        path: PathBuf,
-        /// The user.
-        user: String,
-    },
-    /// There is no socket of an application, or the server may not use it.
-    NoApplication {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The name of an application has no address.
-    NoName {
-        /// The name.
-        host: String,
-        /// What the name service says.
-        reason: String,
-    },
-    /// Another process listens where this server is to.
-    PortTaken {
-        /// Where.
-        address: std::net::SocketAddr,
-        /// Its name and number, if that may be known.
-        by: Option<(String, u32)>,
-    },
-    /// This machine does not have an address where the server is to listen.
-    NotHere {
-        /// Which one.
-        address: std::net::IpAddr,
-    },
     /// A route that each site has for itself.
     NeverInherited,
-    /// The user that the server becomes may not use the socket of an application.
-    NotForUser {
-        /// Its path.
-        path: PathBuf,
-        /// The user.
-        user: String,
-    },
     /// An application that is this server itself.
     Itself {
         /// Where.
@@ -458,17 +360,6 @@ pub enum Wrong {
         /// Where it is.
         upstream: String,
     },
-    /// The user that the server becomes may not use a file or a directory.
-    OutOfReach {
-        /// The user.
-        user: String,
-        /// The file or directory, and what comes of it.
-        needed: Needed,
-        /// Its path.
-        path: PathBuf,
-        /// The directory on the way that is closed; `None` if it is the file itself.
-        closed: Option<PathBuf>,
-    },
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -476,38 +367,12 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
-    /// A rule whose path leads to nothing.
-    Nowhere {
-        /// The path.
-        path: String,
-        /// The file or directory that it would be.
-        file: PathBuf,
-    },
-    /// A rule for one of two paths at which an index file answers.
-    OtherPath {
-        /// The path.
-        path: String,
-        /// The other one.
-        other: String,
-    },
-    /// A symbolic link leads past a rule.
-    Linked {
-        /// The path of the rule.
-        path: String,
-        /// A path that shows the same, and that it is not for.
-        open: String,
-    },
     /// A value of `Cache-Control` that browsers do not understand.
     CacheControl {
         /// What is there.
         found: String,
         /// What is probably meant.
         meant: Option<String>,
-    },
-    /// A header rule for a directory, but not for what is below it.
-    DirectoryAlone {
-        /// Its path.
-        path: String,
     },
     /// An error page for refused clients that is itself protected.
     Unseen {
@@ -526,11 +391,6 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
-    /// A directory in the place of a log.
-    LogIsDirectory {
-        /// Its path.
-        path: PathBuf,
-    },
     /// A rule for a host that no site has.
     Unserved {
         /// The host.
@@ -545,15 +405,6 @@ pub enum Wrong {
         /// What is probably meant.
         decoded: Option<String>,
     },
-    /// An account that this machine does not have.
-    NoAccount {
-        /// A user or a group.
-        kind: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// A user that is a number without a name, and no group.
-    NoGroup,
     /// What another server would replace in the value of a field.
     NoVariable {
         /// How it is written.
@@ -564,44 +415,16 @@ pub enum Wrong {
         /// Its address.
         listen: String,
     },
-    /// Stages with the rights of root.
-    RootStages,
     /// An engine whose threads slow clients hold, where any client may be slow.
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.
     HeldBySlowReaders,
-    /// Constants that were found on a machine with another processor.
-    CalibratedElsewhere {
-        /// Which.
-        machine: String,
-    },
-    /// This machine cannot have rules in its kernel.
-    NoGate {
-        /// Why.
-        why: String,
-        /// Whether the server does without.
-        is_optional: bool,
-    },
-    /// This machine's firewall cannot be changed.
-    NoFirewall {
-        /// Why.
-        why: String,
-        /// Whether the server does without.
-        is_optional: bool,
-    },
     /// Nothing is for the firewall.
     NothingForFirewall,
     /// No listener gets SYNs of clients.
     NowhereForFirewall,
     /// A client is ignored for less time than the firewall knows.
     TooShortForFirewall,
-    /// A rule bans somebody who is never banned.
-    Spared {
-        /// Whom.
-        client: String,
-        /// Why that is never banned.
-        why: SparedAs,
-    },
     /// No rule is for the kernel.
     NothingForGate {
         /// It could queue by class.
@@ -616,13 +439,13 @@ pub enum Wrong {
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
     },
-    /// Something in a file of users.
-    Users {
-        /// Its path.
-        path: PathBuf,
-        /// In which line, and what.
-        reason: String,
-    },
+}
+
+impl Wrong {
+    /// What one check finds, in its own words.
+    pub fn said(finding: impl Finding + 'static) -> Wrong {
+        Wrong::Said(Box::new(finding))
+    }
 }
 
 impl fmt::Display for Problem {
@@ -635,24 +458,5 @@ impl fmt::Display for Problem {
             write!(f, ": {}", self.key)?;
         }
         write!(f, ": {}", self.wrong)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_are_counted_as_people_do() {
-        for (days, expected) in [
-            (13, "expires in 13 days"),
-            (1, "expires in 1 day"),
-            (0, "expires in less than a day"),
-            (-1, "has expired, less than a day ago"),
-            (-2, "has expired, 1 day ago"),
-            (-31, "has expired, 30 days ago"),
-        ] {
-            assert_eq!(Wrong::Expires { days }.to_string(), format!("the certificate {expected}"));
-        }
     }
 }

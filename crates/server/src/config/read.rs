@@ -9,7 +9,7 @@ use super::{ClassConfig, RuleConfig, SiteConfig};
 use toml_edit::{Document, Table};
 
 /// Most bytes of a configuration file. Ten thousand rules fit.
-pub(super) const LONGEST: u64 = 4 * 1024 * 1024;
+pub(crate) const LONGEST: u64 = 4 * 1024 * 1024;
 
 impl<'t> ConfigReader<'t> {
     /// For a text; `file` is its name for messages.

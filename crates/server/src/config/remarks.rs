@@ -1,72 +1,34 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
 //! server.
 
-use super::calibration::{is_other, processor};
 use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
 use super::table::ConfigReader;
 use super::{
-    Account, AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
-    LogConfig, LogFormat, OverChoice, RuleConfig,
+    AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
+    LogCondition, LogConfig, LogFormat, Member, OverChoice, RuleConfig,
 };
-use crate::log::choice::LogCondition;
-use crate::log::members::Member;
 use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::near::nearest;
 use forebay_policy::pattern::SitePattern;
 use forebay_policy::rule::MOST_QUEUED;
 use forebay_site::rules::{Host, Network, Pattern};
-use forebay_site::users_errors;
-use forebay_sys::{privileges, process};
 use std::net::IpAddr;
 use std::time::Duration;
-
-/// Of one file of users no more lines are told of than these.
-const MOST_LINES: usize = 20;
 
 /// Threads that stay longer with clients that take nothing are missed.
 const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
 
-/// How far is looked for what is hardly meant. Each goes as far as those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Depth {
-    /// At the text alone: a server that runs has given up what it would need to look further.
-    Text,
-    /// At files and accounts, too: so does a server before it starts.
-    Files,
-    /// At certificates, and what the kernel can, of which a server tells by itself.
-    Machine,
-    /// At all that `forebay check` looks at: name services and other processes, too.
-    Surroundings,
-}
-
-type Remarks = Vec<(At, Wrong)>;
+/// What is remarked, each with where.
+pub type Remarks = Vec<(At, Wrong)>;
 
 impl ConfigDraft {
-    /// What will have no effect, or not the one that is probably meant.
-    pub(super) fn remarks(&self, text: &ConfigReader<'_>, depth: Depth) -> Remarks {
-        let mut remarks = Vec::new();
-        self.remark_text(text, &mut remarks);
-        if depth >= Depth::Files {
-            self.remark_files(text, &mut remarks);
-        }
-        if depth >= Depth::Machine {
-            self.remark_expiry(&mut remarks);
-            self.remark_uncovered(&mut remarks);
-            self.remark_no_gate(&mut remarks);
-            self.remark_no_firewall(&mut remarks);
-        }
-        if depth >= Depth::Surroundings {
-            self.remark_names(text, &mut remarks);
-            self.remark_ports(text, &mut remarks);
-        }
-        remarks
-    }
-
-    /// What the text tells by itself.
-    fn remark_text(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+    /// What will have no effect, or not the one that is probably meant, as far as the text tells by itself.
+    pub fn remarks_of_text(&self, text: &ConfigReader<'_>) -> Remarks {
+        let mut all = Vec::new();
+        let remarks = &mut all;
         self.remark_admin(text, remarks);
         self.remark_hosts(text, remarks);
         self.remark_order(text, remarks);
@@ -81,66 +43,8 @@ impl ConfigDraft {
         self.remark_logs(remarks);
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
-        self.remark_spared(remarks);
-        self.remark_calibration(remarks);
         self.remark_literals(remarks);
-    }
-
-    /// What accounts and files tell, besides the text.
-    fn remark_files(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
-        self.remark_accounts(remarks);
-        self.remark_pages(remarks);
-        self.remark_nowhere(remarks);
-        self.remark_indexes(text, remarks);
-        self.remark_sockets(text, remarks);
-        self.remark_front_controllers(remarks);
-        self.remark_linked(remarks);
-        self.remark_users(remarks);
-        self.remark_unreadable(remarks);
-        self.remark_secrets(remarks);
-        self.remark_storage(remarks);
-        self.remark_exposed(text, remarks);
-        self.remark_root(remarks);
-    }
-
-    /// A user or group that is not known here. The server may run on another machine.
-    fn remark_accounts(&self, remarks: &mut Remarks) {
-        let mut remark = |key, wrong| remarks.push((At::default().child(key), wrong));
-        let unknown = |kind, name: &str| Wrong::NoAccount { kind, name: name.to_owned() };
-        let is_number = |name: &str| name.parse::<u32>().is_ok();
-        let (user, group) = (&self.process.user, &self.process.group);
-        if let Some(name) = user.as_ref().map(Account::as_str)
-            && let Ok(None) = privileges::user(name)
-        {
-            match is_number(name) {
-                false => remark("user", unknown("user", name)),
-                true if group.is_none() => remark("user", Wrong::NoGroup),
-                true => {}
-            }
-        }
-        // without a user the group is not asked for
-        if let Some(name) = group.as_ref().filter(|_| user.is_some()).map(Account::as_str)
-            && !is_number(name)
-            && let Ok(None) = privileges::group(name)
-        {
-            remark("group", unknown("group", name));
-        }
-    }
-
-    /// Stages that would keep the rights of root. The server of a file that root checks is started by root.
-    fn remark_root(&self, remarks: &mut Remarks) {
-        if self.is_isolated() && self.process.user.is_none() && process::user() == 0 {
-            remarks.push((At::default().child("user"), Wrong::RootStages));
-        }
-    }
-
-    /// Constants of another machine. The file was read with the text.
-    fn remark_calibration(&self, remarks: &mut Remarks) {
-        let Some(machine) = self.calibrated_on.clone() else { return };
-        if is_other(&machine, processor(), process::usable_cores()) {
-            let at = At::default().child("pipeline.calibration");
-            remarks.push((at, Wrong::CalibratedElsewhere { machine }));
-        }
+        all
     }
 
     /// An admin listener that no client can read, or fewer than its address invites.
@@ -328,24 +232,6 @@ impl ConfigDraft {
             headers.for_each(|(index, pattern)| look("header", index, pattern));
         }
     }
-
-    /// Lines of files of users that are none.
-    fn remark_users(&self, remarks: &mut Remarks) {
-        for (at, site) in self.every_site() {
-            for (index, rule) in site.auth.iter().enumerate() {
-                let Some(path) = &rule.file else { continue };
-                let at = at.child("auth").item(index).child("file");
-                let errors = users_errors(path);
-                let told = errors.iter().take(MOST_LINES).map(ToString::to_string);
-                let others = errors.len().saturating_sub(MOST_LINES);
-                let others = (others > 0).then(|| format!("and {others} other lines"));
-                remarks.extend(
-                    told.chain(others)
-                        .map(|reason| (at.clone(), Wrong::Users { path: path.clone(), reason })),
-                );
-            }
-        }
-    }
 }
 
 /// Whether a client among these can come to the address.
@@ -389,12 +275,12 @@ fn is_for_all(listen: &Listen) -> bool {
 }
 
 /// The place of an item, which may stand alone where a list could.
-pub(super) fn item(text: &ConfigReader<'_>, list: &At, index: usize) -> At {
+pub(crate) fn item(text: &ConfigReader<'_>, list: &At, index: usize) -> At {
     Some(list.item(index)).filter(|item| text.says(item)).unwrap_or_else(|| list.clone())
 }
 
 /// Whether some host is meant by both.
-pub(super) fn meets(asked: &SitePattern, host: &Host) -> bool {
+pub(crate) fn meets(asked: &SitePattern, host: &Host) -> bool {
     let text = asked.as_str().to_ascii_lowercase();
     let is_below =
         |name: &str, top: &str| name.strip_suffix(top).is_some_and(|front| front.ends_with('.'));

@@ -107,7 +107,7 @@ impl RuleConfig {
     }
 
     /// Which of class, action and limits it decides.
-    pub(super) fn decides(&self) -> [bool; 6] {
+    pub(crate) fn decides(&self) -> [bool; 6] {
         [
             self.class.is_some(),
             self.action.0.is_some(),

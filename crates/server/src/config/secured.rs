@@ -3,19 +3,15 @@
 use super::draft::ConfigDraft;
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::remarks::Remarks;
 use super::site::HSTS;
 use super::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
-use crate::certificates;
 use forebay_site::ToHttps;
 use forebay_site::rules::Host;
-use forebay_sys::clock;
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// Lists of browsers take no host that says less (https://hstspreload.org).
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
-
-type Remarks = Vec<(At, Wrong)>;
 
 impl Config {
     /// The port to which clients are led for TLS: the usual one if TLS is spoken there, or by nobody but proxies
@@ -33,7 +29,7 @@ impl Config {
 
 impl ConfigDraft {
     /// Which of the addresses speak TLS: any, and all.
-    fn speak_tls(&self) -> (bool, bool) {
+    pub(crate) fn speak_tls(&self) -> (bool, bool) {
         let listeners = self.all_listeners();
         let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
         (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
@@ -81,27 +77,6 @@ impl ConfigDraft {
         }
     }
 
-    /// Sites without a certificate that clients may ask for where TLS is spoken.
-    pub(super) fn remark_uncovered(&self, remarks: &mut Remarks) {
-        let (speaks, only_tls) = self.speak_tls();
-        let sites = self.all_sites();
-        let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
-        let pairs: Vec<_> = pairs.flatten().collect();
-        let has_one = |host: &str| {
-            let is_its =
-                |host: &str, site: &SiteConfig| site.hosts.iter().any(|own| own.name() == host);
-            pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
-                || sites.iter().any(|(_, site)| site.has_acme() && is_its(host, site))
-        };
-        for (path, site) in sites.iter().filter(|(_, site)| speaks && !site.has_certificate()) {
-            let mut hosts = site.hosts.iter().map(Host::as_str);
-            if let Some(host) = hosts.find(|host| !has_one(host)) {
-                let wrong = Wrong::NoCertificateFor { host: host.to_owned(), only_tls };
-                remarks.push((path.child("hosts"), wrong));
-            }
-        }
-    }
-
     /// What a site says about TLS.
     fn remark_hsts(&self, path: &At, site: &SiteConfig, remarks: &mut Remarks) {
         let Some(max_age) = site.tls.hsts.0 else {
@@ -124,44 +99,11 @@ impl ConfigDraft {
     }
 
     /// The server's own certificates, each with where its section is and whose hosts it is for.
-    pub(super) fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
+    pub(crate) fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
         let of_admin = (At::default().child("admin"), &self.process.admin.pairs, &[][..]);
         let sites = self.every_site().into_iter();
         let of_sites = sites.map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
         of_sites.chain([of_admin]).collect()
-    }
-
-    /// Certificates that clients will refuse, and lists that have expired.
-    pub(super) fn remark_expiry(&self, remarks: &mut Remarks) {
-        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
-        let mut told = HashSet::new();
-        for (path, pairs, hosts) in self.all_pairs() {
-            for (index, pair) in certificates::pairs(pairs).unwrap_or_default().iter().enumerate() {
-                let at = path.child("tls.certificate").item(index);
-                let days = certificates::days_left(pair.not_after_s, now_s);
-                if days < certificates::SOON_DAYS && told.insert(&pairs.certificates[index]) {
-                    remarks.push((at.clone(), Wrong::Expires { days }));
-                }
-                let others = hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));
-                let others = others.filter(|host| !pair.names.iter().any(|name| name == host));
-                remarks.extend(
-                    others.map(|host| (at.clone(), Wrong::NotCovered { host: host.to_owned() })),
-                );
-            }
-        }
-        for (path, site) in self.all_sites() {
-            let ClientCertificates { asked, revoked, .. } = &site.tls.clients;
-            for (index, file) in revoked.iter().enumerate() {
-                let until_s = certificates::revoked(file).ok().and_then(|lists| lists.until_s());
-                if let Some(until_s) = until_s.filter(|until_s| *until_s < now_s)
-                    && *asked != AskClients::Off
-                {
-                    let days = certificates::days_left(now_s, until_s);
-                    let at = path.child("tls.client_crl").item(index);
-                    remarks.push((at, Wrong::ListExpired { days }));
-                }
-            }
-        }
     }
 }
 

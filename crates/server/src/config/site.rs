@@ -6,8 +6,7 @@ use super::optional::Optional;
 use super::proxy::ProxyConfig;
 use super::table::{Preset, Section, SectionList, Setting};
 use super::written::{ErrorPages, HttpsStatus, MediaTypes, PathSwitch};
-use super::{ClientCertificates, KeyPairs, LogConfig, OptionalFieldValue, Size};
-use crate::log::members::Member;
+use super::{ClientCertificates, KeyPairs, LogConfig, Member, OptionalFieldValue, Size};
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{

@@ -6,28 +6,30 @@ use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::rule::Action;
 use forebay_policy::spared::{SparedAs, SparedClients};
 use forebay_site::rules::Network;
-use forebay_sys::addresses;
 use std::fmt;
 use std::net::IpAddr;
 
 /// Whom `admin.allow` names unless it is written.
 const DEFAULT_ALLOW: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
 
-/// Whom this configuration spares.
-pub(crate) fn clients(config: &Config) -> SparedClients {
-    of(&config.trusted_proxies, &config.listeners, &config.admin)
+/// Whom this configuration spares. `held` are the addresses that the machine has now, if that is asked.
+pub(crate) fn clients(config: &Config, held: impl FnOnce() -> Vec<IpAddr>) -> SparedClients {
+    of(&config.trusted_proxies, &config.listeners, &config.admin, held)
 }
 
-/// Trusted proxies, the addresses that are listened on, and those that `admin.allow` names.
+/// Trusted proxies, the addresses that are listened on, and those that `admin.allow` names. See [`clients`].
 pub(crate) fn of(
     proxies: &[Network],
     listeners: &[ListenerConfig],
     admin: &AdminConfig,
+    held: impl FnOnce() -> Vec<IpAddr>,
 ) -> SparedClients {
     let mut spared = SparedClients::default();
     let proxies = proxies.iter().flat_map(|network| network.blocks());
     proxies.for_each(|block| spared.add(block, SparedAs::TrustedProxy));
-    own(listeners).into_iter().for_each(|own| spared.add(CidrBlock::of(own), SparedAs::OwnAddress));
+    own(listeners, held)
+        .into_iter()
+        .for_each(|own| spared.add(CidrBlock::of(own), SparedAs::OwnAddress));
     if !admin.listen.0.is_empty() {
         // All of loopback is there by default, and says what this machine is, not who is its administrator. Where
         // everybody may read, a token is asked for: that makes nobody an administrator, either.
@@ -40,7 +42,7 @@ pub(crate) fn of(
 }
 
 /// The addresses that are listened on; where that is every address, those that the machine has now.
-fn own(listeners: &[ListenerConfig]) -> Vec<IpAddr> {
+fn own(listeners: &[ListenerConfig], held: impl FnOnce() -> Vec<IpAddr>) -> Vec<IpAddr> {
     let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
     let (mut own, mut is_all) = (Vec::new(), false);
     for endpoint in endpoints {
@@ -51,8 +53,7 @@ fn own(listeners: &[ListenerConfig]) -> Vec<IpAddr> {
         }
     }
     if is_all {
-        // without them limits hold as they do for everybody
-        own.extend(addresses::held().unwrap_or_default());
+        own.extend(held());
     }
     own
 }
@@ -81,8 +82,12 @@ impl SparedBan {
     }
 
     /// The first that is so in `changed` and was not in `before`, and the name of its rule.
-    pub(crate) fn added(before: &Config, changed: &Config) -> Option<(String, SparedBan)> {
-        let spared = clients(changed);
+    pub(crate) fn added(
+        before: &Config,
+        changed: &Config,
+        held: impl FnOnce() -> Vec<IpAddr>,
+    ) -> Option<(String, SparedBan)> {
+        let spared = clients(changed, held);
         RuleConfig::placed(&changed.rules).find_map(|(place, rule)| {
             let is_new = !before.rules.contains(rule);
             let ban = is_new.then(|| SparedBan::of(rule, &spared)).flatten();
@@ -114,10 +119,15 @@ fn block(endpoint: &Endpoint) -> Option<CidrBlock> {
 mod tests {
     use super::*;
     use crate::config;
+    use forebay_sys::addresses;
+
+    fn held() -> Vec<IpAddr> {
+        addresses::held().unwrap()
+    }
 
     fn why(text: &str, address: &str) -> Option<SparedAs> {
         let config = config::parse(&format!("root = \"/\"\n{text}"), "/etc/f.toml").unwrap();
-        clients(&config).why(address.parse().unwrap())
+        clients(&config, held).why(address.parse().unwrap())
     }
 
     #[test]
@@ -157,7 +167,7 @@ mod tests {
         let ban = |rule: &str| {
             let text = format!("root = \"/\"\n{proxies}[[rule]]\n{rule}\n");
             let config = config::parse(&text, "/etc/f.toml").unwrap();
-            SparedBan::of(&config.rules[0], &clients(&config)).map(|ban| ban.to_string())
+            SparedBan::of(&config.rules[0], &clients(&config, held)).map(|ban| ban.to_string())
         };
         let never = |client: &str| {
             Some(format!("{client:?} is a trusted proxy (trusted_proxies), and is never banned"))

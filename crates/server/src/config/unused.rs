@@ -4,13 +4,12 @@ use super::class::ClassKeepAlive;
 use super::draft::{ConfigDraft, numbered};
 use super::path::Path as At;
 use super::problem::Wrong;
+use super::remarks::Remarks;
 use super::table::{ConfigReader, Section, Setting};
 use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, SiteConfig, Size};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
-
-type Remarks = Vec<(At, Wrong)>;
 
 /// What a threshold and a floor of keep-alive times belong to.
 const SHRINKING: &str = "keep_alive.law = \"linear\" or \"exponential\"";

@@ -1,10 +1,10 @@
 //! The types of a site and of a rule as settings: each is read by `forebay_site` or `forebay_policy`,
 //! which says what is wrong with a text.
 
+use super::LogCondition;
+use super::member::{Member, NOT_CHOSEN};
 use super::problem::Wrong;
 use super::value::{Form, TableEntry, TableOf, Value, Written, quote, show_list, status};
-use crate::log::choice::LogCondition;
-use crate::log::members::{Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;

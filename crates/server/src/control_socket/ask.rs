@@ -1,7 +1,8 @@
 //! The client's end of the control socket: a command, and what the server answers.
 
 use super::deadline_stream::DeadlineStream;
-use super::{CommandAnswer, LONGEST_WORK, PATIENCE};
+use super::{LONGEST_WORK, PATIENCE};
+use crate::command::CommandAnswer;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,6 @@
 //! A connection with one deadline for all that is read and written.
 
-use super::CommandAnswer;
+use crate::command::CommandAnswer;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

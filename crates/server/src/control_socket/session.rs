@@ -2,8 +2,8 @@
 
 use super::deadline_stream::is_late;
 use super::request::{AgentRequest, Wish, answer};
-use super::{CommandRequest, LONGEST_WORK, PATIENCE};
-use crate::policy_command::agents::PolicyChange;
+use super::{LONGEST_WORK, PATIENCE};
+use crate::command::{CommandRequest, PolicyChange};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};

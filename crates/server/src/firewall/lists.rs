@@ -6,10 +6,8 @@
 
 use super::ruleset::AddressList;
 use forebay_http::cidr;
-use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::endpoint::{Addresses, Endpoint};
-use forebay_policy::rule::{Action, Degree, Rule};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// So many ranges of addresses at most.
@@ -29,8 +27,10 @@ pub fn of(policy: &Policy) -> (Vec<AddressList>, Option<String>) {
         if !rule.is_for_connections() || !decides {
             continue;
         }
-        let list =
-            AddressList { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
+        let list = AddressList {
+            is_dropped: rule.drops_addresses(),
+            ranges: ranges(&rule.conditions.client),
+        };
         let Some(rest) = free.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
             // what stands behind it may not be dropped, either
             left = Some(rule.name.clone());
@@ -58,16 +58,6 @@ fn spared(policy: &Policy) -> Vec<(IpAddr, IpAddr)> {
         let first = block.bits();
         (!block.is_ipv4(), first, first | !cidr::mask(block.whole_len()))
     }))
-}
-
-/// Whether an address is all that is needed to drop what the rule is for.
-pub fn is_dropped(rule: &Rule) -> bool {
-    let conditions = &rule.conditions;
-    rule.is_for_connections()
-        && rule.action == Some(Action::Drop)
-        && rule.when.from(JudgePhase::Connection) == Degree::NORMAL
-        && conditions.local.is_empty()
-        && conditions.client.iter().all(|endpoint| endpoint.ports().is_none())
 }
 
 /// The addresses of any of these; `None` for all there are.
@@ -116,7 +106,7 @@ mod tests {
     use forebay_http::cidr::CidrBlock;
     use forebay_policy::condition::Conditions;
     use forebay_policy::facts::ConnectionFacts;
-    use forebay_policy::rule::When;
+    use forebay_policy::rule::{Action, Degree, Rule, When};
     use forebay_policy::spared::{SparedAs, SparedClients};
     use proptest::prelude::*;
 

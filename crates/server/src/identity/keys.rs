@@ -1,7 +1,7 @@
 //! Keys that sign identities, and the file that they are in.
 
-use crate::regular_file::open_regular;
 use aws_lc_rs::hmac;
+use forebay_sys::file::open_regular;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

@@ -17,12 +17,11 @@
 
 mod directories;
 
-use super::role::Role;
-use crate::config::Isolated;
-use crate::stderr::say;
+use crate::config::{Isolated, Role};
 use directories::{
     BUSY, PROCESSES, make, make_locked, remove_abandoned, remove_and_tell, remove_directory,
 };
+use forebay_sys::stderr::say;
 use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
 use std::fs::{self, File};

@@ -11,14 +11,14 @@
 use super::cgroups::{Cgroups, Groups};
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
-use super::role::{Role, StageProcess};
+use super::stage::addresses;
 use super::status::{InstanceStatus, Is};
-use crate::config::Config;
+use crate::config::{Config, Role, StageProcess};
 use crate::privileges;
-use crate::run::{RunError, resources};
-use crate::stderr::say;
+use crate::start_error::{RunError, resources};
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets, Program};
+use forebay_sys::stderr::say;
 use forebay_sys::unix;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::settings::UpstreamAddress;
@@ -196,7 +196,7 @@ impl Generation {
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
-            connect_for(broker, place.addresses(&self.config, Role::Respond))?;
+            connect_for(broker, addresses(&place, &self.config, Role::Respond))?;
         }
         let arguments = |command: &mut Command| {
             command.args(["stage", role.name(), "--config"]).arg(&self.common.file);
@@ -446,7 +446,7 @@ impl Drop for Generation {
 /// Those that answer are there before those that ask.
 fn slots(config: &Config) -> Vec<ProcessSlot> {
     let of = |role: Role| {
-        (1..=role.instances(config)).map(move |instance| ProcessSlot {
+        (1..=config.isolated.instances(role)).map(move |instance| ProcessSlot {
             role,
             instance,
             child: None,

@@ -1,10 +1,10 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
-use super::role::{Role, StageProcess};
+use crate::applications::NextStage;
 use crate::config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
-    ListenEndpoint, ListenerConfig, SiteConfig, Size, StageAddress, Switch,
+    ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -20,7 +20,6 @@ use forebay_upstream::settings::{
     ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a connection between two stages is kept that nobody uses; the side that asks ends it first.
@@ -39,56 +38,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// So much longer an instance has for an answer than its application.
 const MARGIN: Duration = Duration::from_secs(10);
 
-impl Role {
-    /// How many processes there are for it.
-    pub(super) fn instances(self, config: &Config) -> u64 {
-        match self {
-            Role::Receive => 1,
-            _ if !self.others(config).is_empty() => 0,
-            Role::Process => config.isolated.process,
-            // whom other software asks is its own affair
-            Role::Respond if !config.isolated.process_at.is_empty() => 0,
-            Role::Respond => config.isolated.respond,
-        }
-    }
-
-    /// The other software that does its part.
-    pub(super) fn others(self, config: &Config) -> &[StageAddress] {
-        match self {
-            Role::Receive => &[],
-            Role::Process => &config.isolated.process_at,
-            Role::Respond => &config.isolated.respond_at,
-        }
-    }
-}
-
-impl StageProcess {
-    /// Where the instances of a stage are asked, or other software in their place.
-    pub(super) fn addresses(&self, config: &Config, role: Role) -> Vec<UpstreamAddress> {
-        let own = (1..=role.instances(config)).map(|number| self.socket(role, number));
-        let others = role.others(config).iter().map(|other| other.0.clone());
-        own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(others).collect()
-    }
-}
-
-/// Whom a stage asks.
-#[derive(Clone, Debug)]
-pub struct NextStage {
-    /// What the process does itself.
-    pub role: Role,
-    /// The instances that it asks; a last stage asks nobody.
-    pub stage: Option<Arc<Application>>,
-    /// Whether these are other software, which knows none of our rules.
-    pub is_other: bool,
-    /// Whether requests may be sent again that are idempotent, by site.
-    repeats: Arc<[bool]>,
-}
-
-impl NextStage {
-    /// Whether requests for a site may be sent again that are idempotent.
-    pub fn repeats_idempotent(&self, site: Option<u32>) -> bool {
-        site.and_then(|site| self.repeats.get(site as usize)).is_some_and(|repeats| *repeats)
-    }
+/// Where the instances of a stage are asked, or other software in their place.
+pub(super) fn addresses(place: &StageProcess, config: &Config, role: Role) -> Vec<UpstreamAddress> {
+    let own = (1..=config.isolated.instances(role)).map(|number| place.socket(role, number));
+    let others = config.isolated.others(role).iter().map(|other| other.0.clone());
+    own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(others).collect()
 }
 
 /// Whom the process asks that this configuration is for; `None` if it is no stage.
@@ -98,10 +52,10 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
     let asked = place.role.next();
-    let is_other = asked.is_some_and(|role| !role.others(config).is_empty());
+    let is_other = asked.is_some_and(|role| !config.isolated.others(role).is_empty());
     let stage = asked.map(|role| {
         let application = settings::ApplicationSettings::Proxy(ProxySettings {
-            group: group(config, place.addresses(config, role)),
+            group: group(config, addresses(place, config, role)),
             request: request::RequestSettings::default(),
             bodies: BodySettings { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
@@ -166,63 +120,61 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     }
 }
 
-impl Config {
-    /// What one stage makes of it.
-    #[must_use]
-    pub fn at(mut self, place: StageProcess) -> Config {
-        self.control.socket = ControlSocketChoice::Off;
-        if place.role != Role::Receive {
-            self.stands_behind(&place);
-        }
-        self.place = Some(place);
-        self
+/// What one stage makes of the configuration.
+#[must_use]
+pub fn at(mut config: Config, place: StageProcess) -> Config {
+    config.control.socket = ControlSocketChoice::Off;
+    if place.role != Role::Receive {
+        stand_behind(&mut config, &place);
     }
+    config.place = Some(place);
+    config
+}
 
-    /// Clients are met by another stage: what is for them is done there.
-    fn stands_behind(&mut self, place: &StageProcess) {
-        let listen = Listen::Unix(UnixAddress::Path(place.socket(place.role, place.instance)));
-        self.listeners = vec![ListenerConfig {
-            listen: vec![ListenEndpoint { listen, tls: false }],
-            engine: Engine::Isolated,
-            // there are as many processes as are wanted
-            workers: AutoCount::Fixed(1),
-            ..ListenerConfig::default()
-        }];
-        self.trusted_proxies = Network::parse("unix").into_iter().collect();
-        self.classes.clear();
-        self.rules.clear();
-        self.agent = Switch::Off;
-        self.admin.listen = AdminListen::default();
-        // no keys are held where they are not used
-        self.admin.token_file = None;
-        self.admin.pairs = Default::default();
-        self.identity.is_verified_before = self.identity.keys.take().is_some();
-        self.log.access = AccessLog::Off;
-        for site in &mut self.sites {
-            site.log.access = AccessLog::Off;
-            site.tls = Default::default();
-        }
-        let limits = &mut self.limits;
-        limits.head_lines += ADDED_LINES as u64;
-        // HTTP/2 counts more for a field than its line
-        let counted = limits.head_lines * FIELD_BYTES as u64;
-        limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64 + counted);
-        if self.isolated.http2 == Switch::Off {
-            // receive has counted them; passed on in other chunks, a body may take more bytes
-            limits.body_bytes = Size(u64::MAX);
-        }
-        // each request has a connection of its own here, and receive has counted the clients
-        limits.connections = AutoCount::Auto;
-        limits.connections_per_client = AutoCount::Fixed(u64::from(u32::MAX));
-        limits.requests_per_connection = 0;
-        // another stage has one under way on a connection
-        limits.streams = STREAMS;
-        limits.send_rate = ByteRate(0);
-        // clients are receive's, and so is the order in which their answers go on
-        self.send_order = SendOrder::default();
-        self.keep_alive.law = KeepAliveLaw::Constant;
-        self.keep_alive.announce = false;
-        self.timeouts.idle = IDLE;
-        self.timeouts.head = IDLE;
+/// Clients are met by another stage: what is for them is done there.
+fn stand_behind(config: &mut Config, place: &StageProcess) {
+    let listen = Listen::Unix(UnixAddress::Path(place.socket(place.role, place.instance)));
+    config.listeners = vec![ListenerConfig {
+        listen: vec![ListenEndpoint { listen, tls: false }],
+        engine: Engine::Isolated,
+        // there are as many processes as are wanted
+        workers: AutoCount::Fixed(1),
+        ..ListenerConfig::default()
+    }];
+    config.trusted_proxies = Network::parse("unix").into_iter().collect();
+    config.classes.clear();
+    config.rules.clear();
+    config.agent = Switch::Off;
+    config.admin.listen = AdminListen::default();
+    // no keys are held where they are not used
+    config.admin.token_file = None;
+    config.admin.pairs = Default::default();
+    config.identity.is_verified_before = config.identity.keys.take().is_some();
+    config.log.access = AccessLog::Off;
+    for site in &mut config.sites {
+        site.log.access = AccessLog::Off;
+        site.tls = Default::default();
     }
+    let limits = &mut config.limits;
+    limits.head_lines += ADDED_LINES as u64;
+    // HTTP/2 counts more for a field than its line
+    let counted = limits.head_lines * FIELD_BYTES as u64;
+    limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64 + counted);
+    if config.isolated.http2 == Switch::Off {
+        // receive has counted them; passed on in other chunks, a body may take more bytes
+        limits.body_bytes = Size(u64::MAX);
+    }
+    // each request has a connection of its own here, and receive has counted the clients
+    limits.connections = AutoCount::Auto;
+    limits.connections_per_client = AutoCount::Fixed(u64::from(u32::MAX));
+    limits.requests_per_connection = 0;
+    // another stage has one under way on a connection
+    limits.streams = STREAMS;
+    limits.send_rate = ByteRate(0);
+    // clients are receive's, and so is the order in which their answers go on
+    config.send_order = SendOrder::default();
+    config.keep_alive.law = KeepAliveLaw::Constant;
+    config.keep_alive.announce = false;
+    config.timeouts.idle = IDLE;
+    config.timeouts.head = IDLE;
 }

@@ -1,8 +1,8 @@
 //! What `forebay status` says of the stages: which processes there are, whether they answer, and how often they
 //! were started again.
 
-use super::role::Role;
-use crate::control_socket::CommandAnswer;
+use crate::command::CommandAnswer;
+use crate::config::Role;
 use crossbeam_channel::Sender;
 use forebay_upstream::pings;
 use forebay_upstream::settings::UpstreamAddress;

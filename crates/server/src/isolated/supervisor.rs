@@ -8,15 +8,17 @@
 use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
-use super::role::Role;
 use super::status::{self, InstanceStatus, Is};
-use crate::config::{self, Config, Depth, ListenEndpoint};
-use crate::control_socket::{self, CommandAnswer, CommandRequest};
+use crate::command::{CommandAnswer, CommandRequest};
+use crate::config::{Config, ListenEndpoint, Role};
+use crate::config_file;
+use crate::control_socket;
+use crate::lints::Depth;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
-use crate::run::{Ready, RunError, SAME_SIGNAL, resources};
-use crate::stderr::say;
+use crate::start_error::{Ready, RunError, SAME_SIGNAL, resources};
 use crossbeam_channel::Sender as Reply;
+use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -90,7 +92,8 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let (tell, events) = mpsc::channel();
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
-    let mut control = control_socket::open(&config, Some(&file), listeners.lock_wait())?;
+    let control = control_socket::open(&config, Some(&file), listeners.lock_wait());
+    let mut control = control.map_err(RunError::ControlSocket)?;
     let mut supervisor = Supervisor {
         common: Arc::new(SupervisorShared { file, program, sockets }),
         cgroups: Cgroups::default(),
@@ -311,7 +314,7 @@ impl Supervisor {
 
     /// The configuration as it is now, and what it says and hardly means.
     fn read(&self) -> Result<(Config, Vec<String>), String> {
-        let read = config::load_and_warn(&self.common.file, Depth::Files);
+        let read = config_file::load_and_warn(&self.common.file, Depth::Files);
         let (config, warnings) = read.map_err(|problems| {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
@@ -377,7 +380,7 @@ impl Supervisor {
     fn instances(&self) -> Vec<InstanceStatus> {
         let others = |serving: &Generation| {
             let of = |role: Role| {
-                role.others(&serving.config).iter().map(move |other| InstanceStatus {
+                serving.config.isolated.others(role).iter().map(move |other| InstanceStatus {
                     role,
                     name: other.0.to_string(),
                     is: Is::Other,

@@ -2,12 +2,12 @@
 
 use super::choice::LogSampler;
 use super::line::{self, LoggedUpstream, Subject};
-use super::members::Members;
 use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
 use super::{LineBatch, Logs, SinkLines};
 use crate::config::LogFormat;
+use crate::config::member::Members;
 use crate::policy::Judged;
 use forebay_conn::{ArrivalTimes, Request, Secured};
 use forebay_metrics::{Local, SiteSlot};

@@ -3,8 +3,8 @@
 //! Loops never wait for what reads that: a thread writes, and what it cannot take in time is counted
 //! and dropped.
 
-use crate::stderr::say;
 use crossbeam_channel::{Sender, TrySendError, bounded};
+use forebay_sys::stderr::say;
 use std::fmt::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,7 @@
 //! How clients, and requests for applications and between stages, share the descriptors that are left to both.
 
 use super::{Plan, as_usize};
-use crate::config::Config;
-use crate::isolated::Role;
+use crate::config::{Config, Role};
 use crate::upstream_sockets::SocketLimits;
 use forebay_upstream::settings::ApplicationSettings;
 
@@ -111,7 +110,8 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::isolated::StageProcess;
+    use crate::config::StageProcess;
+    use crate::isolated;
     use crate::plan::MachineResources;
 
     fn machine(descriptors: u64) -> MachineResources {
@@ -145,7 +145,7 @@ mod tests {
     fn stages_that_ask_others_have_some_for_that() {
         let plan = |role| {
             let place = StageProcess { role, instance: 1, links: "/run/links".into() };
-            Plan::new(&Config::default().at(place), &machine(20_000)).unwrap()
+            Plan::new(&isolated::at(Config::default(), place), &machine(20_000)).unwrap()
         };
         let [receive, process, respond] = Role::ALL.map(plan);
         assert!(receive.sockets.exchanges >= receive.connections);
@@ -163,7 +163,7 @@ mod tests {
         let config = config::parse(&text, "/etc/forebay.toml").unwrap();
         let plans = Role::ALL.map(|role| {
             let place = StageProcess { role, instance: 1, links: "/run/links".into() };
-            Plan::new(&config.clone().at(place), &machine(descriptors)).unwrap()
+            Plan::new(&isolated::at(config.clone(), place), &machine(descriptors)).unwrap()
         });
         (config, plans)
     }
@@ -195,7 +195,7 @@ mod tests {
         let shares = |lines: &str| {
             let (config, plans) = stages(lines, 1024);
             let place = StageProcess { role: Role::Receive, instance: 1, links: "/run".into() };
-            let lack = plans[0].lack(&config.at(place), 1024);
+            let lack = plans[0].lack(&isolated::at(config, place), 1024);
             let shares = plans.map(|plan| {
                 let SocketLimits { exchanges, idle, .. } = plan.sockets;
                 (plan.connections, exchanges, idle)

@@ -366,8 +366,8 @@ fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse;
-    use crate::plan::{MachineResources, Plan};
+    use crate::config::{Switch, parse};
+    use crate::policy_settings::PolicySettings;
     use forebay_conn::Settled;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;
@@ -408,11 +408,13 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
     impl Loop {
         fn new(window_point: WindowPoint) -> Loop {
             let config = parse(POLICY, "/etc/forebay.toml").unwrap();
-            let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
-            let mut plan = Plan::new(&config, &machine).unwrap();
-            plan.ranks.slots = [ClassSlot(0)].into();
+            let policy = Arc::new(config.policy().unwrap());
+            let shares = policy.classes().iter().map(|class| class.share).collect();
+            let slots = [ClassSlot(0)].into();
+            let agent = config.agent == Switch::On;
+            let settings = PolicySettings { policy, shares, slots, agent };
             let metrics = Arc::new(Local::default());
-            let in_force = Arc::new(InForce::new(&plan, None));
+            let in_force = Arc::new(InForce::new(settings, None));
             let judge = Judge::new(&in_force, &metrics, window_point).unwrap();
             Loop { judge, metrics, now_ns: clock::monotonic_ns() }
         }

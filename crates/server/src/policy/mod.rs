@@ -1,6 +1,6 @@
 //! Classes, rules and the agent's limits, as they are in force.
 //!
-//! In: the compiled policy of a plan. Out: a [`Judge`] for each loop or thread, which says for each
+//! In: the compiled policy. Out: a [`Judge`] for each loop or thread, which says for each
 //! connection and request what becomes of it; shared numbers that an agent reads and sets.
 //!
 //! | module | what it holds |
@@ -28,13 +28,13 @@ pub use window::{Pass, Window, WindowPoint};
 
 use crate::firewall::Firewall;
 use crate::gate::{Enforced, KernelGate};
-use crate::plan::Plan;
-use crate::stderr::say;
+use crate::policy_settings::PolicySettings;
 use forebay_control::level::{Cause, Level};
 use forebay_metrics::{ClassSlot, RuleTotals};
 use forebay_policy::rule::{Degree, When};
 use forebay_policy::{Policy, State};
 use forebay_sys::clock;
+use forebay_sys::stderr::say;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
@@ -91,22 +91,22 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Puts a plan's policy in force. What is charged to the one `before` stays charged.
-    pub fn new(plan: &Plan, before: Option<&InForce>) -> InForce {
+    /// Puts a policy in force. What is charged to the one `before` stays charged.
+    pub fn new(settings: PolicySettings, before: Option<&InForce>) -> InForce {
         let gate = before.and_then(|before| before.gate.as_ref()).map(Enforced::gate);
         let firewall = before.and_then(|before| before.firewall.clone());
-        InForce::with_kernel(plan, before, gate, firewall)
+        InForce::with_kernel(settings, before, gate, firewall)
     }
 
     /// The same, with a gate that charges what it can in the kernel, once it is
     /// [told](InForce::tell_gate), and a firewall.
     pub fn with_kernel(
-        plan: &Plan,
+        settings: PolicySettings,
         before: Option<&InForce>,
         gate: Option<Arc<KernelGate>>,
         firewall: Option<Arc<Firewall>>,
     ) -> InForce {
-        let policy = Arc::clone(&plan.policy);
+        let PolicySettings { policy, shares, slots, agent } = settings;
         let used = before.map(|before| &before.state);
         let gate = gate.map(|gate| Enforced::new(gate, &policy));
         let mut word = |rule: &str| gate.as_ref().and_then(|gate| gate.word(rule));
@@ -118,10 +118,9 @@ impl InForce {
         });
         let at_once = policy.rules().iter().map(|rule| {
             let known = before.and_then(|before| before.at_once(&rule.name));
-            rule.in_flight.and_then(|limit| AtOnce::new(&limit, &plan.ranks.shares, known))
+            rule.in_flight.and_then(|limit| AtOnce::new(&limit, &shares, known))
         });
         let at_once = at_once.collect();
-        let slots = Arc::clone(&plan.ranks.slots);
         let level = before.map(InForce::level).unwrap_or_default();
         InForce {
             number: before.map_or(0, |before| before.number.wrapping_add(1)),
@@ -129,7 +128,7 @@ impl InForce {
             at_once,
             slots,
             judges: AtomicUsize::new(0),
-            agent: plan.agent,
+            agent,
             has_said_unnamed: before.is_some_and(InForce::has_said_unnamed).into(),
             gate,
             firewall,

@@ -4,29 +4,15 @@
 //! What a program has added is its own: it carries the name of its owner, stands before the rules of the
 //! file, and goes when the owner does. What the file says no program can change or remove.
 
+use crate::command::PolicyChange;
 use crate::config::spared::SparedBan;
 use crate::config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
+use forebay_sys::addresses;
 
 /// So many rules one program can have, and so many classes.
 pub const MOST_RULES: usize = 100;
 /// See [`MOST_RULES`].
 pub const MOST_CLASSES: usize = 4;
-/// What becomes of the rules and classes of an owner.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PolicyChange {
-    /// These classes and rules, written as in a file, are added, or take the place of those with their
-    /// names.
-    Put(String),
-    /// These rules and classes are removed.
-    Remove {
-        /// Names of rules.
-        rules: Vec<String>,
-        /// Names of classes.
-        classes: Vec<String>,
-    },
-    /// All of them go.
-    Leave(&'static str),
-}
 
 /// `config` after a change of what `owner` has added, and a line that says what has changed.
 ///
@@ -46,7 +32,8 @@ pub fn apply(
             format!("{why}: {count} rules and classes are gone")
         }
     };
-    if let Some((rule, ban)) = SparedBan::added(config, &changed) {
+    let held = || addresses::held().unwrap_or_default();
+    if let Some((rule, ban)) = SparedBan::added(config, &changed, held) {
         return Err(format!("rule {rule:?}: {ban}"));
     }
     match rules_at_odds(&changed) {

@@ -10,6 +10,7 @@ use crate::config::value::{Form, Value, quote};
 use crate::config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
 use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
+use forebay_sys::addresses;
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
 
@@ -146,7 +147,8 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         return Err(SetError::Form { found: String::new() });
     }
     check(&changed)?;
-    if let Some((name, ban)) = SparedBan::added(config, &changed) {
+    let held = || addresses::held().unwrap_or_default();
+    if let Some((name, ban)) = SparedBan::added(config, &changed, held) {
         return Err(SetError::Spared { name, ban });
     }
     for assignment in assignments {

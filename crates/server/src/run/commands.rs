@@ -2,11 +2,11 @@
 
 use super::Server;
 use super::takeover::Wanted;
-use crate::control_socket::{CommandAnswer, CommandRequest};
+use crate::command::{CommandAnswer, CommandRequest};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
-use crate::stderr::say;
 use crate::upstream_command;
 use forebay_engine::worker;
+use forebay_sys::stderr::say;
 
 impl Server {
     pub(super) fn answer(&mut self, asked: CommandRequest) {

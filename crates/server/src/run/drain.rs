@@ -3,18 +3,15 @@
 
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
-use crate::isolated::Role;
-use crate::stderr::say;
+use crate::config::Role;
+use crate::start_error::SAME_SIGNAL;
 use forebay_engine::control::{Ended, LoopOrder};
+use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use std::time::{Duration, Instant};
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
-
-/// A signal this soon after the one that began the drain is the same one: `timeout` and some shells
-/// send it to the process and to its group.
-pub(crate) const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
 impl Server {
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each

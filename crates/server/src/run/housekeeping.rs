@@ -2,15 +2,15 @@
 //! the thread for applications.
 
 use super::{Event, Later, Server};
-use crate::acme;
-use crate::certificates;
+use crate::acme_thread;
+use crate::certificate_watch;
+use crate::config::Role;
 use crate::gate;
-use crate::isolated::Role;
 use crate::notify;
 use crate::policy::InForce;
-use crate::stderr::say;
 use crate::upkeep;
 use forebay_sys::clock;
+use forebay_sys::stderr::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ impl Server {
         }
         let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
         let tell = move || to_main.send(Event::CertificatesChanged).is_ok();
-        match certificates::watch::start(live, tell) {
+        match certificate_watch::start(live, tell) {
             Ok(()) => self.watches_certificates = true,
             Err(error) => say(format_args!(
                 "no thread for certificates, which are taken over by reloads only: {error}"
@@ -120,7 +120,7 @@ impl Server {
         }
         let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
         let tell = move || drop(to_main.send(Event::CertificatesChanged));
-        match acme::start(live, self.common.register.worker(), tell) {
+        match acme_thread::start(live, self.common.register.worker(), tell) {
             Ok(running) => self.acme = Some(running),
             Err(error) => say(format_args!("no thread for certificates by ACME: {error}")),
         }

@@ -1,7 +1,6 @@
 //! From a configuration to a server that runs: in this order descriptors, sockets, privileges,
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
-use super::error::{RunError, resources};
 use super::takeover::Reload;
 use super::{Event, Server};
 use crate::admin::AdminListener;
@@ -9,13 +8,13 @@ use crate::applications::Applications;
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Keyword;
-use crate::config::{Config, SiteConfig};
+use crate::config::{Config, Role, SiteConfig};
 use crate::control_socket::{self, ControlSocket};
 use crate::counters::Register;
 use crate::engines::Common;
 use crate::firewall;
 use crate::gate;
-use crate::isolated::{self, Role};
+use crate::isolated;
 use crate::listen::Listeners;
 use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::notify::Notifier;
@@ -24,8 +23,9 @@ use crate::policy::InForce;
 use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Sandbox, SandboxNeeds};
+use crate::seal;
+use crate::start_error::{RunError, resources};
 use crate::status::Status;
-use crate::stderr::say;
 use crate::upkeep;
 use crate::upstream_sockets::UpstreamSockets;
 use crossbeam_channel::{Receiver, Sender};
@@ -35,6 +35,7 @@ use forebay_engine::ranks::Ranks;
 use forebay_engine::worker;
 use forebay_site::Content;
 use forebay_sys::passing;
+use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -58,7 +59,8 @@ impl Server {
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         // a process that can connect can also send commands
         let lock_wait = listeners.lock_wait();
-        let mut control_socket = control_socket::open(&config, file.as_deref(), lock_wait)?;
+        let control_socket = control_socket::open(&config, file.as_deref(), lock_wait);
+        let mut control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
@@ -107,7 +109,12 @@ impl Server {
                 trusted: TrustedProxies::shared(&config),
                 certificates,
                 applications: Arc::new(applications),
-                policy: Arc::new(InForce::with_kernel(&plan, None, gate, firewall)),
+                policy: Arc::new(InForce::with_kernel(
+                    plan.policy_settings(),
+                    None,
+                    gate,
+                    firewall,
+                )),
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -171,7 +178,7 @@ impl Server {
         if let Some(keeper) = keeper {
             keeper.start().map_err(resources("a thread for the firewall"))?;
         }
-        let is_sealed = isolated::seal(&server.config).map_err(RunError::Seal)?;
+        let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
@@ -218,8 +225,8 @@ fn confine(
     control_socket: Option<&ControlSocket>,
 ) -> Result<Sandbox, RunError> {
     let control = control_socket.map(ControlSocket::path);
-    let given_up = match isolated::is_sealed(config) {
-        true => isolated::give_up(config),
+    let given_up = match seal::is_sealed(config) {
+        true => seal::give_up(config),
         false => privileges::drop_to_user(config, listeners, control.as_slice()),
     };
     given_up.map_err(RunError::Privileges)?;

@@ -4,16 +4,15 @@
 use super::{Event, Later, Server};
 use crate::admin::{AdminListener, RunningAdmin};
 use crate::client::TrustedProxies;
-use crate::control_socket::CommandAnswer;
+use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::live::ServingSnapshot;
 use crate::policy::InForce;
-use crate::policy_command::agents;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
-use crate::stderr::say;
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
+use forebay_sys::stderr::say;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -32,7 +31,7 @@ pub(super) enum Wanted {
     /// What the configuration says, but for these assignments.
     Set(Vec<String>),
     /// What the configuration says, but for rules of the program with this name.
-    Agent(String, agents::PolicyChange),
+    Agent(String, PolicyChange),
     /// What runs, with the certificates and tokens whose files have changed.
     Certificates,
 }
@@ -228,7 +227,7 @@ impl Server {
         self.common.ranks.set(&plan.ranks);
         let trusted = TrustedProxies::shared(&config);
         let current = self.common.live.get();
-        let policy = InForce::new(&plan, Some(&*current.policy));
+        let policy = InForce::new(plan.policy_settings(), Some(&*current.policy));
         let policy = Arc::new(policy);
         let next = ServingSnapshot { content, logs, trusted, certificates, applications, policy };
         next.applications.take_effect(Some(&*current.applications));

@@ -2,8 +2,8 @@
 
 use crate::acme;
 use crate::config::{Config, Listen, SiteConfig};
-use crate::isolated;
 use crate::privileges;
+use crate::seal;
 use forebay_sys::unix_address::UnixAddress;
 use landlock::{AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl SandboxNeeds {
     /// Of `config`, which was read from `file`; the control socket is at `control`.
     pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> SandboxNeeds {
         let mut needs = SandboxNeeds::default();
-        if isolated::is_sealed(config) {
+        if seal::is_sealed(config) {
             // held back as a spare descriptor
             needs.add("", PathBuf::from("/dev/null"), PathUse::Read);
             return needs;

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_server::config::{Config, Depth, check, load};
+use forebay_server::config::Config;
+use forebay_server::config_file::{check, load};
+use forebay_server::lints::Depth;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,7 @@
 
 use forebay_conn::ArrivalTimes;
 use forebay_metrics::{Local, Totals};
-use forebay_server::config::{self, AccessLog, LogFormat};
-use forebay_server::log::members::Member;
+use forebay_server::config::{self, AccessLog, LogFormat, Member};
 use forebay_server::log::{LogEntry, LogSettings, Logger, Logs, PendingLine};
 use std::fs;
 use std::io::{PipeReader, Read};

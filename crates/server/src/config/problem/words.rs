@@ -2,7 +2,6 @@
 
 use super::Wrong;
 use forebay_policy::near::nearest;
-use forebay_policy::spared::SparedAs;
 use std::fmt;
 
 impl fmt::Display for Wrong {
@@ -22,9 +21,6 @@ impl fmt::Display for Wrong {
                 "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
                  out where it leads to"
             ),
-            Wrong::NoSocketDirectory { path, error } => {
-                write!(f, "a socket cannot be made in the directory {path:?}: {error}")
-            }
             Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
                 write!(f, "expected {expected}, found {found}")?;
@@ -143,9 +139,6 @@ impl fmt::Display for Wrong {
                 write!(f, "clients could read {path:?}, {directory:?} is served")?;
                 at(f, *place)
             }
-            Wrong::ServesItself { path } => {
-                write!(f, "clients could read {path:?}, which is this configuration")
-            }
             Wrong::TwoFormats { path, place } => {
                 write!(f, "{path:?} is written in another format by another site")?;
                 at(f, *place)
@@ -203,14 +196,6 @@ impl fmt::Display for Wrong {
                 "requests that come without TLS are answered with 403; tls.redirect would send their \
                  clients to https",
             ),
-            Wrong::ListExpired { days } => write!(
-                f,
-                "the list of revoked certificates has expired {}: clients of its authority are refused",
-                match days {
-                    0 => "less than a day ago".to_owned(),
-                    days => format!("{} ago", count_of_days(*days)),
-                }
-            ),
             Wrong::NoAdminCertificate => f.write_str(
                 "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
             ),
@@ -219,8 +204,7 @@ impl fmt::Display for Wrong {
                 "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
                  to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
             ),
-            Wrong::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
-            Wrong::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            Wrong::Said(finding) => finding.fmt(f),
             Wrong::NoTlsAddress { list } => write!(
                 f,
                 "it has no effect, because no address of {list} begins with \"https://\""
@@ -238,68 +222,10 @@ impl fmt::Display for Wrong {
                 "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
                  tls.hsts_subdomains = true",
             ),
-            Wrong::NoCertificateFor { host, only_tls: true } => write!(
-                f,
-                "all addresses speak TLS, and no certificate is for {host:?}: its clients are refused, or \
-                 refuse what they are shown"
-            ),
-            Wrong::NoCertificateFor { host, only_tls: false } => write!(
-                f,
-                "no certificate is for {host:?}: clients that ask for it with https are refused, or refuse \
-                 what they are shown; it is served without TLS alone"
-            ),
             Wrong::Certificate(error) => f.write_str(error),
-            Wrong::Expires { days: -1 } => {
-                f.write_str("the certificate has expired, less than a day ago")
-            }
-            Wrong::Expires { days: days @ ..0 } => {
-                write!(f, "the certificate has expired, {} ago", count_of_days(-days - 1))
-            }
-            Wrong::Expires { days: 0 } => f.write_str("the certificate expires in less than a day"),
-            Wrong::Expires { days } => {
-                write!(f, "the certificate expires in {}", count_of_days(*days))
-            }
-            Wrong::NotCovered { host } => {
-                write!(f, "the certificate is not for {host:?}: clients will refuse it")
-            }
-            Wrong::SecretForAll { secret, path } => write!(
-                f,
-                "everybody on this machine may read the {secret} {path:?}: \"chmod o-rwx\""
-            ),
-            Wrong::SecretAtStartOnly { secret, path, user } => write!(
-                f,
-                "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
-                 root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
-            ),
-            Wrong::NoApplication { path, error } => write!(
-                f,
-                "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
-            ),
-            Wrong::NoName { host, reason } => write!(
-                f,
-                "the name {host:?} has no address here ({reason}); until it has one, requests get 502"
-            ),
-            Wrong::PortTaken { address, by: Some((name, process)) } => write!(
-                f,
-                "{name} (process {process}) listens at {address}: a server with this file cannot start beside it"
-            ),
-            Wrong::PortTaken { address, by: None } => write!(
-                f,
-                "another process listens at {address}, and root may see which: a server with this file cannot \
-                 start beside it"
-            ),
-            Wrong::NotHere { address } => write!(
-                f,
-                "this machine does not have the address {address}: a server with this file cannot start here"
-            ),
             Wrong::NeverInherited => f.write_str(
                 "it is never asked: a route of the top level is for sites that have none for the same path, and \
                  each [[site]] has one",
-            ),
-            Wrong::NotForUser { path, user } => write!(
-                f,
-                "the user {user:?} may not write to the socket {path:?}, so requests get 502: let the \
-                 application make it for a group of that user"
             ),
             Wrong::Itself { found } => {
                 write!(f, "this server listens at {found}, and would ask itself for ever")
@@ -327,43 +253,13 @@ impl fmt::Display for Wrong {
                  retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
                  for each of them alone; say the same of it everywhere"
             ),
-            Wrong::OutOfReach { user, needed, path, closed } => {
-                write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;
-                match closed {
-                    None => f.write_str(needed.remedy()),
-                    Some(directory) => {
-                        write!(f, "let that user into {directory:?}, which is on the way: \"chmod\"")
-                    }
-                }
-            }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
-            Wrong::Nowhere { path, file } => {
-                write!(f, "nothing answers at {path:?}: {file:?} is not there")
-            }
-            Wrong::OtherPath { path, other } => write!(
-                f,
-                "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
-                 the path that is asked for; write path = [{path:?}, {other:?}]"
-            ),
-            Wrong::Linked { path, open } => write!(
-                f,
-                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
-                 too, or remove the link; {path:?} is for paths, not for what links lead to"
-            ),
             Wrong::CacheControl { found, meant } => {
                 write!(f, "browsers do not understand {found:?}")?;
                 match meant {
                     Some(meant) => write!(f, ", did you mean {meant:?}?"),
                     None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
                 }
-            }
-            Wrong::DirectoryAlone { path } => {
-                let path = path.trim_end_matches('/');
-                write!(
-                    f,
-                    "{path:?} is a directory, and a header rule is not for what is below its path: \
-                     write \"{path}/*\" for all of it, regex = '^{path}/$' for its index page alone"
-                )
             }
             Wrong::Unseen { path } => write!(
                 f,
@@ -378,9 +274,6 @@ impl fmt::Display for Wrong {
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
             }
-            Wrong::LogIsDirectory { path } => {
-                write!(f, "{path:?} is a directory, name a file in it")
-            }
             Wrong::Unserved { found, near } => {
                 write!(f, "no site answers for {found:?}")?;
                 did_you_mean(f, near.as_deref())
@@ -393,27 +286,6 @@ impl fmt::Display for Wrong {
                 )?;
                 decoded.iter().try_for_each(|text| write!(f, ", write {text:?}"))
             }
-            Wrong::NoAccount { kind, name } => write!(
-                f,
-                "there is no {kind} {name:?} on this machine; without it the server does not start"
-            ),
-            Wrong::NoGroup => write!(
-                f,
-                "no user of this machine has this number; without group beside it the server does \
-                 not start"
-            ),
-            Wrong::NoGate { why, is_optional: true } => {
-                write!(f, "the server judges alone on this machine: {why}")
-            }
-            Wrong::NoGate { why, is_optional: false } => {
-                write!(f, "the server would not start on this machine: {why}")
-            }
-            Wrong::NoFirewall { why, is_optional: true } => {
-                write!(f, "on this machine the server alone would refuse clients: {why}")
-            }
-            Wrong::NoFirewall { why, is_optional: false } => {
-                write!(f, "the server would not start on this machine: {why}")
-            }
             Wrong::NothingForFirewall => f.write_str(
                 "it has no effect: no limit says ignore, and no rule that asks for client only has \
                  action = \"drop\"",
@@ -425,16 +297,6 @@ impl fmt::Display for Wrong {
             Wrong::TooShortForFirewall => f.write_str(
                 "the firewall is told of no client for less than 2s: the server alone ignores these",
             ),
-            Wrong::Spared { client, why } => {
-                write!(
-                    f,
-                    "{client:?} is {why}: the server alone refuses it, no kernel or firewall drops it"
-                )?;
-                match why {
-                    SparedAs::TrustedProxy => f.write_str("; with it all are shut out who come through it"),
-                    _ => Ok(()),
-                }
-            }
             Wrong::NothingForGate { is_full } => {
                 f.write_str(
                     "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
@@ -458,19 +320,10 @@ impl fmt::Display for Wrong {
                 "everybody who reaches {listen} reads metrics and status, as no token is asked for: write \
                  admin.token_file, or allow fewer networks"
             ),
-            Wrong::RootStages => f.write_str(
-                "is not set: started as root, the stages receive and respond of the engine isolated keep its rights and \
-                 every system call; name an account without rights",
-            ),
             Wrong::HeldBySlowClients => write!(
                 f,
                 "as many clients as there are workers, who send or read slowly, keep all others \
                  waiting; before strangers use event, fibers or pipeline"
-            ),
-            Wrong::CalibratedElsewhere { machine } => write!(
-                f,
-                "these constants were found on another machine, {machine:?}: what is cheaper there may be \
-                 dearer here; run forebay calibrate on this one"
             ),
             Wrong::HeldBySlowReaders => write!(
                 f,
@@ -482,13 +335,8 @@ impl fmt::Display for Wrong {
                 at(f, *place)?;
                 write!(f, "; the first match per setting counts, put the special rule first")
             }
-            Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
         }
     }
-}
-
-fn count_of_days(days: i64) -> String {
-    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
 }
 
 /// Where the other one stands.

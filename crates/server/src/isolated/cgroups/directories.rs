@@ -8,10 +8,10 @@
 //! group is used without one, and that is told.
 
 use super::{Missing, refused};
+use crate::config::Role;
 use crate::isolated::links::is_name;
-use crate::isolated::role::Role;
-use crate::stderr::say;
 use forebay_sys::file::{try_lock, try_lock_shared};
+use forebay_sys::stderr::say;
 use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
 use std::fs::{self, File, Metadata};

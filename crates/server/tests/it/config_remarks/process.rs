@@ -212,7 +212,7 @@ fn constants_of_another_machine_are_remarked() {
         fs::write(folder.0.join("calibration.toml"), found).unwrap();
         folder.remarks("root = \"site\"\npipeline.calibration = \"calibration.toml\"\n")
     };
-    let own = forebay_server::config::calibration::processor().unwrap();
+    let own = forebay_server::machine::processor().unwrap();
     assert!(remarks(own).is_empty());
     assert_eq!(remarks(&format!("{own}1")).len(), 1);
     let other = "DIR/forebay.toml:2:24: pipeline.calibration: these constants were found on another \

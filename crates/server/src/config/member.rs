@@ -19,7 +19,7 @@ macro_rules! members {
 
             /// What stands before a number.
             #[inline]
-            pub(super) const fn before_number(self) -> &'static [u8] {
+            pub(crate) const fn before_number(self) -> &'static [u8] {
                 match self {
                     $(Member::$member => concat!(",\"", $name, "\":").as_bytes(),)*
                 }
@@ -27,7 +27,7 @@ macro_rules! members {
 
             /// What stands before a text.
             #[inline]
-            pub(super) const fn before_text(self) -> &'static [u8] {
+            pub(crate) const fn before_text(self) -> &'static [u8] {
                 match self {
                     $(Member::$member => concat!(",\"", $name, "\":\"").as_bytes(),)*
                 }

@@ -1,15 +1,27 @@
-//! Why a server could not start, or did not end well.
+//! What serving in one process and in several have in common: that it is ready, why it could not start or did not
+//! end well, and which signals are one.
 
 use crate::certificates::CertificateError;
-use crate::isolated::{Role, SealError};
+use crate::config::Role;
+use crate::control_socket::ControlSocketError;
 use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
+use crate::seal::SealError;
 use forebay_policy::PolicyError;
 use forebay_site::OpenError;
-use std::path::PathBuf;
+use std::time::Duration;
 use std::{fmt, io};
+
+/// Called once clients are served: with an address at which a browser of this machine finds the first
+/// listener, if it has one.
+pub type Ready = Box<dyn FnOnce(Option<String>)>;
+
+/// A signal this soon after the one that began the drain is the same one: `timeout` and some shells
+/// send it to the process and to its group.
+pub(crate) const SAME_SIGNAL: Duration = Duration::from_millis(250);
+
 /// Why a server could not start, or did not end well.
 #[derive(Debug)]
 pub enum RunError {
@@ -34,14 +46,7 @@ pub enum RunError {
     /// The process cannot be sealed although it must be.
     Seal(SealError),
     /// The control socket cannot be used.
-    ControlSocket {
-        /// Where it should be.
-        path: PathBuf,
-        /// That path comes from the path of the configuration file (`control.socket = "auto"`).
-        is_auto: bool,
-        /// What the kernel said.
-        error: io::Error,
-    },
+    ControlSocket(ControlSocketError),
     /// The machine has no room for what a server needs: descriptors, threads, memory.
     Resources {
         /// What was wanted.
@@ -78,14 +83,7 @@ impl fmt::Display for RunError {
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),
             RunError::Seal(error) => error.fmt(f),
-            RunError::ControlSocket { path, is_auto, error } => {
-                write!(f, "cannot listen for commands at {}: {error}", path.display())?;
-                f.write_str(match error.kind() {
-                    io::ErrorKind::AddrInUse => taken(*is_auto),
-                    io::ErrorKind::AlreadyExists => "; there is a file with this name",
-                    _ => "",
-                })
-            }
+            RunError::ControlSocket(error) => error.fmt(f),
             RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
             RunError::NoFile => f.write_str(
                 "engine = \"isolated\" needs a configuration file, which its processes read: forebay run",
@@ -101,16 +99,6 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
-
-/// Who has a control socket that is taken, and what helps.
-fn taken(is_auto: bool) -> &'static str {
-    if is_auto {
-        "; a server that runs this configuration file listens there: stop it, or have it take over \
-         what the file says (forebay reload)"
-    } else {
-        "; another server listens there: stop it, or give this one a control.socket of its own"
-    }
-}
 
 /// What the machine lacks.
 pub(crate) fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {

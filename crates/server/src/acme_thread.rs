@@ -1,11 +1,11 @@
 //! The thread that gets the certificates that are wanted by ACME.
 
-use super::AcmePlan;
+use crate::acme::AcmePlan;
 use crate::live::LiveSnapshot;
-use crate::stderr::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_acme::{CertificateEvent, CertificateKeeper, Why};
 use forebay_metrics::{Counter, Local};
+use forebay_sys::stderr::say;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

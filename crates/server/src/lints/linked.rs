@@ -1,14 +1,37 @@
 //! Symbolic links in a root that lead past the rules of its site: `forebay check` warns of them. It looks
 //! at the first levels and at a bounded number of names, as roots may be large.
 
-use super::SiteConfig;
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
+use super::LintSubject;
+use crate::config::path::Path as At;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::{Remarks, SiteConfig};
 use forebay_site::rules::Scope;
+use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// A symbolic link leads past a rule.
+#[derive(Debug)]
+struct WayPast {
+    /// The path of the rule.
+    path: String,
+    /// A path that shows the same, and that it is not for.
+    open: String,
+}
+
+impl Finding for WayPast {}
+
+impl fmt::Display for WayPast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WayPast { path, open } = self;
+        write!(
+            f,
+            "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
+                 too, or remove the link; {path:?} is for paths, not for what links lead to"
+        )
+    }
+}
 
 /// So many directories deep, the root first.
 const LEVELS: usize = 3;
@@ -23,47 +46,44 @@ struct Protected<'d> {
     real: PathBuf,
 }
 
-impl ConfigDraft {
-    /// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
-    pub(super) fn remark_linked(&self, remarks: &mut Vec<(At, Wrong)>) {
-        let top = (!self.sites.is_empty()).then_some((At::default(), &self.site));
-        for (at, site) in self.all_sites() {
-            let Some(root) = site.root.as_deref().and_then(|root| fs::canonicalize(root).ok())
-            else {
+/// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
+pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let top = (!of.draft.sites.is_empty()).then_some((At::default(), &of.draft.site));
+    for (at, site) in of.draft.all_sites() {
+        let Some(root) = site.root.as_deref().and_then(|root| fs::canonicalize(root).ok()) else {
+            continue;
+        };
+        let sections: Vec<(At, &SiteConfig)> =
+            [(at, site)].into_iter().chain(top.clone()).collect();
+        for list in ["access", "auth"] {
+            let scopes: Vec<(At, &Scope)> =
+                sections.iter().flat_map(|(at, site)| scopes(at, site, list)).collect();
+            let protected = scopes.iter().filter_map(|(at, scope)| {
+                let inside = scope.path()?.trim_matches('/');
+                let real = fs::canonicalize(root.join(inside)).ok()?;
+                (real.starts_with(&root) && real != root).then(|| (at.clone(), *scope, real))
+            });
+            let protected: Vec<_> =
+                protected.map(|(at, scope, real)| Protected { at, scope, real }).collect();
+            if protected.is_empty() {
                 continue;
-            };
-            let sections: Vec<(At, &SiteConfig)> =
-                [(at, site)].into_iter().chain(top.clone()).collect();
-            for list in ["access", "auth"] {
-                let scopes: Vec<(At, &Scope)> =
-                    sections.iter().flat_map(|(at, site)| scopes(at, site, list)).collect();
-                let protected = scopes.iter().filter_map(|(at, scope)| {
-                    let inside = scope.path()?.trim_matches('/');
-                    let real = fs::canonicalize(root.join(inside)).ok()?;
-                    (real.starts_with(&root) && real != root).then(|| (at.clone(), *scope, real))
-                });
-                let protected: Vec<_> =
-                    protected.map(|(at, scope, real)| Protected { at, scope, real }).collect();
-                if protected.is_empty() {
-                    continue;
-                }
-                let links = links(&root, site.hidden);
-                for Protected { at, scope, real } in protected {
-                    let is_open = |path: &&String| {
-                        !scopes.iter().any(|(_, scope)| scope.contains(path.as_bytes()))
-                    };
-                    let mut past = links.iter().filter_map(|link| link.path_to(&root, &real));
-                    let wrong = past
-                        .find(|path| is_open(&path))
-                        .map(|open| Wrong::Linked { path: scope.to_string(), open });
-                    let is_new = |wrong: &Wrong| {
-                        !remarks.iter().any(|(known, other)| {
-                            known.exact == at.exact && other.to_string() == wrong.to_string()
-                        })
-                    };
-                    if let Some(wrong) = wrong.filter(is_new) {
-                        remarks.push((at, wrong));
-                    }
+            }
+            let links = links(&root, site.hidden);
+            for Protected { at, scope, real } in protected {
+                let is_open = |path: &&String| {
+                    !scopes.iter().any(|(_, scope)| scope.contains(path.as_bytes()))
+                };
+                let mut past = links.iter().filter_map(|link| link.path_to(&root, &real));
+                let wrong = past
+                    .find(|path| is_open(&path))
+                    .map(|open| Wrong::said(WayPast { path: scope.to_string(), open }));
+                let is_new = |wrong: &Wrong| {
+                    !remarks.iter().any(|(known, other)| {
+                        known.exact == at.exact && other.to_string() == wrong.to_string()
+                    })
+                };
+                if let Some(wrong) = wrong.filter(is_new) {
+                    remarks.push((at, wrong));
                 }
             }
         }

@@ -2,16 +2,16 @@
 //! machine has the addresses of listeners, and whether others listen there. `forebay check` alone asks, because the
 //! answers are another minute's, too.
 
-use super::applications::addresses;
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::table::ConfigReader;
-use super::{Listen, ListenEndpoint};
+use super::LintSubject;
+use crate::config::applications::addresses;
+use crate::config::path::Path as At;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::{Listen, ListenEndpoint, Remarks};
 use forebay_sys::processes::{self, RunningProcess};
 use forebay_sys::socket;
 use forebay_upstream::settings::UpstreamAddress;
 use std::collections::HashSet;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -19,63 +19,112 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// What lies outside of the file does not fit it.
+#[derive(Debug)]
+enum SurroundingsRemark {
+    /// The name of an application has no address.
+    NoName {
+        /// The name.
+        host: String,
+        /// What the name service says.
+        reason: String,
+    },
+    /// Another process listens where this server is to.
+    PortTaken {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// Its name and number, if that may be known.
+        by: Option<(String, u32)>,
+    },
+    /// This machine does not have an address where the server is to listen.
+    NotHere {
+        /// Which one.
+        address: IpAddr,
+    },
+}
+
+impl Finding for SurroundingsRemark {}
+
+impl fmt::Display for SurroundingsRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SurroundingsRemark::NoName { host, reason } => write!(
+                f,
+                "the name {host:?} has no address here ({reason}); until it has one, requests get 502"
+            ),
+            SurroundingsRemark::PortTaken { address, by: Some((name, process)) } => write!(
+                f,
+                "{name} (process {process}) listens at {address}: a server with this file cannot start beside it"
+            ),
+            SurroundingsRemark::PortTaken { address, by: None } => write!(
+                f,
+                "another process listens at {address}, and root may see which: a server with this file cannot \
+                 start beside it"
+            ),
+            SurroundingsRemark::NotHere { address } => write!(
+                f,
+                "this machine does not have the address {address}: a server with this file cannot start here"
+            ),
+        }
+    }
+}
+
 /// No more names are looked up, all at the same time.
 const MOST_NAMES: usize = 64;
 
 /// How long a name service may take for all of them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl ConfigDraft {
-    /// Names of applications that have no address here. One that comes later is found then.
-    pub(super) fn remark_names(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
-        let mut places: Vec<(At, String, u16)> = Vec::new();
-        let mut known = HashSet::new();
-        for (at, site) in self.every_site() {
-            for (place, address) in addresses(text, &at, site) {
-                if let UpstreamAddress::Name { host, port } = address
-                    && known.insert(host.clone())
-                {
-                    places.push((place, host.to_string(), *port));
-                }
-            }
-        }
-        places.truncate(MOST_NAMES);
-        let names = places.iter().map(|(_, host, port)| (host.clone(), *port)).collect();
-        for ((at, host, _), found) in places.into_iter().zip(look_up(names)) {
-            if let Err(reason) = found {
-                remarks.push((at, Wrong::NoName { host, reason }));
+/// Names of applications that have no address here. One that comes later is found then.
+pub(super) fn names(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let mut places: Vec<(At, String, u16)> = Vec::new();
+    let mut known = HashSet::new();
+    for (at, site) in of.draft.every_site() {
+        for (place, address) in addresses(of.text, &at, site) {
+            if let UpstreamAddress::Name { host, port } = address
+                && known.insert(host.clone())
+            {
+                places.push((place, host.to_string(), *port));
             }
         }
     }
+    places.truncate(MOST_NAMES);
+    let names = places.iter().map(|(_, host, port)| (host.clone(), *port)).collect();
+    for ((at, host, _), found) in places.into_iter().zip(look_up(names)) {
+        if let Err(reason) = found {
+            remarks.push((at, Wrong::said(SurroundingsRemark::NoName { host, reason })));
+        }
+    }
+}
 
-    /// Addresses where others listen, or which this machine does not have. A server of this very file is to listen, and
-    /// is told nothing of.
-    pub(super) fn remark_ports(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
-        let listeners = self.all_listeners();
-        let public = listeners.iter().flat_map(|(path, listener)| {
-            let endpoints = listener.listen.iter().enumerate();
-            endpoints.map(|(index, endpoint)| (path.child("listen").item(index), endpoint))
-        });
-        let admin = self.admin_endpoints(Some(text));
-        for (at, endpoint) in public.chain(admin) {
-            let taken = match unusable(endpoint) {
-                None => continue,
-                Some((address, ErrorKind::AddrInUse)) => address,
-                Some((address, _)) => {
-                    remarks.push((at, Wrong::NotHere { address: address.ip() }));
-                    continue;
-                }
-            };
-            let holder = processes::listener_at(taken);
-            let is_ours = match &holder {
-                Some(holder) => serves(holder, text.file()),
-                // of others' processes only root sees the sockets
-                None => processes::all().any(|process| serves(&process, text.file())),
-            };
-            if !is_ours {
-                let by = holder.map(|RunningProcess { name, process, .. }| (name, process));
-                remarks.push((at, Wrong::PortTaken { address: taken, by }));
+/// Addresses where others listen, or which this machine does not have. A server of this very file is to listen, and is
+/// told nothing of.
+pub(super) fn ports(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let listeners = of.draft.all_listeners();
+    let public = listeners.iter().flat_map(|(path, listener)| {
+        let endpoints = listener.listen.iter().enumerate();
+        endpoints.map(|(index, endpoint)| (path.child("listen").item(index), endpoint))
+    });
+    let admin = of.draft.admin_endpoints(Some(of.text));
+    for (at, endpoint) in public.chain(admin) {
+        let taken = match unusable(endpoint) {
+            None => continue,
+            Some((address, ErrorKind::AddrInUse)) => address,
+            Some((address, _)) => {
+                let remark = SurroundingsRemark::NotHere { address: address.ip() };
+                remarks.push((at, Wrong::said(remark)));
+                continue;
             }
+        };
+        let holder = processes::listener_at(taken);
+        let is_ours = match &holder {
+            Some(holder) => serves(holder, of.text.file()),
+            // of others' processes only root sees the sockets
+            None => processes::all().any(|process| serves(&process, of.text.file())),
+        };
+        if !is_ours {
+            let by = holder.map(|RunningProcess { name, process, .. }| (name, process));
+            remarks.push((at, Wrong::said(SurroundingsRemark::PortTaken { address: taken, by })));
         }
     }
 }

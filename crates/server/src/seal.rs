@@ -4,11 +4,10 @@
 //! Code that has taken it over reads no file and opens no connection (`forebay_sys::seal`); it can answer
 //! wrongly what it is asked, and ask the next stage, which holds the rules again.
 
-use super::role::Role;
-use crate::config::{Config, Confine};
+use crate::config::{Config, Confine, Role};
 use crate::privileges::PrivilegeError;
-use crate::stderr::say;
 use forebay_site::FilesLocation;
+use forebay_sys::stderr::say;
 use forebay_sys::{broker, privileges, seal as kernel};
 use std::fmt;
 
@@ -40,7 +39,7 @@ pub fn is_sealed(config: &Config) -> bool {
 pub fn files(config: &Config) -> FilesLocation {
     match &config.place {
         Some(place) if place.role == Role::Process => {
-            match Role::Respond.others(config).is_empty() {
+            match config.isolated.others(Role::Respond).is_empty() {
                 true => FilesLocation::Behind,
                 false => FilesLocation::Elsewhere,
             }

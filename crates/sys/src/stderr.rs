@@ -4,6 +4,6 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// Tells the operator; standard error may be closed, which is no reason to stop.
-pub(crate) fn say(what: fmt::Arguments<'_>) {
+pub fn say(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "forebay: {what}");
 }

@@ -1,10 +1,10 @@
 //! Looks for certificates, keys and tokens whose files have changed or are gone: when the kernel tells of their directories,
 //! and at intervals, for file systems that tell nothing and links that have moved.
 
-use super::{Certificates, Stamps};
+use crate::certificates::{Certificates, Stamps};
 use crate::live::LiveSnapshot;
-use crate::stderr::say;
 use forebay_sys::file;
+use forebay_sys::stderr::say;
 use forebay_sys::watch::{Watch, WatchInterest};
 use std::collections::BTreeSet;
 use std::fs::{self, File};

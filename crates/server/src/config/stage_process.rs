@@ -37,7 +37,7 @@ impl Role {
     }
 
     /// Whom it asks.
-    pub(super) fn next(self) -> Option<Role> {
+    pub(crate) fn next(self) -> Option<Role> {
         match self {
             Role::Receive => Some(Role::Process),
             Role::Process => Some(Role::Respond),
@@ -46,7 +46,7 @@ impl Role {
     }
 
     /// Who asks it.
-    pub(super) fn before(self) -> Option<Role> {
+    pub(crate) fn before(self) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.next() == Some(self))
     }
 }
@@ -70,7 +70,7 @@ pub struct StageProcess {
 
 impl StageProcess {
     /// Where an instance is asked.
-    pub(super) fn socket(&self, role: Role, instance: u64) -> PathBuf {
+    pub(crate) fn socket(&self, role: Role, instance: u64) -> PathBuf {
         self.links.join(format!("{role}-{instance}.sock"))
     }
 }

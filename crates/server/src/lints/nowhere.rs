@@ -1,14 +1,53 @@
 //! Rules of a site whose paths lead nowhere, or to less than is meant: `forebay check` warns of them.
 
-use super::draft::ConfigDraft;
-use super::pages::{find, fixed, locate};
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::{FastCgiConfig, ProxyConfig, SiteConfig};
+use super::LintSubject;
+use super::pages::find;
+use crate::config::pages::{fixed, locate};
+use crate::config::path::Path as At;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::{FastCgiConfig, ProxyConfig, Remarks, SiteConfig};
 use forebay_site::rules::{Alias, Pattern, Scope};
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// What a path leads to.
+#[derive(Debug)]
+enum PathRemark {
+    /// A rule whose path leads to nothing.
+    Nowhere {
+        /// The path.
+        path: String,
+        /// The file or directory that it would be.
+        file: PathBuf,
+    },
+    /// A header rule for a directory, but not for what is below it.
+    DirectoryAlone {
+        /// Its path.
+        path: String,
+    },
+}
+
+impl Finding for PathRemark {}
+
+impl fmt::Display for PathRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PathRemark::Nowhere { path, file } => {
+                write!(f, "nothing answers at {path:?}: {file:?} is not there")
+            }
+            PathRemark::DirectoryAlone { path } => {
+                let path = path.trim_end_matches('/');
+                write!(
+                    f,
+                    "{path:?} is a directory, and a header rule is not for what is below its path: \
+                     write \"{path}/*\" for all of it, regex = '^{path}/$' for its index page alone"
+                )
+            }
+        }
+    }
+}
 
 /// Of so many paths at most the disk is asked.
 const MOST_PATHS: usize = 1000;
@@ -29,32 +68,31 @@ struct NamedPath<'d> {
     is_alone: bool,
 }
 
-impl ConfigDraft {
-    /// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
-    pub(super) fn remark_nowhere(&self, remarks: &mut Vec<(At, Wrong)>) {
-        let top = (!self.sites.is_empty()).then_some(&self.site);
-        let whole = |site| WholeSite::new(site, top);
-        let mut asked = 0;
-        for (at, site) in self.every_site() {
-            // a rule of the top level is for all of them
-            let sites: Vec<WholeSite<'_>> = match at.exact.is_empty() && top.is_some() {
-                true => self.sites.iter().map(whole).collect(),
-                false => vec![whole(site)],
-            };
-            for NamedPath { at, path, is_alone } in named(&at, site) {
-                asked += sites.len();
-                if asked > MOST_PATHS {
-                    return;
-                }
-                let found: Vec<Reached> = sites.iter().map(|site| site.look(path)).collect();
-                if let Some(Reached::Nothing(file)) = found.first()
-                    && found.iter().all(|found| matches!(found, Reached::Nothing(_)))
-                {
-                    let (path, file) = (path.to_owned(), file.clone());
-                    remarks.push((at, Wrong::Nowhere { path, file }));
-                } else if is_alone && path != "/" && found.contains(&Reached::Directory) {
-                    remarks.push((at, Wrong::DirectoryAlone { path: path.to_owned() }));
-                }
+/// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
+pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let top = (!of.draft.sites.is_empty()).then_some(&of.draft.site);
+    let whole = |site| WholeSite::new(site, top);
+    let mut asked = 0;
+    for (at, site) in of.draft.every_site() {
+        // a rule of the top level is for all of them
+        let sites: Vec<WholeSite<'_>> = match at.exact.is_empty() && top.is_some() {
+            true => of.draft.sites.iter().map(whole).collect(),
+            false => vec![whole(site)],
+        };
+        for NamedPath { at, path, is_alone } in named(&at, site) {
+            asked += sites.len();
+            if asked > MOST_PATHS {
+                return;
+            }
+            let found: Vec<Reached> = sites.iter().map(|site| site.look(path)).collect();
+            if let Some(Reached::Nothing(file)) = found.first()
+                && found.iter().all(|found| matches!(found, Reached::Nothing(_)))
+            {
+                let (path, file) = (path.to_owned(), file.clone());
+                remarks.push((at, Wrong::said(PathRemark::Nowhere { path, file })));
+            } else if is_alone && path != "/" && found.contains(&Reached::Directory) {
+                remarks
+                    .push((at, Wrong::said(PathRemark::DirectoryAlone { path: path.to_owned() })));
             }
         }
     }

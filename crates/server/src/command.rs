@@ -1,0 +1,53 @@
+//! Commands to a running server, and their answers: what whoever hears them and whoever carries them out agree on.
+
+use crossbeam_channel::Sender;
+use std::fmt::Display;
+
+/// What was asked, and where the answer goes.
+#[derive(Debug)]
+pub struct CommandRequest {
+    /// The command.
+    pub command: String,
+    /// In its place: what a program wants of the rules that are its own, under its name.
+    pub change: Option<(String, PolicyChange)>,
+    /// Takes one answer.
+    pub reply: Sender<CommandAnswer>,
+}
+
+/// What a command came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandAnswer {
+    /// The exit code of the command.
+    pub code: u8,
+    /// What happened, in lines.
+    pub text: String,
+}
+
+impl CommandAnswer {
+    /// What was asked for was not done, for this reason.
+    pub(crate) fn failed(reason: impl Display) -> CommandAnswer {
+        CommandAnswer { code: 1, text: format!("{reason}\n") }
+    }
+
+    /// What was asked for is not known.
+    pub fn unknown(command: &str) -> CommandAnswer {
+        CommandAnswer { code: 2, text: format!("no command is called {command:?}\n") }
+    }
+}
+
+/// What becomes of the rules and classes of an owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PolicyChange {
+    /// These classes and rules, written as in a file, are added, or take the place of those with their
+    /// names.
+    Put(String),
+    /// These rules and classes are removed.
+    Remove {
+        /// Names of rules.
+        rules: Vec<String>,
+        /// Names of classes.
+        classes: Vec<String>,
+    },
+    /// All of them go.
+    Leave(&'static str),
+}

@@ -1,0 +1,130 @@
+//! Applications that cannot be asked, as far as this machine tells. Nothing is tried over the network here; what is not
+//! there may come later.
+
+use super::LintSubject;
+use crate::config::applications::addresses;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::{Account, ConfigDraft, Remarks};
+use forebay_site::rules::Alias;
+use forebay_sys::file::open_regular;
+use forebay_sys::unix_address::UnixAddress;
+use forebay_sys::{file, privileges};
+use forebay_upstream::settings::UpstreamAddress;
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A socket of an application that cannot be used.
+#[derive(Debug)]
+enum SocketRemark {
+    /// There is no socket of an application, or the server may not use it.
+    Unusable {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The user that the server becomes may not use the socket of an application.
+    NotForUser {
+        /// Its path.
+        path: PathBuf,
+        /// The user.
+        user: String,
+    },
+}
+
+impl Finding for SocketRemark {}
+
+impl fmt::Display for SocketRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketRemark::Unusable { path, error } => write!(
+                f,
+                "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
+            ),
+            SocketRemark::NotForUser { path, user } => write!(
+                f,
+                "the user {user:?} may not write to the socket {path:?}, so requests get 502: let the \
+                 application make it for a group of that user"
+            ),
+        }
+    }
+}
+
+/// Sockets of applications that are not there, or that nobody may use.
+pub(super) fn sockets(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    // what several name is told once
+    let mut told: HashSet<&Path> = HashSet::new();
+    for (at, site) in of.draft.every_site() {
+        for (place, address) in addresses(of.text, &at, site) {
+            if let UpstreamAddress::Unix(UnixAddress::Path(path)) = address
+                && !of.draft.listens_at(address)
+                && told.insert(path)
+            {
+                remarks.extend(unusable(of.draft, path).map(|wrong| (place, wrong)));
+            }
+        }
+    }
+}
+
+/// Why a socket cannot be used, if it cannot.
+fn unusable(draft: &ConfigDraft, path: &Path) -> Option<Wrong> {
+    let no_socket =
+        |error| Some(Wrong::said(SocketRemark::Unusable { path: path.to_owned(), error }));
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return no_socket(error),
+    };
+    if !metadata.file_type().is_socket() {
+        return no_socket(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket"));
+    }
+    match draft.process.user.as_ref().map(Account::as_str) {
+        // who the server becomes is not who checks
+        Some(name) => {
+            let user = privileges::user(name).ok()??;
+            let may = |bits: u32| metadata.mode() & bits != 0;
+            let is_able = user.user == 0
+                || may(0o002)
+                || (metadata.uid() == user.user && may(0o200))
+                || (user.groups.contains(&metadata.gid()) && may(0o020));
+            let user = name.to_owned();
+            (!is_able)
+                .then(|| Wrong::said(SocketRemark::NotForUser { path: path.to_owned(), user }))
+        }
+        None => file::may_connect(path).err().and_then(no_socket),
+    }
+}
+
+/// Scripts that are to answer where nothing else does, and are not there.
+pub(super) fn front_controllers(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let mut told: HashSet<PathBuf> = HashSet::new();
+    for (at, site) in of.draft.all_sites() {
+        let mounts: Vec<Alias> = site.mounts().collect();
+        for (index, fastcgi) in site.fastcgi.iter().enumerate() {
+            let Some(script) = fastcgi.route().scripts.and_then(|scripts| scripts.fallback) else {
+                continue;
+            };
+            let beneath = |alias: &&Alias| {
+                let inside = script.as_str().strip_prefix(alias.path().as_str());
+                inside.is_some_and(|inside| inside.starts_with('/'))
+            };
+            let longest = mounts.iter().filter(beneath).max_by_key(|a| a.path().as_str().len());
+            let path = match (longest, &site.root) {
+                (Some(alias), _) => {
+                    let inside = &script.as_str()[alias.path().as_str().len()..];
+                    alias.to.join(inside.trim_start_matches('/'))
+                }
+                (None, Some(root)) => script.below(root),
+                (None, None) => continue,
+            };
+            if let Err(error) = open_regular(&path)
+                && told.insert(path.clone())
+            {
+                let at = at.child("fastcgi").item(index).child("try");
+                remarks.push((at, Wrong::NoFile { path, error }));
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What must be on disk: directories and files that are there, and room for those that are made.
+
+use super::LintSubject;
+use crate::certificates::{self, CertificateError, Tokens, TokensError};
+use crate::config::path::Path as At;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::{
+    AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
+    Remarks,
+};
+use crate::identity::{Keys, KeysError};
+use forebay_sys::file::open_regular;
+use forebay_sys::unix_address::UnixAddress;
+use forebay_sys::{file, process};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+/// Sockets that cannot be made, as far as this process can tell. What another user will be who
+/// starts the server is not known, so a user that is configured is believed.
+pub(super) fn sockets(of: &LintSubject<'_>, wrong: &mut Remarks) {
+    let mut sockets = Vec::new();
+    for (path, listener) in of.draft.all_listeners() {
+        for (index, endpoint) in listener.listen.iter().enumerate() {
+            if let Listen::Unix(UnixAddress::Path(socket)) = &endpoint.listen {
+                sockets.push((path.child("listen").item(index), socket.clone(), false));
+            }
+        }
+    }
+    for (at, endpoint) in of.draft.admin_endpoints(Some(of.text)) {
+        if let Listen::Unix(UnixAddress::Path(socket)) = &endpoint.listen {
+            sockets.push((at, socket.clone(), false));
+        }
+    }
+    if let ControlSocketChoice::At(socket) = &of.draft.process.control.socket {
+        sockets.push((At::default().child("control").child("socket"), socket.clone(), true));
+    }
+    let is_another_user = of.draft.process.user.is_some() && process::user() != 0;
+    let unusable = sockets.into_iter().filter_map(|(at, socket, is_made)| {
+        // a service manager may have made it, where the server itself could not
+        if std::fs::symlink_metadata(&socket).is_ok() {
+            return None;
+        }
+        let (path, error) = no_room_for(&socket, is_made)?;
+        let is_believed = is_another_user && error.kind() == io::ErrorKind::PermissionDenied;
+        (!is_believed).then_some((at, Wrong::said(UnusableFile::NoSocketDirectory { path, error })))
+    });
+    wrong.extend(unusable);
+}
+
+/// What the disk lacks for this configuration.
+pub(super) fn files(of: &LintSubject<'_>, wrong: &mut Remarks) {
+    wrong.extend(missing_files(of.draft));
+}
+
+/// The same without a text: where it is asked for, and what is wrong.
+pub fn missing_files(draft: &ConfigDraft) -> Remarks {
+    let mut wrong = Vec::new();
+    // what several sites inherit is told once
+    let mut told: HashSet<&Path> = HashSet::new();
+    let mut told_links: HashSet<PathBuf> = HashSet::new();
+    for (path, site) in draft.every_site() {
+        if let Some(root) = &site.root
+            && let Err(error) = check_directory(root)
+            && told.insert(root)
+        {
+            let root = root.clone();
+            wrong.push((path.child("root"), Wrong::NoDirectory { path: root, error }));
+        }
+        for (index, alias) in site.aliases.iter().enumerate() {
+            if let Err(error) = check_directory(&alias.to) {
+                let at = path.child("alias").item(index).child("to");
+                wrong.push((at, Wrong::NoDirectory { path: alias.to.clone(), error }));
+            }
+        }
+        for (index, link) in site.links.iter().enumerate() {
+            let link = site.root.as_deref().map(|root| link.below(root));
+            if let Some(link) = link
+                && let Err(error) = check_directory(&link)
+                && told_links.insert(link.clone())
+            {
+                let at = path.child("links").item(index);
+                wrong.push((at, Wrong::NoDirectory { path: link, error }));
+            }
+        }
+        if let AccessLog::File(file) = &site.log.access
+            && let Some(error) = wrong_log(file)
+            && told.insert(file)
+        {
+            wrong.push((path.child("log.access"), error));
+        }
+        missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
+        missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
+        for (index, rule) in site.auth.iter().enumerate() {
+            if let Some(file) = &rule.file
+                && let Err(error) = open_regular(file)
+            {
+                let at = path.child("auth").item(index).child("file");
+                wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
+            }
+        }
+    }
+    missing_acme(draft, &mut wrong);
+    let AdminConfig { token_file, pairs, .. } = &draft.process.admin;
+    let admin = At::default().child("admin");
+    missing_pairs(&admin, pairs, &mut told, &mut wrong);
+    if let Some(path) = token_file
+        && let Err(error) = Tokens::open(path)
+    {
+        let unusable = UnusableFile::Tokens { path: path.clone(), error };
+        wrong.push((admin.child("token_file"), Wrong::said(unusable)));
+    }
+    if let Some(path) = &draft.process.identity.keys
+        && let Err(error) = Keys::open(path)
+    {
+        let unusable = UnusableFile::Keys { path: path.clone(), error };
+        let at = At::default().child("identity").child("keys");
+        wrong.push((at, Wrong::said(unusable)));
+    }
+    wrong
+}
+
+/// The file of authorities that are trusted.
+fn missing_acme(draft: &ConfigDraft, wrong: &mut Remarks) {
+    let acme = &draft.process.acme;
+    let at = At::default().child("acme");
+    if let Some(path) = &acme.ca {
+        match std::fs::read(path) {
+            Err(error) => {
+                wrong.push((at.child("ca"), Wrong::NoFile { path: path.clone(), error }));
+            }
+            Ok(bytes) if forebay_tls::Roots::of_pem(&bytes).is_none() => {
+                let words = format!("there is no certificate in {path:?}");
+                wrong.push((at.child("ca"), Wrong::Certificate(words)));
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+/// A directory for certificates that this user could not make or write to.
+pub(super) fn storage(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let is_wanted = of.draft.all_sites().iter().any(|(_, site)| site.has_acme());
+    if let Some(storage) = of.draft.process.acme.storage.as_deref().filter(|_| is_wanted)
+        && let Some((path, error)) = no_room_for(&storage.join("x"), true)
+    {
+        let at = At::default().child("acme.storage");
+        remarks.push((at, Wrong::NoDirectory { path, error }));
+    }
+}
+
+/// A file or a directory that cannot be what it is named for.
+#[derive(Debug)]
+enum UnusableFile {
+    /// The tokens of the admin listener.
+    Tokens { path: PathBuf, error: TokensError },
+    /// The keys of identities.
+    Keys { path: PathBuf, error: KeysError },
+    /// A socket cannot be made there.
+    NoSocketDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A directory in the place of a log.
+    LogIsDirectory {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+impl Finding for UnusableFile {}
+
+impl fmt::Display for UnusableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnusableFile::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            UnusableFile::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            UnusableFile::NoSocketDirectory { path, error } => {
+                write!(f, "a socket cannot be made in the directory {path:?}: {error}")
+            }
+            UnusableFile::LogIsDirectory { path } => {
+                write!(f, "{path:?} is a directory, name a file in it")
+            }
+        }
+    }
+}
+
+/// Certificates and keys of a section that cannot be read, or are none.
+fn missing_pairs<'p>(
+    section: &At,
+    pairs: &'p KeyPairs,
+    told: &mut HashSet<&'p Path>,
+    wrong: &mut Remarks,
+) {
+    let KeyPairs { certificates, keys } = pairs;
+    for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
+        for (index, file) in files.iter().enumerate() {
+            if let Err(error) = open_regular(file)
+                && told.insert(file)
+            {
+                let at = section.child(key).item(index);
+                wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
+            }
+        }
+    }
+    if let Err(error @ (CertificateError::Pair { .. } | CertificateError::Names { .. })) =
+        certificates::pairs(pairs)
+        && told.insert(&certificates[0])
+    {
+        wrong.push((section.child("tls.certificate"), Wrong::Certificate(error.to_string())));
+    }
+}
+
+/// Authorities of clients, and lists of what they have revoked, that cannot be read, or are none.
+fn missing_clients<'p>(
+    section: &At,
+    clients: &'p ClientCertificates,
+    told: &mut HashSet<&'p Path>,
+    wrong: &mut Remarks,
+) {
+    let ClientCertificates { authorities, revoked, .. } = clients;
+    for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
+        for (index, file) in files.iter().enumerate() {
+            let error = match open_regular(file) {
+                Err(error) => Wrong::NoFile { path: file.clone(), error },
+                Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
+                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Ok(_) => continue,
+                },
+                Ok(_) => match certificates::revoked(file) {
+                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Ok(_) => continue,
+                },
+            };
+            if told.insert(file) {
+                wrong.push((section.child(key).item(index), error));
+            }
+        }
+    }
+}
+
+/// Why no log can be at `file`. It can be made if its directory is there, and it is none itself.
+fn wrong_log(file: &Path) -> Option<Wrong> {
+    if file.is_dir() {
+        return Some(Wrong::said(UnusableFile::LogIsDirectory { path: file.to_owned() }));
+    }
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let path = parent.unwrap_or(Path::new(".")).to_owned();
+    check_directory(&path).err().map(|error| Wrong::NoDirectory { path, error })
+}
+
+/// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.
+fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
+    let parents = path.ancestors().skip(1).map(|parent| match parent {
+        parent if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent,
+    });
+    for directory in parents {
+        let error = match check_directory(directory).and_then(|()| file::may_write(directory)) {
+            Ok(()) => return None,
+            Err(error) => error,
+        };
+        if !is_made || error.kind() != io::ErrorKind::NotFound {
+            return Some((directory.to_owned(), error));
+        }
+    }
+    None
+}
+
+/// Whether this is a directory.
+fn check_directory(path: &Path) -> io::Result<()> {
+    if std::fs::metadata(path)?.is_dir() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::NotADirectory.into())
+    }
+}

@@ -1,0 +1,151 @@
+//! Files that are not for clients, in directories that are served: `forebay check` warns of them. A log
+//! there is an error, because it has what others sent.
+
+use super::LintSubject;
+use crate::config::path::Path as At;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::{AccessLog, AdminConfig, ConfigDraft, KeyPairs, Remarks, SiteConfig};
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Clients could read the configuration itself.
+#[derive(Debug)]
+struct ServedConfiguration {
+    /// Its path.
+    path: PathBuf,
+}
+
+impl Finding for ServedConfiguration {}
+
+impl fmt::Display for ServedConfiguration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServedConfiguration { path } = self;
+        write!(f, "clients could read {path:?}, which is this configuration")
+    }
+}
+
+/// A directory whose files clients may have.
+struct ServedDirectory<'d> {
+    /// As it is written.
+    shown: &'d Path,
+    /// Where links lead.
+    real: PathBuf,
+    at: At,
+    /// Files that begin with a dot, too.
+    hidden: bool,
+}
+
+/// The configuration itself, files of users, and private keys.
+pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let (sites, served) = (of.draft.every_site(), served(of.draft));
+    let find = |file: &Path| {
+        let file = fs::canonicalize(file).ok()?;
+        served.iter().find(|directory| directory.shows(&file))
+    };
+    let itself = Path::new(of.text.file());
+    if let Some(directory) = find(itself) {
+        let wrong = Wrong::said(ServedConfiguration { path: itself.to_owned() });
+        remarks.push((directory.at.clone(), wrong));
+    }
+    // what several sites name is told once
+    let mut told = HashSet::new();
+    let of_sites = sites.iter().flat_map(|(at, site)| secrets(at, site));
+    for (at, file) in of_sites.chain(own_secrets(of.draft)) {
+        if let Some(directory) = find(file).filter(|_| told.insert(file)) {
+            let (path, place) = (file.to_owned(), of.text.place(&directory.at.exact));
+            let directory = directory.shown.to_owned();
+            remarks.push((at, Wrong::Served { path, directory, place }));
+        }
+    }
+}
+
+/// Logs that are in a directory that is served, whatever links and `..` they are named by. What names
+/// alone tell is known before.
+pub(super) fn logs(of: &LintSubject<'_>, wrong: &mut Remarks) {
+    let served = served(of.draft);
+    // what several sites name is told once
+    let mut told = HashSet::new();
+    for (at, site) in of.draft.every_site() {
+        let AccessLog::File(log) = &site.log.access else { continue };
+        let places = real_places(log);
+        let has_it = |directory: &&ServedDirectory<'_>| {
+            places.iter().any(|place| place.starts_with(&directory.real))
+        };
+        if let Some(directory) = served.iter().find(has_it).filter(|_| told.insert(log)) {
+            let (path, place) = (log.clone(), of.text.place(&directory.at.exact));
+            let directory = directory.shown.to_owned();
+            wrong.push((at.child("log.access"), Wrong::Served { path, directory, place }));
+        }
+    }
+}
+
+/// The directories that are served, as far as they are there.
+fn served(draft: &ConfigDraft) -> Vec<ServedDirectory<'_>> {
+    // what the top level has beside sites is a default of theirs
+    let (all, every) = (draft.all_sites(), draft.every_site());
+    let roots = all.iter().filter_map(|(at, site)| root(at, site));
+    let aliases = every.iter().flat_map(|(at, site)| aliases(at, site));
+    roots.chain(aliases).collect()
+}
+
+/// Files of no site that only the server may read, each with where it is named.
+fn own_secrets(draft: &ConfigDraft) -> Vec<(At, &Path)> {
+    let AdminConfig { token_file, pairs, .. } = &draft.process.admin;
+    let at = At::default().child("admin");
+    let tokens = token_file.iter().map(|file| (at.child("token_file"), &**file));
+    let identity = At::default().child("identity").child("keys");
+    let of_identities = draft.process.identity.keys.iter().map(|file| (identity.clone(), &**file));
+    tokens.chain(keys(&at, pairs)).chain(of_identities).collect()
+}
+
+/// Where a log is without links: the directory that it is in, and what it is itself a link to.
+fn real_places(log: &Path) -> Vec<PathBuf> {
+    let directory = log.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let places = [directory.unwrap_or(Path::new(".")), log];
+    places.iter().filter_map(|place| fs::canonicalize(place).ok()).collect()
+}
+
+/// The root of a site, if there is one.
+fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<ServedDirectory<'s>> {
+    ServedDirectory::new(site.root.as_deref()?, at.child("root"), site)
+}
+
+/// The directories of its aliases.
+fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = ServedDirectory<'s>> {
+    let at = at.child("alias");
+    let aliases = site.aliases.iter().enumerate();
+    aliases.filter_map(move |(index, alias)| {
+        ServedDirectory::new(&alias.to, at.item(index).child("to"), site)
+    })
+}
+
+/// Files of a site that only the server may read, each with where it is named.
+fn secrets<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s Path)> {
+    let users = site.auth.iter().enumerate().filter_map(|(index, rule)| {
+        Some((at.child("auth").item(index).child("file"), rule.file.as_deref()?))
+    });
+    users.chain(keys(at, &site.tls.pairs)).collect()
+}
+
+/// The keys of a section, each with where it is named.
+fn keys<'s>(at: &At, pairs: &'s KeyPairs) -> impl Iterator<Item = (At, &'s Path)> {
+    let at = at.child("tls.key");
+    pairs.keys.iter().enumerate().map(move |(index, key)| (at.item(index), &**key))
+}
+
+impl<'d> ServedDirectory<'d> {
+    /// With where links lead, if there is such a directory.
+    fn new(shown: &'d Path, at: At, site: &SiteConfig) -> Option<ServedDirectory<'d>> {
+        let real = fs::canonicalize(shown).ok()?;
+        Some(ServedDirectory { shown, real, at, hidden: site.hidden })
+    }
+
+    /// Whether clients may have a file, which is named without links.
+    fn shows(&self, file: &Path) -> bool {
+        let Ok(inside) = file.strip_prefix(&self.real) else { return false };
+        self.hidden || !inside.iter().any(|part| part.as_bytes().starts_with(b"."))
+    }
+}

@@ -1,0 +1,89 @@
+//! Rules that are about a directory and not about its index file, or the other way round: `forebay check`
+//! warns of them. Rules see the path that is asked for; both lead to the same page.
+
+use super::LintSubject;
+use super::pages::find;
+use crate::config::draft::numbered;
+use crate::config::pages::locate;
+use crate::config::problem::{Finding, Wrong};
+use crate::config::remarks::{item, meets};
+use crate::config::{ConfigDraft, Remarks, RuleConfig, SiteConfig};
+use forebay_site::rules::Alias;
+use std::fmt;
+
+/// A rule for one of two paths at which an index file answers.
+#[derive(Debug)]
+struct IndexRemark {
+    /// The path.
+    path: String,
+    /// The other one.
+    other: String,
+}
+
+impl Finding for IndexRemark {}
+
+impl fmt::Display for IndexRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IndexRemark { path, other } = self;
+        write!(
+            f,
+            "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
+                 the path that is asked for; write path = [{path:?}, {other:?}]"
+        )
+    }
+}
+
+/// Of so many paths at most the disk is asked.
+const MOST_PATHS: usize = 1000;
+
+/// Paths of rules without a star that lead to an index file, while no rule is about its other path.
+pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let mut asked = 0;
+    for (at, rule) in numbered("rule", &of.draft.rules) {
+        for (index, pattern) in rule.path.0.iter().enumerate() {
+            let path = pattern.as_str();
+            if !path.starts_with('/') || path.contains('*') {
+                continue;
+            }
+            asked += 1;
+            if asked > MOST_PATHS {
+                return;
+            }
+            let mut sites = of.draft.all_sites().into_iter().filter(|(_, site)| is_for(rule, site));
+            if let Some(other) = sites.find_map(|(_, site)| other_path(of.draft, site, path))
+                && !of.draft.rules.iter().any(|by| covers(by, rule, &other))
+            {
+                let at = item(of.text, &at.child("path"), index);
+                remarks.push((at, Wrong::said(IndexRemark { path: path.to_owned(), other })));
+            }
+        }
+    }
+}
+
+/// The path besides this one at which the same index file answers.
+fn other_path(draft: &ConfigDraft, site: &SiteConfig, path: &str) -> Option<String> {
+    let inherited = draft.site.aliases.iter().cloned();
+    let mounts: Vec<Alias> = site.mounts().chain(inherited).collect();
+    let is_there = |path: &str| {
+        locate(site, &mounts, path).is_some_and(|(root, inside)| find(root, inside).is_ok())
+    };
+    if path.ends_with('/') {
+        let files = site.index.iter().map(|index| format!("{path}{index}"));
+        return { files }.find(|file| is_there(file));
+    }
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_index = site.index.iter().any(|index| index == name) && is_there(path);
+    is_index.then(|| path[..path.len() - name.len()].to_owned())
+}
+
+fn is_for(rule: &RuleConfig, site: &SiteConfig) -> bool {
+    rule.site.0.is_empty()
+        || rule.site.0.iter().any(|asked| site.hosts.iter().any(|host| meets(asked, host)))
+}
+
+/// Whether this rule is about the path and decides something that the one `beside` it does.
+fn covers(by: &RuleConfig, beside: &RuleConfig, path: &str) -> bool {
+    let mut settings = by.decides().into_iter().zip(beside.decides());
+    by.path.0.iter().any(|pattern| pattern.matches(path.as_bytes()))
+        && (by.stop || settings.any(|(one, other)| one && other))
+}

@@ -1,0 +1,113 @@
+//! What the kernel and its tools would have to do, and cannot on this machine.
+
+use super::LintSubject;
+use crate::config::path::Path as At;
+use crate::config::problem::Finding;
+use crate::config::{ConfigDraft, FirewallMode, GateMode, Remarks, Wrong};
+use crate::firewall;
+use crate::gate::needs;
+use std::fmt;
+
+/// What the configuration wants of this machine and does not get.
+#[derive(Debug)]
+enum MachineLack {
+    /// This machine cannot have rules in its kernel.
+    Gate {
+        /// Why.
+        why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+    /// This machine's firewall cannot be changed.
+    Firewall {
+        /// Why.
+        why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+}
+
+impl Finding for MachineLack {}
+
+impl fmt::Display for MachineLack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MachineLack::Gate { why, is_optional: true } => {
+                write!(f, "the server judges alone on this machine: {why}")
+            }
+            MachineLack::Gate { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
+            MachineLack::Firewall { why, is_optional: true } => {
+                write!(f, "on this machine the server alone would refuse clients: {why}")
+            }
+            MachineLack::Firewall { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
+        }
+    }
+}
+
+/// What this machine lacks.
+pub(super) fn gate(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    if of.draft.process.gate != GateMode::Off {
+        gate_on(of.draft, needs::lack(of.draft.process.gate), remarks);
+    }
+}
+
+/// The same for a machine that lacks this.
+fn gate_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
+    if let Some(why) = lack {
+        let is_optional = draft.process.gate == GateMode::Auto;
+        remarks.push((
+            At::default().child("gate"),
+            Wrong::said(MachineLack::Gate { why, is_optional }),
+        ));
+    }
+}
+
+/// What this machine lacks.
+pub(super) fn firewall(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    if of.draft.process.firewall.mode != FirewallMode::Off {
+        firewall_on(of.draft, firewall::lack(), remarks);
+    }
+}
+
+/// The same for a machine that lacks this.
+fn firewall_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
+    if let Some(why) = lack {
+        let is_optional = draft.process.firewall.mode == FirewallMode::Auto;
+        let mode = At::default().child("firewall").child("mode");
+        remarks.push((mode, Wrong::said(MachineLack::Firewall { why, is_optional })));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::table::ConfigReader;
+
+    #[test]
+    fn what_this_machine_lacks_is_said() {
+        let said = |text: &str, look: fn(&ConfigDraft, Option<String>, &mut Remarks)| {
+            let draft = ConfigReader::new(text, "").draft();
+            let mut remarks = Vec::new();
+            look(&draft, Some("old".to_owned()), &mut remarks);
+            look(&draft, None, &mut remarks);
+            let lines = remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown));
+            lines.collect::<Vec<_>>()
+        };
+        for (mode, expected) in [
+            ("auto", "gate: the server judges alone on this machine: old"),
+            ("address", "gate: the server would not start on this machine: old"),
+        ] {
+            assert_eq!(said(&format!("gate = \"{mode}\"\n"), gate_on), [expected]);
+        }
+        for (mode, expected) in [
+            ("auto", "firewall.mode: on this machine the server alone would refuse clients: old"),
+            ("nftables", "firewall.mode: the server would not start on this machine: old"),
+        ] {
+            assert_eq!(said(&format!("[firewall]\nmode = \"{mode}\"\n"), firewall_on), [expected]);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Rules that ban who is never banned: their own addresses, this machine's among them, proxies and administrators.
+
+use super::LintSubject;
+use crate::config::draft::numbered;
+use crate::config::problem::Finding;
+use crate::config::spared::{self, SparedBan};
+use crate::config::{Remarks, Wrong};
+use forebay_policy::spared::SparedAs;
+use forebay_sys::addresses;
+use std::fmt;
+
+/// A rule that the server alone obeys.
+#[derive(Debug)]
+struct BannedInVain(SparedBan);
+
+impl Finding for BannedInVain {}
+
+impl fmt::Display for BannedInVain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BannedInVain(SparedBan { client, why }) = self;
+        write!(
+            f,
+            "{client:?} is {why}: the server alone refuses it, no kernel or firewall drops it"
+        )?;
+        match why {
+            SparedAs::TrustedProxy => f.write_str("; with it all are shut out who come through it"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Rules that ban who is never banned.
+pub(super) fn rules(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let held = || addresses::held().unwrap_or_default();
+    let listeners: Vec<_> = of.draft.all_listeners().into_iter().map(|(_, one)| one).collect();
+    let process = &of.draft.process;
+    let spared = spared::of(&process.trusted_proxies, &listeners, &process.admin, held);
+    for (at, rule) in numbered("rule", &of.draft.rules) {
+        if let Some(ban) = SparedBan::of(rule, &spared) {
+            remarks.push((at.child("client"), Wrong::said(BannedInVain(ban))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::table::ConfigReader;
+
+    #[test]
+    fn a_rule_that_bans_who_is_spared_is_remarked() {
+        let text = "root = \"/\"\ntrusted_proxies = [\"10.0.0.5\"]\n[[rule]]\n\
+                    client = \"10.0.0.5\"\naction = \"drop\"\n";
+        let mut reader = ConfigReader::new(text, "");
+        let draft = reader.draft();
+        let mut remarks = Vec::new();
+        rules(&LintSubject { draft: &draft, text: &reader }, &mut remarks);
+        let said: Vec<_> =
+            remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect();
+        let expected = "rule.client: \"10.0.0.5\" is a trusted proxy (trusted_proxies): the server alone \
+                        refuses it, no kernel or firewall drops it; with it all are shut out who come \
+                        through it";
+        assert_eq!(said, [expected]);
+    }
+}
