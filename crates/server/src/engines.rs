@@ -8,7 +8,7 @@
 use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
 use crate::counters::{PipelineGaugesPool, Register};
-use crate::handler::FastLane;
+use crate::handler::RequestHandler;
 use crate::job::ServerJob;
 use crate::listen::AcceptSocket;
 use crate::live::LiveSnapshot;
@@ -186,7 +186,7 @@ impl Common {
         listeners: Vec<AcceptSocket>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
-    ) -> event::LoopParts<FastLane, Helpers<ServerJob>> {
+    ) -> event::LoopParts<RequestHandler, Helpers<ServerJob>> {
         let metrics = self.register.worker();
         event::LoopParts {
             listeners,
@@ -207,7 +207,7 @@ impl Common {
         of_loop: Option<Vec<AcceptSocket>>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
-    ) -> stock::StockParts<FastLane> {
+    ) -> stock::StockParts<RequestHandler> {
         let common = self.clone();
         let (all, tunnels) = plan.upstream_threads;
         let threads = Arc::new(UpstreamThreads::new(all, tunnels));
@@ -239,7 +239,7 @@ impl Common {
         listener_sets: Vec<Vec<AcceptSocket>>,
         settings: &Arc<settings::LiveSettings>,
         control: &Arc<EngineControl>,
-    ) -> pipeline::PipelineParts<FastLane> {
+    ) -> pipeline::PipelineParts<RequestHandler> {
         let common = self.clone();
         let (paths, window_point) = match plan.pipeline.fuse {
             Fuse::Auto => (PATHS_OF_A_LOOP, WindowPoint::Job),
@@ -288,14 +288,19 @@ impl Common {
         })
     }
 
-    fn handler(&self, metrics: Arc<Local>, paths: usize, window_point: WindowPoint) -> FastLane {
+    fn handler(
+        &self,
+        metrics: Arc<Local>,
+        paths: usize,
+        window_point: WindowPoint,
+    ) -> RequestHandler {
         // sockets of a loop are reported to it, and to no other
         let pools = match paths {
             PATHS_OF_A_LOOP => Pools::Own(self.sockets.pool()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
         };
         let (sockets, now) = (self.sockets.clone(), worker::read_clocks());
-        FastLane::new(&self.live, metrics, paths, window_point, pools, sockets, now)
+        RequestHandler::new(&self.live, metrics, paths, window_point, pools, sockets, now)
     }
 }
 
@@ -426,6 +431,6 @@ mod tests {
 
     #[test]
     fn a_connection_is_a_small_descriptor() {
-        assert!(pipeline::descriptor_bytes::<FastLane>() <= 1024);
+        assert!(pipeline::descriptor_bytes::<RequestHandler>() <= 1024);
     }
 }

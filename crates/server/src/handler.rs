@@ -1,4 +1,4 @@
-//! The handler of the fast lane, in its five roles: which requests are served, what the answer is, where
+//! What an engine asks, in five roles: which requests are served, what the answer is, where
 //! its bytes are, what is logged, and what else happens on a loop.
 //!
 //! | module | what it holds |
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What one loop or thread serves.
-pub struct FastLane {
+pub struct RequestHandler {
     /// The snapshot in force; the fields below are made from it.
     live: Reader<Arc<ServingSnapshot>>,
     site: Site,
@@ -66,7 +66,7 @@ pub struct FastLane {
     now: TurnTime,
 }
 
-impl FastLane {
+impl RequestHandler {
     /// Serves the snapshot in force. The loop's own table has room for about `paths` paths.
     pub fn new(
         live: &Arc<LiveSnapshot>,
@@ -76,7 +76,7 @@ impl FastLane {
         pools: Pools,
         sockets: UpstreamSockets,
         now: TurnTime,
-    ) -> FastLane {
+    ) -> RequestHandler {
         let (live, snapshot) = live.reader();
         let site = Site::new(Arc::clone(&snapshot.content), Arc::clone(&metrics), now, paths);
         let logger = snapshot.logs.logger(Arc::clone(&metrics));
@@ -84,7 +84,7 @@ impl FastLane {
         let certificates = Arc::clone(&snapshot.certificates);
         let applications = Arc::clone(&snapshot.applications);
         let judge = Judge::new(&snapshot.policy, &metrics, window_point);
-        FastLane {
+        RequestHandler {
             live,
             site,
             logger,
@@ -105,8 +105,8 @@ impl FastLane {
     }
 
     /// The same in a thread that serves one connection at a time.
-    pub fn with_thread(self, thread: ThreadShare) -> FastLane {
-        FastLane { thread: Some(thread), ..self }
+    pub fn with_thread(self, thread: ThreadShare) -> RequestHandler {
+        RequestHandler { thread: Some(thread), ..self }
     }
 
     /// Takes over another snapshot. Nothing that is still being sent depends on the one before:
@@ -135,7 +135,7 @@ impl FastLane {
     }
 }
 
-impl HandlerTypes for FastLane {
+impl HandlerTypes for RequestHandler {
     type Body = Body;
     type Job = ServerJob;
     type Relay = Detour;
@@ -145,8 +145,8 @@ impl HandlerTypes for FastLane {
     type Record = ConnectionRecord;
 }
 
-impl Handler for FastLane {
-    type Protocol = Http<FastLane>;
+impl Handler for RequestHandler {
+    type Protocol = Http<RequestHandler>;
     type Transport = Channel;
 
     fn transport(&mut self, listening: Listening, local: IpAddr) -> Channel {
@@ -157,13 +157,13 @@ impl Handler for FastLane {
         }
     }
 
-    fn protocol(&mut self, transport: &Channel, limits: &ConnectionLimits) -> Http<FastLane> {
+    fn protocol(&mut self, transport: &Channel, limits: &ConnectionLimits) -> Http<RequestHandler> {
         if transport.is_for_http2() { Http::two(limits) } else { Http::default() }
     }
 }
 
 /// Nothing is handed over until there is a general lane.
-impl Hooks for FastLane {
+impl Hooks for RequestHandler {
     #[inline]
     fn turn(&mut self, now: TurnTime) {
         self.now = now;

@@ -2,7 +2,8 @@
 //!
 //! The command line builds a [`Config`]; [`serve`] makes of it a site, a
 //! log, an admin listener and the loops of an engine, and keeps them until a signal ends them. In a
-//! request's journey this crate appears at its very end: the [`log`] line.
+//! request's journey this crate is the [`handler`]: what an engine asks whether a request is served, by what, and what is
+//! logged of it.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -22,7 +23,13 @@
 //! | [`client`] | which client a request comes from, and by which scheme: trusted proxies and what they say |
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | `limits_told` | which limit of connections is reached, for the operator |
-//! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
+//! | [`handler`], [`job`] | the handler that an engine is given: admission, content or application, the log line; its work for helper threads |
+//! | [`policy`] | classes, rules and the agent's limits, as they are in force |
+//! | [`identity`] | identities that clients prove by a cookie |
+//! | [`certificates`] | which certificate answers for which name |
+//! | [`applications`] | the applications behind the sites, and what is asked of them |
+//! | `detour`, `passing`, `websocket` | what a request waits for elsewhere; an exchange and the body on its way to the client; WebSockets by HTTP/2 |
+//! | `upstream_sockets`, `upstream_threads` | descriptors and threads that requests for applications may keep |
 //! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the rest of the file system, and all else by a process of *process* |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
 //! | [`start_error`] | that a server is ready, why it could not start or did not end well |

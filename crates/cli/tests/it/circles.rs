@@ -23,24 +23,6 @@ struct SourceFile {
     imports: BTreeMap<String, Names>,
 }
 
-/// Modules that need one another, and are known to.
-struct KnownKnot {
-    package: &'static str,
-    /// Their names, with spaces between; no others may join them.
-    modules: &'static str,
-    /// Pairs of them of which the first needs the second; no others may be added.
-    most_ties: usize,
-}
-
-/// Knots that have not been cut. That of `server` is the last: with its cut this list ends, and `is_known`.
-const KNOWN_KNOTS: &[KnownKnot] = &[KnownKnot {
-    package: "server",
-    modules: "acme admin agent applications certificates client config control_socket detour engines firewall \
-        gate handler isolated job listen live log passing plan policy policy_command privileges reload run \
-        sandbox status upkeep upstream_command",
-    most_ties: 134,
-}];
-
 /// The files of a package by their modules.
 type Sources = BTreeMap<Names, SourceFile>;
 
@@ -220,16 +202,6 @@ fn ties(circle: &BTreeSet<Names>, needs: &Needs) -> String {
     lines
 }
 
-/// Whether a circle is one of [`KNOWN_KNOTS`], or what is left of it.
-fn is_known(package: &str, circle: &BTreeSet<Names>, ties: &str) -> bool {
-    let modules = |known: &KnownKnot| known.modules.split(' ');
-    KNOWN_KNOTS.iter().any(|known| {
-        known.package == package
-            && circle.iter().all(|module| modules(known).any(|known| known == module.join("::")))
-            && ties.lines().count() <= known.most_ties
-    })
-}
-
 #[test]
 fn no_circle_between_files_or_folders_but_parent_and_child() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -239,10 +211,8 @@ fn no_circle_between_files_or_folders_but_parent_and_child() {
         let needs = needs(&sources(&folder.join("src")));
         for circle in circles(&needs) {
             let ties = ties(&circle, &needs);
-            if !is_known(&package, &circle, &ties) {
-                let count = ties.lines().count();
-                wrong.push(format!("{package}, {} modules, {count} ties:\n{ties}", circle.len()));
-            }
+            let count = ties.lines().count();
+            wrong.push(format!("{package}, {} modules, {count} ties:\n{ties}", circle.len()));
         }
     }
     let count = wrong.len();

@@ -13,9 +13,6 @@ use super::source::{self, Names, names, tokens, without_tests, without_texts};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Packages whose modules are about to move; their maps are mended with that, and this list ends.
-const MOVING: &[&str] = &["server"];
-
 /// The names in the maps of a file, each as a path from the root of the crate; `None` if it has no map.
 fn mapped(module: &[String], text: &str) -> Option<BTreeSet<Names>> {
     let mut maps: Option<BTreeSet<Names>> = None;
@@ -118,9 +115,6 @@ fn maps_name_the_modules_there_are() {
     let mut wrong = Vec::new();
     for folder in source::packages(&root) {
         let package = folder.file_name().unwrap().to_string_lossy().into_owned();
-        if MOVING.contains(&&*package) {
-            continue;
-        }
         let src = folder.join("src");
         let paths = layers::sources(&src).into_iter();
         let file = |path: std::path::PathBuf| {

@@ -1,13 +1,13 @@
 //! The role that decides which requests are served, and in which order.
 
-use super::FastLane;
+use super::RequestHandler;
 use crate::limits_told::TOLD;
 use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket};
 use forebay_conn::{Admission, Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_http::client::ClientKey;
 use forebay_sys::clock;
 
-impl Admission for FastLane {
+impl Admission for RequestHandler {
     fn trusts(&mut self, peer: &Peer) -> bool {
         self.keep_up();
         self.trusted.trust(peer)

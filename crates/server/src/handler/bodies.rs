@@ -1,12 +1,12 @@
 //! The role that knows where the bytes of an answer are.
 
-use super::FastLane;
+use super::RequestHandler;
 use crate::job::ServerJob;
 use forebay_conn::handler::body::BodyRead;
 use forebay_conn::{Bodies, Piece};
 use forebay_site::Body;
 
-impl Bodies for FastLane {
+impl Bodies for RequestHandler {
     #[inline]
     fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         self.site.piece(body)

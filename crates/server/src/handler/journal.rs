@@ -1,6 +1,6 @@
 //! The role that logs requests.
 
-use super::FastLane;
+use super::RequestHandler;
 use crate::applications::{ExchangeTag, before, said_of};
 use crate::client::client_of;
 use crate::detour::Detour;
@@ -9,7 +9,7 @@ use crate::policy::Ticket;
 use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request};
 use forebay_upstream::exchange::Exchange;
 
-impl Journal for FastLane {
+impl Journal for RequestHandler {
     #[inline]
     fn tick(&mut self) -> u64 {
         self.logger.tick()
@@ -61,7 +61,7 @@ fn exchange_of(detour: &Detour) -> Option<&Exchange<ExchangeTag>> {
     }
 }
 
-impl FastLane {
+impl RequestHandler {
     #[inline]
     fn begin_line(
         &mut self,

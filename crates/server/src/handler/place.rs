@@ -1,6 +1,6 @@
 //! A request that needs a place among those at once of its rule: it has one, waits for one, or is turned away.
 
-use super::FastLane;
+use super::RequestHandler;
 use crate::detour::{Detour, WaitsForPlace};
 use crate::job::ServerJob;
 use crate::policy::Ticket;
@@ -12,7 +12,7 @@ use forebay_site::Body;
 /// when one is free, a second is as good as anything.
 const NO_PLACE: Refusal = Refusal { status: 503, retry_after_s: 1 };
 
-impl FastLane {
+impl RequestHandler {
     /// A request needs a place among those at once of its rule. `None` if it has one now.
     #[cold]
     pub(super) fn ask_for_place(

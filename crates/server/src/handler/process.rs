@@ -4,7 +4,7 @@
 use super::relay::{
     HSTS, NO_DECISION, begin_head, kept_of_error, refuses_tunnel, withhold_sign_in,
 };
-use super::{FastLane, end_work};
+use super::{RequestHandler, end_work};
 use crate::acme;
 use crate::applications::{NO_TUNNEL, failed};
 use crate::certificates::OTHER_CONNECTION;
@@ -35,7 +35,7 @@ const WITHOUT_TLS: &str = "This connection is without TLS; open one with it for 
 const DIVIDED: &str =
     "Rules decide differently about readings of the path, which `ambiguous` does not pass then";
 
-impl Process for FastLane {
+impl Process for RequestHandler {
     fn decide(
         &mut self,
         request: &Request<'_>,
@@ -209,7 +209,7 @@ impl Process for FastLane {
             prefix: &proxy.request.prefix,
             outer: url.outer_prefix(),
         });
-        let FastLane { site, head, .. } = self;
+        let RequestHandler { site, head, .. } = self;
         begin_head(status, head);
         let length = relay.length();
         let (mut coding, mut holds) = (None, true);
@@ -268,7 +268,7 @@ impl Process for FastLane {
         request: Option<&Request<'_>>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let FastLane { site, trusted, .. } = self;
+        let RequestHandler { site, trusted, .. } = self;
         site.turn_away(
             refusal,
             request,
@@ -278,7 +278,7 @@ impl Process for FastLane {
     }
 }
 
-impl FastLane {
+impl RequestHandler {
     /// Answers a request of which this process is to find all of the answer.
     #[inline]
     pub(super) fn process_here(
@@ -303,7 +303,7 @@ impl FastLane {
             self.refuse(status, reason(status), reply);
             return ProcessOutcome::Replied;
         }
-        let FastLane { site, trusted, .. } = self;
+        let RequestHandler { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         let done = match site.route(request, client, done, reply) {
             Routed::Here(_)
@@ -330,7 +330,7 @@ impl FastLane {
     /// Has the site do what goes by the scheme of a request. Says whether that is the answer.
     #[inline]
     fn secures(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
-        let FastLane { site, trusted, .. } = self;
+        let RequestHandler { site, trusted, .. } = self;
         site.secures(request, || scheme_of(request.peer, request.head, trusted), reply)
     }
 
@@ -343,7 +343,7 @@ impl FastLane {
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
-        let FastLane { site, trusted, .. } = self;
+        let RequestHandler { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
             ProcessOutcome::Replied => {
@@ -383,7 +383,7 @@ impl FastLane {
                 return self.process_here(request, ticket, done, reply);
             }
             Role::Process => {
-                let FastLane { site, trusted, .. } = self;
+                let RequestHandler { site, trusted, .. } = self;
                 let client = || client_of(request.peer, request.head, trusted);
                 match site.decide(request, client, done, reply) {
                     Routed::Replied => true,

@@ -1,6 +1,6 @@
 //! What applications and the next stage are asked, and what is made of their answers.
 
-use super::{FastLane, end_work};
+use super::{RequestHandler, end_work};
 use crate::applications::{
     Asker, ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
 };
@@ -52,7 +52,7 @@ const NOT_CHANGED: &str = "The application has not changed to the protocol of th
 pub(super) const NO_DECISION: &str = "It could not be found out whether this is for you";
 const NOT_TO_BE_SENT: &str = "The application may not have that sent";
 
-impl FastLane {
+impl RequestHandler {
     /// What this process believes of those it stands behind.
     pub(super) fn standpoint(&self) -> Standpoint<'_> {
         Standpoint { trusted: &self.trusted, role: self.applications.role() }
