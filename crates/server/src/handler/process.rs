@@ -1,31 +1,21 @@
 //! The role that knows what the answer is: from the content, from an application or the next stage, or an
 //! error.
 
-use super::relay::{
-    HSTS, NO_DECISION, begin_head, kept_of_error, refuses_tunnel, withhold_sign_in,
-};
 use super::{RequestHandler, end_work};
 use crate::acme;
-use crate::applications::{NO_TUNNEL, failed};
+use crate::applications::NO_TUNNEL;
 use crate::certificates::OTHER_CONNECTION;
 use crate::client::{client_of, is_secure, scheme_of};
 use crate::config::Role;
 use crate::detour::Detour;
 use crate::job::{ServerJob, ServerJobDone};
 use crate::policy::Ticket;
-use crate::websocket;
 use forebay_conn::{
-    BodyDecision, Job as _, JobKind, Passed, Process, ProcessOutcome, Refusal, Relay, Relayed,
-    Reply, Request,
+    BodyDecision, Job as _, JobKind, Process, ProcessOutcome, Refusal, Relayed, Reply, Request,
 };
 use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
-use forebay_metrics::{Counter, Unanswered};
 use forebay_site::{Body, Routed, host_of};
-use forebay_upstream::client_url::ClientUrl;
-use forebay_upstream::exchange::Failed;
-use forebay_upstream::response::{self, Moved};
-use forebay_upstream::settings::Errors;
 use forebay_upstream::stage;
 
 /// Why a request for an address with https is answered with 421 where there is no TLS (RFC 9110 §7.4).
@@ -114,135 +104,7 @@ impl Process for RequestHandler {
         detour: &mut Detour,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
-        let passing = match detour {
-            Detour::Application(passing) => passing,
-            Detour::Place(waits) => {
-                return self.place_decided(request, ticket, &mut waits.wait, reply);
-            }
-        };
-        let relay = &mut passing.exchange;
-        relay.tell();
-        if relay.application().is_stage() {
-            let again = u64::from(relay.attempts().saturating_sub(1));
-            self.metrics.add(Counter::UpstreamRetries, again);
-            return self.relayed_stage(request, passing, reply);
-        }
-        self.begin_answer(request, &mut relay.tag, reply);
-        let count = |counter| self.metrics.add(counter, 1);
-        if relay.attempts() > 1 {
-            self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
-        }
-        let asked = &relay.tag;
-        let destination = &asked.destination;
-        if let Some(failure) = relay.failure() {
-            let (status, text) = failed(failure);
-            let unanswered = match status {
-                413 => None,
-                502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
-                504 => Some((Counter::UpstreamLate, Unanswered::Late)),
-                _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
-            };
-            if let Some((counter, unanswered)) = unanswered {
-                count(counter);
-                if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
-                    judge.unanswered(ticket, unanswered);
-                }
-            }
-            if let Failed::Unasked(unavailable) = failure {
-                self.unavailable(unavailable, ticket, reply);
-            }
-            return self.refuse_for(asked, request, status, text, reply);
-        }
-        count(Counter::UpstreamAnswered);
-        if relay.needs_http1() {
-            return Relayed::NeedsHttp1;
-        }
-        let status = relay.status().unwrap_or_default();
-        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
-        if let Some(rule) = relay.tag.rule {
-            match status {
-                200..300 => {
-                    let again = self.allowed(rule, request, relay);
-                    // the request may be for an application, too
-                    passing.give_place_back();
-                    return again;
-                }
-                401 | 403 => {}
-                _ => return self.refuse_for(&relay.tag, request, 502, NO_DECISION, reply),
-            }
-        } else if is_tunnel && let Some(text) = refuses_tunnel(relay, status) {
-            return self.refuse_for(&relay.tag, request, 502, text, reply);
-        } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
-            return match sent {
-                Ok(sent) => {
-                    self.give_back(relay);
-                    let (id, given) = (Some(relay.tag.id), request.passed.cloned());
-                    let given = given.unwrap_or_default();
-                    // what is sent instead may be another application's answer
-                    passing.give_place_back();
-                    Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
-                }
-                Err(text) => self.refuse_for(&relay.tag, request, 502, text, reply),
-            };
-        }
-        let settings = relay.application().settings();
-        if settings.errors() == Errors::Ours && status >= 400 {
-            let withholds = relay.withholds_sign_in();
-            let kept = relay.with_answer(|answer| kept_of_error(answer, withholds));
-            let kept = kept.unwrap_or_default();
-            // a client that signs in goes on with it on the same connection
-            if relay.is_private() {
-                self.give_back(relay);
-            }
-            return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
-        }
-        let authority = relay.application().authority(relay.upstream());
-        let url = match self.trusted.are_believed(request.peer) {
-            true => ClientUrl::of(request.head, self.trusted.counts(), 0),
-            false => ClientUrl::default(),
-        };
-        let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
-            authority,
-            named: proxy.request.host.named(),
-            client: request.head.authority,
-            strip: &proxy.request.strip,
-            prefix: &proxy.request.prefix,
-            outer: url.outer_prefix(),
-        });
-        let RequestHandler { site, head, .. } = self;
-        begin_head(status, head);
-        let length = relay.length();
-        let (mut coding, mut holds) = (None, true);
-        let has_hsts = reply.hsts.is_some();
-        let withholds = relay.withholds_sign_in();
-        let has_date = relay.with_answer(|answer| {
-            let mut said = Vec::with_capacity(16);
-            let notes = response::fields(answer, moved.as_ref(), |name, value| {
-                said.push((name, value));
-            });
-            if withholds {
-                withhold_sign_in(&mut said);
-            }
-            if is_tunnel {
-                said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
-            }
-            if has_hsts {
-                said.retain(|(name, _)| !name.eq_ignore_ascii_case(HSTS));
-            }
-            holds = notes.buffering != Some(false);
-            coding = site.recode(destination, request, status, length, &mut said);
-            site.write_fields(destination, request, status, said, head);
-            notes.has_date
-        });
-        if status == 101 {
-            reply.switch(head);
-            return Relayed::Switched;
-        }
-        let buffer_bytes = if holds { settings.buffer_bytes() } else { 0 };
-        passing.begin(buffer_bytes, coding.filter(|_| request.head.method != Method::Head));
-        let length = length.filter(|_| coding.is_none());
-        reply.relayed(status, head, length, has_date.unwrap_or_default());
-        Relayed::Body
+        self.answer_of(request, ticket, detour, reply)
     }
 
     fn begin_exchange(&mut self, relay: &mut Detour) {

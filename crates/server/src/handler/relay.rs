@@ -22,13 +22,15 @@ use forebay_http::head::{Method, RequestTarget};
 use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
 use forebay_http::status::reason;
-use forebay_metrics::Counter;
+use forebay_metrics::{Counter, Unanswered};
 use forebay_site::{Body, Destination};
 use forebay_sys::clock;
+use forebay_upstream::client_url::ClientUrl;
 use forebay_upstream::exchange::{Exchange, Failed};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::link::LinkFailure;
-use forebay_upstream::response;
+use forebay_upstream::response::{self, Moved};
+use forebay_upstream::settings::Errors;
 use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
@@ -39,7 +41,7 @@ const KEPT: [&str; 5] =
     ["Content-Type", "Content-Disposition", "Set-Cookie", "Cache-Control", "Expires"];
 
 /// What is said here stands for what an application says: of two fields the first would count (RFC 6797 §8.1).
-pub(super) const HSTS: &str = "Strict-Transport-Security";
+const HSTS: &str = "Strict-Transport-Security";
 
 /// By which schemes a client may show who it is.
 const OFFER: &str = "WWW-Authenticate";
@@ -49,7 +51,7 @@ const DROPPED_BYTES: usize = 16 * 1024;
 
 const NOT_ACCEPTED: &str = "The application has not accepted the WebSocket as it must";
 const NOT_CHANGED: &str = "The application has not changed to the protocol of the tunnel";
-pub(super) const NO_DECISION: &str = "It could not be found out whether this is for you";
+const NO_DECISION: &str = "It could not be found out whether this is for you";
 const NOT_TO_BE_SENT: &str = "The application may not have that sent";
 
 impl RequestHandler {
@@ -141,7 +143,7 @@ impl RequestHandler {
 
     /// An application or the next stage is about to answer, or to fail: the answer is that of the site which the
     /// request has now. In a reload sites and routes get other numbers.
-    pub(super) fn begin_answer(
+    fn begin_answer(
         &mut self,
         request: &Request<'_>,
         tag: &mut ExchangeTag,
@@ -154,9 +156,149 @@ impl RequestHandler {
         reply.hsts = hsts.filter(|_| is_secure(request.peer, request.head, &self.trusted));
     }
 
+    /// What a request was detoured for has come to something: the answer of an application, of the next stage, or a
+    /// place.
+    pub(super) fn answer_of(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        detour: &mut Detour,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        let passing = match detour {
+            Detour::Application(passing) => passing,
+            Detour::Place(waits) => {
+                return self.place_decided(request, ticket, &mut waits.wait, reply);
+            }
+        };
+        let relay = &mut passing.exchange;
+        relay.tell();
+        if relay.application().is_stage() {
+            let again = u64::from(relay.attempts().saturating_sub(1));
+            self.metrics.add(Counter::UpstreamRetries, again);
+            return self.relayed_stage(request, passing, reply);
+        }
+        self.begin_answer(request, &mut relay.tag, reply);
+        let count = |counter| self.metrics.add(counter, 1);
+        if relay.attempts() > 1 {
+            self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
+        }
+        let asked = &relay.tag;
+        let destination = &asked.destination;
+        if let Some(failure) = relay.failure() {
+            let (status, text) = failed(failure);
+            let unanswered = match status {
+                413 => None,
+                502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
+                504 => Some((Counter::UpstreamLate, Unanswered::Late)),
+                _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
+            };
+            if let Some((counter, unanswered)) = unanswered {
+                count(counter);
+                if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
+                    judge.unanswered(ticket, unanswered);
+                }
+            }
+            if let Failed::Unasked(unavailable) = failure {
+                self.unavailable(unavailable, ticket, reply);
+            }
+            return self.refuse_for(asked, request, status, text, reply);
+        }
+        count(Counter::UpstreamAnswered);
+        if relay.needs_http1() {
+            return Relayed::NeedsHttp1;
+        }
+        let status = relay.status().unwrap_or_default();
+        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
+        if let Some(rule) = relay.tag.rule {
+            match status {
+                200..300 => {
+                    let again = self.allowed(rule, request, relay);
+                    // the request may be for an application, too
+                    passing.give_place_back();
+                    return again;
+                }
+                401 | 403 => {}
+                _ => return self.refuse_for(&relay.tag, request, 502, NO_DECISION, reply),
+            }
+        } else if is_tunnel && let Some(text) = refuses_tunnel(relay, status) {
+            return self.refuse_for(&relay.tag, request, 502, text, reply);
+        } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
+            return match sent {
+                Ok(sent) => {
+                    self.give_back(relay);
+                    let (id, given) = (Some(relay.tag.id), request.passed.cloned());
+                    let given = given.unwrap_or_default();
+                    // what is sent instead may be another application's answer
+                    passing.give_place_back();
+                    Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
+                }
+                Err(text) => self.refuse_for(&relay.tag, request, 502, text, reply),
+            };
+        }
+        let settings = relay.application().settings();
+        if settings.errors() == Errors::Ours && status >= 400 {
+            let withholds = relay.withholds_sign_in();
+            let kept = relay.with_answer(|answer| kept_of_error(answer, withholds));
+            let kept = kept.unwrap_or_default();
+            // a client that signs in goes on with it on the same connection
+            if relay.is_private() {
+                self.give_back(relay);
+            }
+            return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
+        }
+        let authority = relay.application().authority(relay.upstream());
+        let url = match self.trusted.are_believed(request.peer) {
+            true => ClientUrl::of(request.head, self.trusted.counts(), 0),
+            false => ClientUrl::default(),
+        };
+        let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
+            authority,
+            named: proxy.request.host.named(),
+            client: request.head.authority,
+            strip: &proxy.request.strip,
+            prefix: &proxy.request.prefix,
+            outer: url.outer_prefix(),
+        });
+        let RequestHandler { site, head, .. } = self;
+        begin_head(status, head);
+        let length = relay.length();
+        let (mut coding, mut holds) = (None, true);
+        let has_hsts = reply.hsts.is_some();
+        let withholds = relay.withholds_sign_in();
+        let has_date = relay.with_answer(|answer| {
+            let mut said = Vec::with_capacity(16);
+            let notes = response::fields(answer, moved.as_ref(), |name, value| {
+                said.push((name, value));
+            });
+            if withholds {
+                withhold_sign_in(&mut said);
+            }
+            if is_tunnel {
+                said.retain(|(name, _)| !name.eq_ignore_ascii_case(websocket::ACCEPT));
+            }
+            if has_hsts {
+                said.retain(|(name, _)| !name.eq_ignore_ascii_case(HSTS));
+            }
+            holds = notes.buffering != Some(false);
+            coding = site.recode(destination, request, status, length, &mut said);
+            site.write_fields(destination, request, status, said, head);
+            notes.has_date
+        });
+        if status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
+        }
+        let buffer_bytes = if holds { settings.buffer_bytes() } else { 0 };
+        passing.begin(buffer_bytes, coding.filter(|_| request.head.method != Method::Head));
+        let length = length.filter(|_| coding.is_none());
+        reply.relayed(status, head, length, has_date.unwrap_or_default());
+        Relayed::Body
+    }
+
     /// The next stage has answered, or none of its instances has. Its answer is passed on as it is.
     #[cold]
-    pub(super) fn relayed_stage(
+    fn relayed_stage(
         &mut self,
         request: &Request<'_>,
         passing: &mut PassingExchange,
@@ -272,7 +414,7 @@ impl RequestHandler {
     }
 
     /// A server that was asked has let a request through.
-    pub(super) fn allowed(
+    fn allowed(
         &mut self,
         rule: u16,
         request: &Request<'_>,
@@ -297,7 +439,7 @@ impl RequestHandler {
 
     /// What an application wants to be sent instead of its answer, if it may say that at all; or why it is
     /// not.
-    pub(super) fn sent_instead(
+    fn sent_instead(
         &self,
         relay: &Exchange<ExchangeTag>,
     ) -> Option<Result<InternalRedirect, &'static str>> {
@@ -362,7 +504,7 @@ impl RequestHandler {
     }
 
     /// An application could not be asked: the class is told, and the client when to come back.
-    pub(super) fn unavailable(
+    fn unavailable(
         &mut self,
         unavailable: Unavailable,
         ticket: &mut Option<Ticket>,
@@ -376,7 +518,7 @@ impl RequestHandler {
     }
 
     /// Answers in the place of an application.
-    pub(super) fn refuse_for(
+    fn refuse_for(
         &mut self,
         asked: &ExchangeTag,
         request: &Request<'_>,
@@ -388,7 +530,7 @@ impl RequestHandler {
     }
 
     /// The same, with these fields.
-    pub(super) fn refuse_with(
+    fn refuse_with(
         &mut self,
         asked: &ExchangeTag,
         request: &Request<'_>,
@@ -409,7 +551,7 @@ impl RequestHandler {
 }
 
 /// Writes the first line of a head over what is there.
-pub(super) fn begin_head(status: u16, head: &mut Vec<u8>) {
+fn begin_head(status: u16, head: &mut Vec<u8>) {
     head.clear();
     // writing into a vector does not fail
     let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason(status));
@@ -417,7 +559,7 @@ pub(super) fn begin_head(status: u16, head: &mut Vec<u8>) {
 
 /// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean
 /// that there is one (RFC 8441 §4).
-pub(super) fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static str> {
+fn refuses_tunnel(relay: &Exchange<ExchangeTag>, status: u16) -> Option<&'static str> {
     match status {
         101 => {
             let id = relay.tag.id;
@@ -443,10 +585,7 @@ pub(super) fn unanswered(reason: LinkFailure) -> &'static str {
 
 /// What clients need of an error whose page is the site's: how to show who they are, when to come back, and which
 /// methods there are.
-pub(super) fn kept_of_error(
-    answer: &Response<'_>,
-    withholds_sign_in: bool,
-) -> Vec<(&'static str, Vec<u8>)> {
+fn kept_of_error(answer: &Response<'_>, withholds_sign_in: bool) -> Vec<(&'static str, Vec<u8>)> {
     const KEPT: [&str; 3] = [OFFER, "Retry-After", "Allow"];
     let offered = |name, value| match name == OFFER && withholds_sign_in {
         true => without_connection(value).map(Cow::into_owned),
@@ -462,7 +601,7 @@ pub(super) fn kept_of_error(
 }
 
 /// Takes the schemes that sign in a connection out of what is offered.
-pub(super) fn withhold_sign_in<'h>(said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
+fn withhold_sign_in<'h>(said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
     said.retain_mut(|(name, value)| {
         if !name.eq_ignore_ascii_case(OFFER) {
             return true;
