@@ -1,7 +1,15 @@
-//! Which machine this is, by its processor and cores.
+//! Which machine this is, by its processor and cores, and which addresses it has.
 
+use forebay_sys::addresses;
 use std::fs;
+use std::net::IpAddr;
 use std::sync::OnceLock;
+
+/// The addresses that it has now, for [who is spared](crate::config::spared). If the kernel does not tell them there
+/// are none: limits then hold for them as they do for everybody.
+pub(crate) fn own_addresses() -> Vec<IpAddr> {
+    addresses::held().unwrap_or_default()
+}
 
 /// Its name in a file of constants: processor, cores, kernel.
 pub fn name_of_machine(cores: usize) -> String {

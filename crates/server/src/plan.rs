@@ -8,6 +8,7 @@ use crate::config::{
     self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, Role,
     SiteConfig,
 };
+use crate::machine::own_addresses;
 use crate::policy_settings::PolicySettings;
 use crate::seal;
 use crate::upstream_sockets::SocketLimits;
@@ -21,7 +22,7 @@ use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
-use forebay_sys::{addresses, memory, process};
+use forebay_sys::{memory, process};
 use forebay_upstream::settings::ApplicationSettings;
 use std::collections::HashSet;
 use std::io;
@@ -242,9 +243,7 @@ impl Plan {
             let answering = as_usize(listener.answering.or(cores as u64)).max(1);
             GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
-        // without them limits hold as they do for everybody
-        let held = || addresses::held().unwrap_or_default();
-        let policy = config.policy()?.sparing(config::spared::clients(config, held));
+        let policy = config.policy()?.sparing(config::spared::clients(config, own_addresses));
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),

@@ -5,8 +5,8 @@ use crate::config::draft::numbered;
 use crate::config::problem::Finding;
 use crate::config::spared::{self, SparedBan};
 use crate::config::{Remarks, Wrong};
+use crate::machine::own_addresses;
 use forebay_policy::spared::SparedAs;
-use forebay_sys::addresses;
 use std::fmt;
 
 /// A rule that the server alone obeys.
@@ -31,10 +31,9 @@ impl fmt::Display for BannedInVain {
 
 /// Rules that ban who is never banned.
 pub(super) fn rules(of: &LintSubject<'_>, remarks: &mut Remarks) {
-    let held = || addresses::held().unwrap_or_default();
     let listeners: Vec<_> = of.draft.all_listeners().into_iter().map(|(_, one)| one).collect();
     let process = &of.draft.process;
-    let spared = spared::of(&process.trusted_proxies, &listeners, &process.admin, held);
+    let spared = spared::of(&process.trusted_proxies, &listeners, &process.admin, own_addresses);
     for (at, rule) in numbered("rule", &of.draft.rules) {
         if let Some(ban) = SparedBan::of(rule, &spared) {
             remarks.push((at.child("client"), Wrong::said(BannedInVain(ban))));

@@ -7,7 +7,7 @@
 use crate::command::PolicyChange;
 use crate::config::spared::SparedBan;
 use crate::config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
-use forebay_sys::addresses;
+use crate::machine::own_addresses;
 
 /// So many rules one program can have, and so many classes.
 pub const MOST_RULES: usize = 100;
@@ -32,8 +32,7 @@ pub fn apply(
             format!("{why}: {count} rules and classes are gone")
         }
     };
-    let held = || addresses::held().unwrap_or_default();
-    if let Some((rule, ban)) = SparedBan::added(config, &changed, held) {
+    if let Some((rule, ban)) = SparedBan::added(config, &changed, own_addresses) {
         return Err(format!("rule {rule:?}: {ban}"));
     }
     match rules_at_odds(&changed) {

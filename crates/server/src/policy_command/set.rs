@@ -8,9 +8,9 @@ use crate::config::spared::SparedBan;
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
 use crate::config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
+use crate::machine::own_addresses;
 use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
-use forebay_sys::addresses;
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
 
@@ -147,8 +147,7 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         return Err(SetError::Form { found: String::new() });
     }
     check(&changed)?;
-    let held = || addresses::held().unwrap_or_default();
-    if let Some((name, ban)) = SparedBan::added(config, &changed, held) {
+    if let Some((name, ban)) = SparedBan::added(config, &changed, own_addresses) {
         return Err(SetError::Spared { name, ban });
     }
     for assignment in assignments {
