@@ -25,6 +25,9 @@ impl fmt::Display for Wrong {
             Wrong::NoSocketDirectory { path, error } => {
                 write!(f, "a socket cannot be made in the directory {path:?}: {error}")
             }
+            Wrong::NotBuilt { feature } => {
+                write!(f, "this program was built without it (the Cargo feature {feature})")
+            }
             Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
                 write!(f, "expected {expected}, found {found}")?;
