@@ -10,6 +10,8 @@ SITE   ?= examples/site
 ARGS   ?=
 # PREFIX: install: where to [/usr/local]
 PREFIX ?= /usr/local
+# FEATURES: build, install: cargo's options, such as "--no-default-features" []
+FEATURES ?=
 # CARGO_TARGET_DIR: all: where cargo builds [target]
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -93,7 +95,7 @@ install: build ## Install program, man pages, completions, unit and sample below
 
 build:
 	@scripts/install build
-	cargo build --release --locked -p forebay-cli
+	cargo build --release --locked -p forebay-cli $(FEATURES)
 
 example:
 	@scripts/make-example

@@ -1,6 +1,6 @@
-//! Memory is bounded: "An idle keep-alive connection costs at most 1 KB of our memory (measure at
-//! 10,000)" (issue, "Staying up"), a thread where each connection has one; and answers on their way
-//! take no more than they may.
+//! Memory is bounded: an idle keep-alive connection costs at most 1 KB of the server's memory, with
+//! 10,000 of them, or a thread where each connection has one; and answers on their way take no more
+//! than they may.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;

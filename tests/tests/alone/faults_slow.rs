@@ -1,4 +1,4 @@
-//! Slow clients (issue "Staying up"): every wait for a client has an end, and thousands that are
+//! Slow clients: every wait for a client has an end, and thousands that are
 //! slow do not make the others wait.
 //!
 //! `FOREBAY_MEASURE=1 cargo test --release -p forebay-tests --test alone faults_slow:: -- --nocapture`

@@ -1,5 +1,6 @@
-//! DESIGN §3, "Truth", under load: eight clients read a small and a large file while it changes. (What
-//! happens to one answer that is being sent is in `faults_sending.rs`.)
+//! An answer is one version of a file ("Where truth comes from" in ARCHITECTURE.md), under load: eight
+//! clients read a small and a large file while it changes. (What happens to one answer that is being
+//! sent is in `faults_sending.rs`.)
 //!
 //! Every file says its version in each of its blocks, and an answer that came whole is compared
 //! with what the file was. One loop, so that "after the change is seen" has one meaning

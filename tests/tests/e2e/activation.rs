@@ -1,4 +1,4 @@
-//! Under a service manager: sockets that it opened, and what it is told (issue, "Start and stop").
+//! Under a service manager: sockets that it opened, and what it is told.
 //! The launcher is systemd's own, `systemd-socket-activate`; the manager that listens is the test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 

@@ -1,4 +1,4 @@
-//! Behind others (issue, "Behind others"): Unix sockets, the PROXY protocol, X-Forwarded-For. Logs and
+//! Behind others: Unix sockets, the PROXY protocol, X-Forwarded-For. Logs and
 //! limits go by the client that a trusted proxy states, and by nobody else's word.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 

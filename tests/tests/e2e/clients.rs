@@ -1,6 +1,6 @@
-//! Other people's clients load the example site completely and byte by byte (issue, "Shown by" 2):
-//! curl, wget, aria2 with sixteen ranges, Python's requests, and headless Chromium; through TLS curl, Python and
-//! Chromium, and Java and Go where they are.
+//! Other people's clients load the example site completely and byte by byte: curl, wget, aria2
+//! with sixteen ranges, Python's requests, and headless Chromium; through TLS curl, Python and Chromium, and Java
+//! and Go where they are.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;

@@ -1,5 +1,5 @@
-//! "SIGTERM/SIGINT drain with a deadline (30 s, says what is open), a second one is immediate"
-//! (issue, "Staying up"); DESIGN §7: a queued connection is never lost.
+//! SIGTERM and SIGINT drain until a deadline, 30 s, and then the server says what is open; a second
+//! signal ends it at once. A connection that waits to be accepted is never lost.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::Options;

@@ -1,5 +1,5 @@
-//! Limits (issue, "Staying up"): connections in total and per client, requests per connection; and
-//! DESIGN §7: "closing with unread input lingers, or the answer is lost to a RST".
+//! Limits: connections in total and per client, requests per connection. And a connection that is
+//! closed with input unread lingers, since a reset would take the answer from its client.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Client;

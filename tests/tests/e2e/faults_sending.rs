@@ -1,4 +1,5 @@
-//! DESIGN §3, "Truth": a large file changes while one answer with it is half sent.
+//! An answer is one version of a file ("Where truth comes from" in ARCHITECTURE.md): a large file
+//! changes while one answer with it is half sent.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Cut};

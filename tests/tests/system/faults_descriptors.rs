@@ -1,5 +1,5 @@
-//! "EMFILE means back-off, a 503 where that is still possible, never a busy loop" (issue, "Staying
-//! up"): a server that may open few files is asked for more connections than that.
+//! EMFILE means that the server rests, answers 503 where that is still possible, and never loops
+//! busily: a server that may open few files is asked for more connections than that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::crowd::{Crowd, CrowdMember, allow_descriptors};

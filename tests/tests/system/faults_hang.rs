@@ -1,5 +1,5 @@
-//! "A file whose read hangs does not delay other requests" (issue, "Shown by" 4); DESIGN §3: "Cold
-//! file data never blocks a loop". The hanging disk is a FUSE file system below the root.
+//! A file whose read hangs does not delay other requests, and what is not in memory never blocks a
+//! loop. The hanging disk is a FUSE file system below the root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::Answer;

@@ -1,5 +1,5 @@
-//! "A log that cannot be written drops and counts lines, never blocks" (issue, "Running it"): the
-//! device is full, the file system is full, nobody reads the pipe, nobody is there to read it.
+//! A log that cannot be written drops and counts lines, and never blocks the server: the device is full,
+//! the file system is full, nobody reads the pipe, nobody is there to read it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::Options;

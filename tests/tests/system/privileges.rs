@@ -1,4 +1,4 @@
-//! What the server gives up at its start (issue, "Start and stop"): root, and most of the file system.
+//! What the server gives up at its start: root, and most of the file system.
 //! Most of it needs tests that run as root, and a kernel with Landlock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 

@@ -42,6 +42,11 @@ pub enum Wrong {
         /// A setting or section whose name is alike.
         near: Option<String>,
     },
+    /// There is such a section, but not in this program.
+    NotBuilt {
+        /// The Cargo feature it was built without.
+        feature: &'static str,
+    },
     /// There is such a setting, but elsewhere.
     Misplaced {
         /// Where.

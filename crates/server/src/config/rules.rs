@@ -505,6 +505,8 @@ pub struct WorkSection {
 impl Item for WorkHandler {
     type Section = WorkSection;
 
+    const LACKS: Option<&'static str> = if cfg!(feature = "work") { None } else { Some("work") };
+
     fn new(section: WorkSection) -> Result<WorkHandler, KeyFault> {
         Ok(WorkHandler { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
     }

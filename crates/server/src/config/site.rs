@@ -354,7 +354,8 @@ const LISTS: &[SectionList<SiteConfig>] = &[
     },
     SectionList {
         name: "work",
-        meaning: "A handler that takes CPU time and memory, for tests and demonstrations.",
+        meaning: "A handler that takes CPU time and memory, for tests and demonstrations. A program that was \
+                  built without the Cargo feature work refuses it.",
         at: |s| &mut s.work,
     },
     SectionList {

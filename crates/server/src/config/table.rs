@@ -99,6 +99,9 @@ pub trait Item: Sized + 'static {
     /// The kind of section it is written as.
     type Section: Section;
 
+    /// The Cargo feature that this program was built without, so that the list is refused.
+    const LACKS: Option<&'static str> = None;
+
     /// What the section says, checked as a whole.
     ///
     /// # Errors
@@ -111,6 +114,9 @@ pub trait Item: Sized + 'static {
 
 impl<I: Item> Items for Vec<I> {
     fn read(&mut self, reader: &mut ConfigReader<'_>, path: &Path, table: &dyn TableLike) {
+        if let Some(feature) = I::LACKS {
+            return reader.note_at(path, Wrong::NotBuilt { feature });
+        }
         let Some(section) = reader.whole::<I::Section>(path, table) else { return };
         match I::new(section) {
             Ok(item) => self.push(item),
@@ -365,5 +371,42 @@ mod tests {
             }
         }
         every_kind!(check);
+    }
+
+    /// A list that no program is built with.
+    struct Lacked;
+
+    impl Item for Lacked {
+        type Section = <WorkHandler as Item>::Section;
+
+        const LACKS: Option<&'static str> = Some("work");
+
+        fn new(_: Self::Section) -> Result<Lacked, (&'static str, Wrong)> {
+            Ok(Lacked)
+        }
+
+        fn section(&self) -> Self::Section {
+            Section::blank()
+        }
+    }
+
+    const REFUSED: &str =
+        "f.toml:1:1: work: this program was built without it (the Cargo feature work)";
+
+    #[test]
+    fn what_the_program_was_built_without_is_refused() {
+        let mut reader = ConfigReader::new("[[work]]\npath = \"/work\"\n", "f.toml");
+        let (mut list, path) = (Vec::<Lacked>::new(), Path::default().child("work").item(0));
+        list.read(&mut reader, &path, &toml_edit::Table::new());
+        let told: Vec<String> = reader.problems().iter().map(ToString::to_string).collect();
+        assert!(list.is_empty() && told == [REFUSED], "{told:?}");
+    }
+
+    #[test]
+    fn the_work_handler_stands_behind_its_feature() {
+        let told = parse("[[work]]\npath = \"/work\"\n", "f.toml").err().unwrap_or_default();
+        let told: Vec<String> = told.iter().map(ToString::to_string).collect();
+        let expected: &[&str] = if cfg!(feature = "work") { &[] } else { &[REFUSED] };
+        assert_eq!(told, expected);
     }
 }

@@ -21,6 +21,9 @@ impl fmt::Display for Wrong {
                 "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
                  out where it leads to"
             ),
+            Wrong::NotBuilt { feature } => {
+                write!(f, "this program was built without it (the Cargo feature {feature})")
+            }
             Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
                 write!(f, "expected {expected}, found {found}")?;
