@@ -373,7 +373,7 @@ mod tests {
         all.extend(voigt::scenes(385.0, 63.0).iter().map(voigt::Scene::lines));
         for lines in all {
             let text = format!("root = \"/\"\n{}", lines.replace("@PORT@", "8080"));
-            let problems = forebay_server::config::parse(&text, "policy").err();
+            let problems = forebay_config::parse(&text, "policy").err();
             assert!(problems.is_none(), "{lines}\n{problems:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! What must hold for any text given as a configuration.
 
-use forebay_server::config::{Config, Problem, parse};
+use forebay_config::{Config, Problem, parse};
 
 /// An absolute path, so that relative paths in the text become absolute once and for all.
 const FILE: &str = "/etc/forebay/forebay.toml";

@@ -4,7 +4,7 @@
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use forebay_server::config::{ConfigDraft, Role, Wrong};
+use forebay_config::{ConfigDraft, Role, Wrong};
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -34,10 +34,10 @@ use bench::{CalibrationBench, RunLength};
 use costs::{CostPoint, file_name, text_name};
 use crossover::{Compared, MeasuredPairs};
 use factors::{Factors, Grid};
+use forebay_config::{CalibrationError, Config, Size};
 use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
 use forebay_control::utilisation::Costs;
-use forebay_server::config::{self, CalibrationError, Config, Size};
 use forebay_server::config_file::load_calibration;
 use forebay_server::plan::{MachineResources, Plan};
 use forebay_sys::folder::Folder;
@@ -176,7 +176,7 @@ struct Start {
 
 impl Start {
     fn defaults() -> Start {
-        let config::CacheConfig { file_bytes, segment_bytes, .. } = Config::default().cache;
+        let forebay_config::CacheConfig { file_bytes, segment_bytes, .. } = Config::default().cache;
         let costs = Costs::uncalibrated(1);
         Start { is_given: false, file_bytes, segment_bytes, costs, factors: None }
     }

@@ -34,8 +34,8 @@ mod upstream;
 use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::CommandFactory;
 use exit::CommandFailure;
-use forebay_server::config::{
-    self, AccessLog, Config, ConfigDraft, Listen, ListenEndpoint, Problem, StageProcess,
+use forebay_config::{
+    AccessLog, Config, ConfigDraft, Listen, ListenEndpoint, Problem, StageProcess,
 };
 use forebay_server::config_file;
 use forebay_server::isolated;
@@ -130,7 +130,7 @@ fn serve(options: Serve) -> Result<(), CommandFailure> {
 }
 
 /// What to say of a site whose first page is an error.
-fn lacks_index(site: &config::SiteConfig) -> Option<String> {
+fn lacks_index(site: &forebay_config::SiteConfig) -> Option<String> {
     let root = site.root.as_ref()?;
     if !site.try_files.candidates().is_empty() {
         let is_there = root.join("index.html").exists();
@@ -253,7 +253,7 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-fn problem(key: &str, wrong: config::Wrong) -> Problem {
+fn problem(key: &str, wrong: forebay_config::Wrong) -> Problem {
     Problem { file: "forebay serve".to_owned(), place: None, key: key.to_owned(), wrong }
 }
 

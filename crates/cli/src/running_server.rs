@@ -3,8 +3,8 @@
 use crate::exit::CommandFailure;
 use crate::print_out;
 use clap::Args;
+use forebay_config::{Config, Problem};
 use forebay_server::command::CommandAnswer;
-use forebay_server::config::{Config, Problem};
 use forebay_server::config_file;
 use forebay_server::control_socket;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,8 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "it prints what it measures")]
 
+use forebay_config::{FirewallMode, FirewallSettings};
 use forebay_policy::Policy;
-use forebay_server::config::{FirewallMode, FirewallSettings};
 use forebay_server::firewall::{self, helper};
 use forebay_sys::clock;
 use std::net::Ipv4Addr;

@@ -2,10 +2,10 @@
 //! --example log_cost [common|combined|json|off] [LINES]`. The lines go to `/dev/null`; for
 //! instructions run it under `valgrind --tool=callgrind --toggle-collect='log_cost::record'`.
 
+use forebay_config::{AccessLog, LogConfig, LogFormat, Member};
 use forebay_conn::{ArrivalTimes, Peer, Request};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
-use forebay_server::config::{self, AccessLog, LogFormat, Member};
 use forebay_server::log::{LogEntry, LogSettings, Logger, Logs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,10 +45,9 @@ fn main() {
     };
     let access = if word == "off" { AccessLog::Off } else { AccessLog::File("/dev/null".into()) };
     let fields = Member::ALL.to_vec();
-    let log =
-        config::LogConfig { access, format, sample: 1, fields, ..config::LogConfig::default() };
+    let log = LogConfig { access, format, sample: 1, fields, ..LogConfig::default() };
     let site = LogSettings::new("www".to_owned(), &log);
-    let logs = match Logs::open(&config::LogConfig::default(), &[site], false, None) {
+    let logs = match Logs::open(&LogConfig::default(), &[site], false, None) {
         Ok(logs) => logs,
         Err(error) => return eprintln!("{error}"),
     };

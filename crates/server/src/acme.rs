@@ -4,10 +4,10 @@
 //! What the thread gets are files, taken over as those are that an operator changes. Requests and
 //! handshakes of the authority are answered from [`AcmePlan`].
 
-use crate::config::Config;
 use forebay_acme::{
     AuthoritySettings, ChallengeAnswers, ChallengeKind, Names, Storage, WantedCertificate,
 };
+use forebay_config::Config;
 use forebay_tls::{Pair, PairError, Roots};
 use rcgen::{CertificateParams, KeyPair};
 use std::fs;

@@ -9,11 +9,11 @@ mod next_stage;
 mod pools;
 mod proxy_header;
 
-use crate::config::Role;
 pub use answers::{before, failed, refused, said_of, summary};
 pub use ask::{
     Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
 };
+use forebay_config::Role;
 use forebay_http::field::FieldName;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;

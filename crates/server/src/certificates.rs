@@ -22,9 +22,9 @@ pub use warnings::Expiry;
 pub(crate) use warnings::{SOON_DAYS, days_left};
 
 use crate::acme;
-use crate::config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use crate::identity::{Keys, Verifier};
 use demands::Demand;
+use forebay_config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use forebay_conn::Secured;
 use forebay_site::rules::Network;
 use forebay_tls::Identities;

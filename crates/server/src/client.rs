@@ -13,7 +13,7 @@
 //! element that a trusted proxy has written. Only one of the two families counts: what stands in the other may be
 //! the client's own, since a proxy that writes one passes the other on as it comes.
 
-use crate::config::{Config, Role};
+use forebay_config::{Config, Role};
 use forebay_conn::Peer;
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::{Head, Name};

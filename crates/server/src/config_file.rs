@@ -1,18 +1,18 @@
 //! A configuration in a file: it and what it names are read and checked. Here the disk is asked; a text alone is
-//! [read](crate::config::parse) without it.
+//! [read](forebay_config::parse()) without it.
 
-use crate::config::calibration;
-use crate::config::parse::checked;
-use crate::config::path;
-use crate::config::read::LONGEST;
-use crate::config::table::ConfigReader;
-use crate::config::value::Value;
-use crate::config::{
+use crate::lints::{self, Depth, ERRORS, ERRORS_OF_CHECK, LintSubject};
+use crate::machine;
+use forebay_config::calibration;
+use forebay_config::parse::checked;
+use forebay_config::path;
+use forebay_config::read::LONGEST;
+use forebay_config::table::ConfigReader;
+use forebay_config::value::Value;
+use forebay_config::{
     Calibration, CalibrationError, Config, ConfigDraft, ControlSocketChoice, Problem, Remarks,
     Wrong,
 };
-use crate::lints::{self, Depth, ERRORS, ERRORS_OF_CHECK, LintSubject};
-use crate::machine;
 use forebay_sys::file::open_regular;
 use std::collections::HashSet;
 use std::io::Read;
@@ -196,8 +196,8 @@ pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Size;
     use crate::plan::{MachineResources, Plan};
+    use forebay_config::Size;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     const ONE: Calibration = Calibration {

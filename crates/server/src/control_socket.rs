@@ -19,9 +19,9 @@ pub use ask::ask;
 pub use socket_path::{beside, find};
 
 use crate::command::{CommandAnswer, CommandRequest};
-use crate::config::{self, Config};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use deadline_stream::{DeadlineStream, is_late};
+use forebay_config::{Config, ControlSocketChoice};
 use forebay_sys::process;
 use forebay_sys::unix::{self, SocketFile};
 use forebay_sys::wait_budget::WaitBudget;
@@ -49,7 +49,7 @@ pub(crate) fn open(
 ) -> Result<Option<ControlSocket>, ControlSocketError> {
     let Some(file) = file else { return Ok(None) };
     let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
-    let is_auto = config.control.socket == config::ControlSocketChoice::Auto;
+    let is_auto = config.control.socket == ControlSocketChoice::Auto;
     if is_auto {
         remove_dead(&path, wait);
     }
@@ -356,7 +356,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("forebay-control-taken-{process}"));
         let path = directory.join("control.sock");
         let mut config = Config::default();
-        config.control.socket = config::ControlSocketChoice::At(path.clone());
+        config.control.socket = ControlSocketChoice::At(path.clone());
         let start = |file: &str| open(&config, Some(Path::new(file)), &mut WaitBudget::default());
         let _first = start("/etc/a.toml").unwrap();
         let told = start("/etc/b.toml").unwrap_err().to_string();

@@ -3,9 +3,9 @@
 //!
 //! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
 
-use crate::config::{Config, FirewallMode, GateMode, Listen};
 use crate::firewall;
 use crate::gate::needs::{self, Need, has_all};
+use forebay_config::{Config, FirewallMode, GateMode, Listen};
 use forebay_sys::privileges;
 use std::collections::BTreeSet;
 use std::fmt::Write;

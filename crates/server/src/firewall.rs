@@ -21,9 +21,9 @@ pub mod helper;
 pub mod lists;
 pub mod ruleset;
 
-use crate::config::{FirewallMode, FirewallSettings};
 use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use forebay_config::{FirewallMode, FirewallSettings};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
 use forebay_policy::spared::SparedClients;

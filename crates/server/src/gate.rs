@@ -7,9 +7,9 @@
 //! Built without the feature `gate`, there is no value of [`KernelGate`], and nothing of this is
 //! reached.
 
-use crate::config::{GateCharge, GateMode};
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
+use forebay_config::{GateCharge, GateMode};
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::facts::ConnectionFacts;

@@ -33,7 +33,7 @@ pub use links::{copy, hold};
 pub use stage::{at, next};
 pub use supervisor::run;
 
-use crate::config::Config;
+use forebay_config::Config;
 use forebay_engine::Engine;
 
 /// Whether this configuration is for several processes, and this one is to start them.

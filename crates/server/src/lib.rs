@@ -7,7 +7,6 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`config`] | the table of settings; a text into a configuration, or what is wrong with it |
 //! | [`config_file`] | a file into a configuration, or what is wrong with it and what it names |
 //! | [`lints`] | checks of a configuration that ask the machine |
 //! | [`machine`] | which machine this is |
@@ -47,16 +46,17 @@
 //! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
-//! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
-//! goes on is `conn`'s, and which thread waits for what is the engine's.
+//! It deliberately decides nothing about a request, and knows no setting by its text: what may be set is
+//! `config`'s, what a URL means is `site`'s, how a connection goes on is `conn`'s, and which thread waits for
+//! what is the engine's.
 //!
 //! ```
-//! let text = "root = \"/srv/www\"\n[timeouts]\nhaed = \"5s\"\n";
-//! let problems = forebay_server::config::parse(text, "forebay.toml").unwrap_err();
-//! assert_eq!(
-//!     problems[0].to_string(),
-//!     "forebay.toml:3:1: timeouts.haed: unknown key, did you mean \"head\"?"
-//! );
+//! use forebay_server::plan::{MachineResources, Plan};
+//!
+//! let config = forebay_config::parse("root = \"/srv/www\"\n", "forebay.toml").unwrap();
+//! let machine = MachineResources { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
+//! let plan = Plan::new(&config, &machine).unwrap();
+//! assert_eq!(plan.groups[0].workers, 2);
 //! ```
 #![forbid(unsafe_code)]
 
@@ -69,7 +69,6 @@ pub mod certificate_watch;
 pub mod certificates;
 pub mod client;
 pub mod command;
-pub mod config;
 pub mod config_file;
 pub mod control_socket;
 pub mod counters;
@@ -107,7 +106,7 @@ mod upstream_sockets;
 mod upstream_threads;
 mod websocket;
 
-use config::Config;
+use forebay_config::Config;
 use start_error::{Ready, RunError};
 use std::path::PathBuf;
 

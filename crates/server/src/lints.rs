@@ -2,7 +2,7 @@
 //! meant. What a text tells by itself is `config`'s.
 //!
 //! Each is a function and a row: of [`ERRORS`], with which a file is refused, or of [`LINTS`], of which an operator is
-//! warned. A function that alone says a sentence has it beside it, as a [`Finding`](crate::config::problem::Finding).
+//! warned. A function that alone says a sentence has it beside it, as a [`Finding`](forebay_config::problem::Finding).
 //!
 //! | module | what it looks for |
 //! |---|---|
@@ -38,8 +38,8 @@ mod users;
 
 pub use disk::missing_files;
 
-use crate::config::table::ConfigReader;
-use crate::config::{ConfigDraft, Remarks};
+use forebay_config::table::ConfigReader;
+use forebay_config::{ConfigDraft, Remarks};
 
 /// How far is looked for what is hardly meant. Each goes as far as those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

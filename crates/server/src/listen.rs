@@ -12,8 +12,8 @@ mod of_class;
 pub use address::{ListenAddress, ListenError};
 pub use of_class::OfClasses;
 
-use crate::config::{Listen, ListenEndpoint};
 use address::has_no_ipv6;
+use forebay_config::{Listen, ListenEndpoint};
 use forebay_conn::{Listening, Rank};
 use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};

@@ -45,10 +45,10 @@ pub mod writer;
 
 pub use logger::{LogEntry, Logger, PendingLine};
 
-use crate::config::member::Members;
-use crate::config::{self, AccessLog, LogFormat};
 use choice::LogChoice;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use forebay_config::member::Members;
+use forebay_config::{AccessLog, LogConfig, LogFormat};
 use forebay_metrics::{Local, SiteNames, SiteSlot, SiteTotals, Totals};
 use sink::Sink;
 use std::fmt;
@@ -79,9 +79,8 @@ pub struct LogSettings {
 
 impl LogSettings {
     /// What `log` says of a site with this name, which is empty for what belongs to none.
-    pub fn new(site: String, log: &config::LogConfig) -> LogSettings {
-        let config::LogConfig { access, format, conditions, sample, sample_refused, fields } =
-            log.clone();
+    pub fn new(site: String, log: &LogConfig) -> LogSettings {
+        let LogConfig { access, format, conditions, sample, sample_refused, fields } = log.clone();
         let choice = LogChoice { conditions, sample, sample_refused };
         LogSettings { site, access, format, choice, members: Members::of(&fields) }
     }
@@ -248,7 +247,7 @@ impl Logs {
     /// When a file cannot be opened: better no server, or no reload, than one that logs nowhere
     /// unnoticed. The previous logs are as they were.
     pub fn open(
-        common: &config::LogConfig,
+        common: &LogConfig,
         sites: &[LogSettings],
         durations: bool,
         previous: Option<(&Logs, &Totals)>,

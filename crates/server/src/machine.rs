@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-/// The addresses that it has now, for [who is spared](crate::config::spared). If the kernel does not tell them there
+/// The addresses that it has now, for [who is spared](forebay_config::spared). If the kernel does not tell them there
 /// are none: limits then hold for them as they do for everybody.
 pub(crate) fn own_addresses() -> Vec<IpAddr> {
     addresses::held().unwrap_or_default()

@@ -1,17 +1,17 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::choice::Switch;
-use crate::config::listener::{MOST_THREADS, POOL_THREADS};
-use crate::config::proxy::ProxyConfig;
-use crate::config::{
-    self, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig, Role,
-    SiteConfig,
-};
 use crate::machine::own_addresses;
 use crate::policy_settings::PolicySettings;
 use crate::seal;
 use crate::upstream_sockets::SocketLimits;
+use forebay_config::choice::Switch;
+use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
+use forebay_config::proxy::ProxyConfig;
+use forebay_config::{
+    AdminConfig, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig,
+    Role, SiteConfig,
+};
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -119,7 +119,7 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        let config::AdminConfig { listen, token_file, .. } = &config.admin;
+        let AdminConfig { listen, token_file, .. } = &config.admin;
         (!listen.0.is_empty()).then(|| AdminPlan {
             listen: listen.0.clone(),
             with_token: token_file.is_some(),
@@ -243,7 +243,8 @@ impl Plan {
             let answering = as_usize(listener.answering.or(cores as u64)).max(1);
             GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
-        let policy = config.policy()?.sparing(config::spared::clients(config, own_addresses));
+        let policy =
+            config.policy()?.sparing(forebay_config::spared::clients(config, own_addresses));
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
@@ -478,7 +479,7 @@ fn as_usize(number: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AutoCount, Listen, Optional, Size};
+    use forebay_config::{AutoCount, Listen, Optional, Size};
 
     fn machine(descriptors: u64) -> MachineResources {
         MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }

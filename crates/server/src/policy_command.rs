@@ -28,8 +28,8 @@ pub use show::Which;
 
 use crate::agent::AgentLoop;
 use crate::command::CommandAnswer;
-use crate::config::Config;
 use crate::policy::InForce;
+use forebay_config::Config;
 use forebay_metrics::Totals;
 use forebay_sys::clock;
 

@@ -3,8 +3,8 @@
 //! What only root can do is done first: sockets are bound, and log files that are not there yet are
 //! made, and given to that user.
 
-use crate::config::{AccessLog, Account, Config, GateMode, SiteConfig};
 use crate::listen::Listeners;
+use forebay_config::{AccessLog, Account, Config, GateMode, SiteConfig};
 use forebay_sys::privileges::{self, KeptPrivileges, SystemUser};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

@@ -9,7 +9,6 @@ use crate::admin::AdminListener;
 use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::command::PolicyChange;
-use crate::config::{self, Config, Listen, Problem};
 use crate::config_file;
 use crate::engines::{Common, Prepared};
 use crate::gate::{self, Enforced};
@@ -21,6 +20,7 @@ use crate::plan::{GroupPlan, MachineResources, Plan};
 use crate::policy_command::{SetError, agents, set};
 use crate::sandbox::{Outside, Sandbox, SandboxNeeds};
 use crate::status::Status;
+use forebay_config::{Config, Listen, Problem, SiteConfig};
 use forebay_engine::worker;
 use forebay_metrics::Totals;
 use forebay_policy::PolicyError;
@@ -371,7 +371,7 @@ pub fn open_logs(
     config: &Config,
     previous: Option<(&Logs, &Totals)>,
 ) -> Result<Arc<Logs>, LogError> {
-    let settings = |site: &config::SiteConfig| LogSettings::new(site.name().to_string(), &site.log);
+    let settings = |site: &SiteConfig| LogSettings::new(site.name().to_string(), &site.log);
     let sites: Vec<_> = config.sites.iter().map(settings).collect();
     Logs::open(&config.log, &sites, config.durations, previous)
 }

@@ -9,7 +9,7 @@ mod needs;
 
 pub use needs::SandboxNeeds;
 
-use crate::config::Confine;
+use forebay_config::Confine;
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus,

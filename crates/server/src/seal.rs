@@ -4,8 +4,8 @@
 //! Code that has taken it over reads no file and opens no connection (`forebay_sys::seal`); it can answer
 //! wrongly what it is asked, and ask the next stage, which holds the rules again.
 
-use crate::config::{Config, Confine, Role};
 use crate::privileges::PrivilegeError;
+use forebay_config::{Config, Confine, Role};
 use forebay_site::FilesLocation;
 use forebay_sys::stderr::say;
 use forebay_sys::{broker, privileges, seal as kernel};

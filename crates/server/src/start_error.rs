@@ -2,13 +2,13 @@
 //! end well, and which signals are one.
 
 use crate::certificates::CertificateError;
-use crate::config::Role;
 use crate::control_socket::ControlSocketError;
 use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
 use crate::seal::SealError;
+use forebay_config::Role;
 use forebay_policy::PolicyError;
 use forebay_site::OpenError;
 use std::time::Duration;

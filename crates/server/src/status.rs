@@ -2,11 +2,11 @@
 
 use crate::agent;
 use crate::certificates::{Certificates, Expiry, Owner};
-use crate::config::choice::Keyword;
 use crate::engines::Common;
 use crate::gate::Enforced;
 use crate::listen::OpenTimes;
 use crate::plan::Plan;
+use forebay_config::choice::Keyword;
 use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -110,8 +110,8 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse;
     use crate::plan::{MachineResources, Plan};
+    use forebay_config::parse;
 
     fn applications() -> Applications {
         let text = "root = \"/site\"\n[[proxy]]\npath = \"/a\"\n\

@@ -5,10 +5,10 @@ use super::costs::{self, CostPoint};
 use super::{
     BY_FILE, BeforeAfter, Calibrate, CalibrationResult, GIVEN, IN_PIECES, NOISE, crossover, is_good,
 };
+use forebay_config::value::quote;
+use forebay_config::{Calibration, Size, calibration};
 use forebay_control::utilisation::Costs;
 use forebay_http::date;
-use forebay_server::config::value::quote;
-use forebay_server::config::{Calibration, Size, calibration};
 use forebay_server::machine::name_of_machine;
 use std::fmt::Write as _;
 use std::path::Path;

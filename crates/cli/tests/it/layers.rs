@@ -28,11 +28,13 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-upstream", 3),
     ("forebay-site", 3),
     ("forebay-load", 3),
-    ("forebay-server", 4),
+    // What is done with all of these: a text into settings, settings into a running server.
+    ("forebay-config", 4),
+    ("forebay-server", 5),
     // What people run. Nothing imports these.
-    ("forebay-cli", 5),
-    ("forebay-tests", 5),
-    ("forebay-benches", 5),
+    ("forebay-cli", 6),
+    ("forebay-tests", 6),
+    ("forebay-benches", 6),
 ];
 
 /// Downward, and forbidden all the same: an engine knows a handler, not what it decides.

@@ -5,10 +5,10 @@
 
 use super::*;
 use crate::client::TrustedProxies;
-use crate::config::parse;
 use crate::plan::{MachineResources, Plan};
 use crate::policy::{ConnectionRecord, Judge, JudgeContext, Pass, WindowPoint};
 use crate::policy_command::history::history;
+use forebay_config::parse;
 use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};

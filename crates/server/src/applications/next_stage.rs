@@ -1,6 +1,6 @@
 //! Whom a process asks that is a stage.
 
-use crate::config::Role;
+use forebay_config::Role;
 use forebay_upstream::application::Application;
 use std::sync::Arc;
 

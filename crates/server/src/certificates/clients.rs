@@ -1,7 +1,7 @@
 //! What sites ask of their clients: the authorities and lists are read here.
 
 use super::{CertificateError, Owner, read};
-use crate::config::{AskClients, ClientCertificates as ClientFiles};
+use forebay_config::{AskClients, ClientCertificates as ClientFiles};
 use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

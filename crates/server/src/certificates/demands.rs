@@ -1,7 +1,7 @@
 //! Which site asks for what of its clients.
 
 use super::HeldCertificate;
-use crate::config::{AskClients, Config};
+use forebay_config::{AskClients, Config};
 use forebay_conn::peer::ClientPolicy;
 
 /// What is asked of the clients of a site.

@@ -2,8 +2,8 @@
 
 use super::{CertificateError, Owner, Tokens, clients, read};
 use crate::acme;
-use crate::config::{ClientCertificates as ClientFiles, KeyPairs};
 use crate::identity::Keys;
+use forebay_config::{ClientCertificates as ClientFiles, KeyPairs};
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{ClientVerification, Identity, Pair};
 use std::fs;

@@ -2,7 +2,7 @@
 
 use super::held::HeldCertificate;
 use super::{Certificates, Owner};
-use crate::config::Config;
+use forebay_config::Config;
 use forebay_site::rules::Host;
 use std::collections::HashSet;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Where control sockets are, and which of them nobody listens at.
 
-use crate::config;
 use foldhash::fast::FixedState;
+use forebay_config::ControlSocketChoice;
 use forebay_sys::wait_budget::WaitBudget;
 use forebay_sys::{process, unix};
 use std::ffi::OsStr;
@@ -19,11 +19,11 @@ const OLD: Duration = Duration::from_secs(60);
 /// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
 /// the directory for temporary files. The name comes from the file's path, so that several servers
 /// have several sockets.
-pub(super) fn path(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
+pub(super) fn path(setting: &ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     match setting {
-        config::ControlSocketChoice::Off => None,
-        config::ControlSocketChoice::At(path) => Some(path.clone()),
-        config::ControlSocketChoice::Auto => {
+        ControlSocketChoice::Off => None,
+        ControlSocketChoice::At(path) => Some(path.clone()),
+        ControlSocketChoice::Auto => {
             let real = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
             Some(directory().join(name(&real)))
         }
@@ -32,10 +32,10 @@ pub(super) fn path(setting: &config::ControlSocketChoice, file: &Path) -> Option
 
 /// Where a command finds it. If nothing is at that path, links in the path of `file` may lead elsewhere than when
 /// the server was started, or the file may be gone: then where the link leads that the server has made.
-pub fn find(setting: &config::ControlSocketChoice, file: &Path) -> Option<PathBuf> {
+pub fn find(setting: &ControlSocketChoice, file: &Path) -> Option<PathBuf> {
     let at = path(setting, file)?;
     let link = at.with_file_name(name(&named(file)));
-    let is_linked = *setting == config::ControlSocketChoice::Auto && !at.exists() && link.exists();
+    let is_linked = *setting == ControlSocketChoice::Auto && !at.exists() && link.exists();
     Some(if is_linked { link } else { at })
 }
 

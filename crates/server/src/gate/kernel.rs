@@ -1,7 +1,7 @@
 //! With the feature `gate`: the programs of `forebay_gate`.
 
-use crate::config::GateCharge;
 use crate::listen::OfClasses;
+use forebay_config::GateCharge;
 use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError};
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::Policy;

@@ -1,7 +1,7 @@
 //! What the gate needs of this machine, and whether it is there.
 
 use super::KernelGate;
-use crate::config::GateMode;
+use forebay_config::GateMode;
 use forebay_sys::privileges;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
-use crate::config::GateCharge;
 use crate::listen::OfClasses;
+use forebay_config::GateCharge;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;

@@ -6,10 +6,10 @@ use crate::acme;
 use crate::applications::NO_TUNNEL;
 use crate::certificates::OTHER_CONNECTION;
 use crate::client::{client_of, is_secure, scheme_of};
-use crate::config::Role;
 use crate::detour::Detour;
 use crate::job::{ServerJob, ServerJobDone};
 use crate::policy::Ticket;
+use forebay_config::Role;
 use forebay_conn::{
     BodyDecision, Job as _, JobKind, Process, ProcessOutcome, Refusal, Relayed, Reply, Request,
 };

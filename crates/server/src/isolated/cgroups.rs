@@ -17,10 +17,10 @@
 
 mod directories;
 
-use crate::config::{Isolated, Role};
 use directories::{
     BUSY, PROCESSES, make, make_locked, remove_abandoned, remove_and_tell, remove_directory,
 };
+use forebay_config::{Isolated, Role};
 use forebay_sys::stderr::say;
 use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
@@ -346,7 +346,7 @@ fn base(mounts: &str, own: &str, kind: &str, controller: Option<&str>) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::value::Value;
+    use forebay_config::value::Value;
     use forebay_sys::file::try_lock;
 
     const TWO: &str =

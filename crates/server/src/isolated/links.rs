@@ -7,7 +7,7 @@
 //! Nobody but this user may enter it. Where stages become another user (`user`), that one may connect to sockets in
 //! it, and no more: what root reads and writes there must not be others' to change.
 
-use crate::config::Role;
+use forebay_config::Role;
 use forebay_sys::clock;
 use forebay_sys::folder::{self, Folder};
 use forebay_upstream::ends::{Ends, ProcessEnd};

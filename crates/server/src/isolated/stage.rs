@@ -2,7 +2,7 @@
 
 use super::links;
 use crate::applications::NextStage;
-use crate::config::{
+use forebay_config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
     ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageProcess, Switch,
 };

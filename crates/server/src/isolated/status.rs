@@ -2,8 +2,8 @@
 //! were started again.
 
 use crate::command::CommandAnswer;
-use crate::config::Role;
 use crossbeam_channel::Sender;
+use forebay_config::Role;
 use forebay_upstream::pings;
 use forebay_upstream::settings::UpstreamAddress;
 use std::thread;

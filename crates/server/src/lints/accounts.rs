@@ -1,9 +1,9 @@
 //! Users and groups that this machine does not know, and rights of root that stages would keep.
 
 use super::LintSubject;
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{Account, Remarks};
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{Account, Remarks};
 use forebay_sys::{privileges, process};
 use std::fmt;
 

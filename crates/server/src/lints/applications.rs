@@ -2,9 +2,9 @@
 //! there may come later.
 
 use super::LintSubject;
-use crate::config::applications::addresses;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{Account, ConfigDraft, Remarks};
+use forebay_config::applications::addresses;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{Account, ConfigDraft, Remarks};
 use forebay_site::rules::Alias;
 use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;

@@ -1,10 +1,10 @@
 //! Constants of another machine.
 
 use super::LintSubject;
-use crate::config::Remarks;
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
 use crate::machine::{is_other, processor};
+use forebay_config::Remarks;
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
 use forebay_sys::process;
 use std::fmt;
 

@@ -2,8 +2,8 @@
 
 use super::LintSubject;
 use crate::certificates;
-use crate::config::problem::Finding;
-use crate::config::{AskClients, ClientCertificates, Remarks, SiteConfig, Wrong};
+use forebay_config::problem::Finding;
+use forebay_config::{AskClients, ClientCertificates, Remarks, SiteConfig, Wrong};
 use forebay_site::rules::Host;
 use forebay_sys::clock;
 use std::collections::HashSet;

@@ -2,13 +2,13 @@
 
 use super::LintSubject;
 use crate::certificates::{self, CertificateError, Tokens, TokensError};
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{
+use crate::identity::{Keys, KeysError};
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{
     AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
     Remarks,
 };
-use crate::identity::{Keys, KeysError};
 use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};

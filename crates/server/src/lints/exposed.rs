@@ -2,9 +2,9 @@
 //! there is an error, because it has what others sent.
 
 use super::LintSubject;
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{AccessLog, AdminConfig, ConfigDraft, KeyPairs, Remarks, SiteConfig};
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{AccessLog, AdminConfig, ConfigDraft, KeyPairs, Remarks, SiteConfig};
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;

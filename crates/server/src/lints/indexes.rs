@@ -3,11 +3,11 @@
 
 use super::LintSubject;
 use super::pages::find;
-use crate::config::draft::numbered;
-use crate::config::pages::locate;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::remarks::{item, meets};
-use crate::config::{ConfigDraft, Remarks, RuleConfig, SiteConfig};
+use forebay_config::draft::numbered;
+use forebay_config::pages::locate;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::remarks::{item, meets};
+use forebay_config::{ConfigDraft, Remarks, RuleConfig, SiteConfig};
 use forebay_site::rules::Alias;
 use std::fmt;
 

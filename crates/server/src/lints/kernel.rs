@@ -1,11 +1,11 @@
 //! What the kernel and its tools would have to do, and cannot on this machine.
 
 use super::LintSubject;
-use crate::config::path::Path as At;
-use crate::config::problem::Finding;
-use crate::config::{ConfigDraft, FirewallMode, GateMode, Remarks, Wrong};
 use crate::firewall;
 use crate::gate::needs;
+use forebay_config::path::Path as At;
+use forebay_config::problem::Finding;
+use forebay_config::{ConfigDraft, FirewallMode, GateMode, Remarks, Wrong};
 use std::fmt;
 
 /// What the configuration wants of this machine and does not get.
@@ -85,7 +85,7 @@ fn firewall_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::table::ConfigReader;
+    use forebay_config::table::ConfigReader;
 
     #[test]
     fn what_this_machine_lacks_is_said() {

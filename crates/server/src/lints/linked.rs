@@ -2,9 +2,9 @@
 //! at the first levels and at a bounded number of names, as roots may be large.
 
 use super::LintSubject;
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{Remarks, SiteConfig};
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{Remarks, SiteConfig};
 use forebay_site::rules::Scope;
 use std::fmt;
 use std::fs;

@@ -2,10 +2,10 @@
 
 use super::LintSubject;
 use super::pages::find;
-use crate::config::pages::{fixed, locate};
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{FastCgiConfig, ProxyConfig, Remarks, SiteConfig};
+use forebay_config::pages::{fixed, locate};
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{FastCgiConfig, ProxyConfig, Remarks, SiteConfig};
 use forebay_site::rules::{Alias, Pattern, Scope};
 use std::fmt;
 use std::fs;

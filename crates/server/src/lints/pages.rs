@@ -1,9 +1,9 @@
 //! Files of a site that its settings name and that are not there.
 
 use super::LintSubject;
-use crate::config::pages::{fixed, locate};
-use crate::config::path::Path as At;
-use crate::config::{Remarks, Wrong};
+use forebay_config::pages::{fixed, locate};
+use forebay_config::path::Path as At;
+use forebay_config::{Remarks, Wrong};
 use forebay_site::rules::{Alias, TryFile};
 use forebay_sys::file::{self, FileKind};
 use std::collections::HashSet;

@@ -3,11 +3,11 @@
 //! Lists of access (`setfacl`) are not looked at.
 
 use super::LintSubject;
-use crate::config::pages::locate;
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{AccessLog, Account, ConfigDraft, Remarks};
 use crate::privileges::user_of;
+use forebay_config::pages::locate;
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{AccessLog, Account, ConfigDraft, Remarks};
 use forebay_site::rules::Alias;
 use forebay_sys::privileges::SystemUser;
 use std::collections::HashSet;

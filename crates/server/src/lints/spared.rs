@@ -1,11 +1,11 @@
 //! Rules that ban who is never banned: their own addresses, this machine's among them, proxies and administrators.
 
 use super::LintSubject;
-use crate::config::draft::numbered;
-use crate::config::problem::Finding;
-use crate::config::spared::{self, SparedBan};
-use crate::config::{Remarks, Wrong};
 use crate::machine::own_addresses;
+use forebay_config::draft::numbered;
+use forebay_config::problem::Finding;
+use forebay_config::spared::{self, SparedBan};
+use forebay_config::{Remarks, Wrong};
 use forebay_policy::spared::SparedAs;
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub(super) fn rules(of: &LintSubject<'_>, remarks: &mut Remarks) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::table::ConfigReader;
+    use forebay_config::table::ConfigReader;
 
     #[test]
     fn a_rule_that_bans_who_is_spared_is_remarked() {

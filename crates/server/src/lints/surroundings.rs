@@ -3,10 +3,10 @@
 //! answers are another minute's, too.
 
 use super::LintSubject;
-use crate::config::applications::addresses;
-use crate::config::path::Path as At;
-use crate::config::problem::{Finding, Wrong};
-use crate::config::{Listen, ListenEndpoint, Remarks};
+use forebay_config::applications::addresses;
+use forebay_config::path::Path as At;
+use forebay_config::problem::{Finding, Wrong};
+use forebay_config::{Listen, ListenEndpoint, Remarks};
 use forebay_sys::processes::{self, RunningProcess};
 use forebay_sys::socket;
 use forebay_upstream::settings::UpstreamAddress;

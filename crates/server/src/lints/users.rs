@@ -1,8 +1,8 @@
 //! Lines of files of users that are none.
 
 use super::LintSubject;
-use crate::config::Remarks;
-use crate::config::problem::{Finding, Wrong};
+use forebay_config::Remarks;
+use forebay_config::problem::{Finding, Wrong};
 use forebay_site::users_errors;
 use std::fmt;
 use std::path::PathBuf;

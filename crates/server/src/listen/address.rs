@@ -1,6 +1,6 @@
 //! Where a listening socket is bound, and why one cannot be had.
 
-use crate::config::Listen;
+use forebay_config::Listen;
 use forebay_conn::Peer;
 use forebay_sys::unix_address::UnixAddress;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Which requests have a line in a log.
 
 use super::request_id::mixed;
-use crate::config::log_condition::{ConditionSubject, LogCondition, NO_SITE};
+use forebay_config::log_condition::{ConditionSubject, LogCondition, NO_SITE};
 use std::hash::{BuildHasher, RandomState};
 
 /// Which requests have a line.

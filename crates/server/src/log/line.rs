@@ -3,8 +3,8 @@
 //! The fields Authorization and Cookie are never looked at; a user's name comes from what has verified it.
 
 use super::text::{push_address, push_json, push_number, push_quoted, push_word};
-use crate::config::member::{Member, Members};
 use crate::policy::TraceWords;
+use forebay_config::member::{Member, Members};
 use forebay_conn::peer::ClientCertificate;
 use forebay_conn::{Request, Secured};
 use forebay_http::head::{Name, Version};

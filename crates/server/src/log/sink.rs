@@ -2,7 +2,7 @@
 //! else here is done by the writer, which alone waits for disks.
 
 use super::{LogError, LogSettings};
-use crate::config::AccessLog;
+use forebay_config::AccessLog;
 use forebay_sys::{file, process};
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! How clients, and requests for applications and between stages, share the descriptors that are left to both.
 
 use super::{Plan, as_usize};
-use crate::config::{Config, Role};
 use crate::upstream_sockets::SocketLimits;
+use forebay_config::{Config, Role};
 use forebay_upstream::settings::ApplicationSettings;
 
 /// Idle connections take at most one part in so many.
@@ -109,10 +109,9 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
-    use crate::config::StageProcess;
     use crate::isolated;
     use crate::plan::MachineResources;
+    use forebay_config::StageProcess;
 
     fn machine(descriptors: u64) -> MachineResources {
         MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }
@@ -125,7 +124,7 @@ mod tests {
                 "root = \"/site\"\n{lines}\n[[proxy]]\npath = \"/\"\n\
                  to = [\"http://10.0.0.1\", \"http://10.0.0.2\"]\nkeep_alive.connections = 4\n"
             );
-            let config = config::parse(&text, "/etc/forebay.toml").unwrap();
+            let config = forebay_config::parse(&text, "/etc/forebay.toml").unwrap();
             let plan = Plan::new(&config, &machine(1024)).unwrap();
             let SocketLimits { exchanges, exchanges_per_client, idle } = plan.sockets;
             let of_clients = (plan.connections, plan.connections_per_client);
@@ -160,7 +159,7 @@ mod tests {
     /// A configuration of stages, and what each of them makes of it.
     fn stages(lines: &str, descriptors: u64) -> (Config, [Plan; 3]) {
         let text = format!("root = \"/site\"\nengine = \"isolated\"\n{lines}");
-        let config = config::parse(&text, "/etc/forebay.toml").unwrap();
+        let config = forebay_config::parse(&text, "/etc/forebay.toml").unwrap();
         let plans = Role::ALL.map(|role| {
             let place = StageProcess { role, instance: 1, links: "/run/links".into() };
             Plan::new(&isolated::at(config.clone(), place), &machine(descriptors)).unwrap()

@@ -366,8 +366,8 @@ fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Switch, parse};
     use crate::policy_settings::PolicySettings;
+    use forebay_config::{Switch, parse};
     use forebay_conn::Settled;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path::NormalPath;

@@ -5,9 +5,9 @@
 //! file, and goes when the owner does. What the file says no program can change or remove.
 
 use crate::command::PolicyChange;
-use crate::config::spared::SparedBan;
-use crate::config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
 use crate::machine::own_addresses;
+use forebay_config::spared::SparedBan;
+use forebay_config::{self, ClassConfig, Config, RuleConfig, rules_at_odds};
 
 /// So many rules one program can have, and so many classes.
 pub const MOST_RULES: usize = 100;
@@ -42,7 +42,7 @@ pub fn apply(
 }
 
 fn put(config: &mut Config, owner: &str, text: &str) -> Result<String, String> {
-    let (classes, rules) = config::classes_and_rules(text).map_err(|problems| {
+    let (classes, rules) = forebay_config::classes_and_rules(text).map_err(|problems| {
         let said = problems.iter().map(|problem| match &*problem.key {
             "" => problem.wrong.to_string(),
             key => format!("{key}: {}", problem.wrong),
@@ -178,7 +178,7 @@ mod tests {
     fn each_owner_has_its_own() {
         let file = "root = \"/site\"\n[[class]]\nname = \"gold\"\npriority = 0\n\
                     [[rule]]\nname = \"of the file\"\nclass = \"gold\"\n";
-        let config = config::parse(file, "/etc/forebay.toml").unwrap();
+        let config = forebay_config::parse(file, "/etc/forebay.toml").unwrap();
         let one = put(r#"{"do":"put","classes":[{"name":"slow","priority":9}],
                           "rules":[{"name":"a","path":"/a","class":"slow"}]}"#);
         let (config, said) = apply(&config, "one", &one).unwrap();
@@ -204,19 +204,19 @@ mod tests {
         let misspelt = put(r#"{"do":"put","rules":[{"name":"c","pth":"/"}]}"#);
         assert!(apply(&config, "one", &misspelt).unwrap_err().contains("pth"));
         // a reload keeps what programs have added
-        let fresh = config::parse(file, "/etc/forebay.toml").unwrap();
+        let fresh = forebay_config::parse(file, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);
         assert_eq!((names(&carried), said), (names(&config), None));
         // whose name the file takes has nothing any more; others keep theirs
         let taken = format!("{file}[[rule]]\nname = \"b\"\nstop = true\n");
-        let fresh = config::parse(&taken, "/etc/forebay.toml").unwrap();
+        let fresh = forebay_config::parse(&taken, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&config, fresh);
         assert_eq!(names(&carried), ["a", "of the file", "b"]);
         assert!(said.unwrap().starts_with("what the program two has added is gone: rule"));
         let three = put(r#"{"do":"put","rules":[{"name":"c","path":"/c","action":"reset"}]}"#);
         let (three, _) = apply(&config, "three", &three).unwrap();
         let taken = format!("{taken}[[rule]]\nname = \"c\"\nstop = true\n");
-        let fresh = config::parse(&taken, "/etc/forebay.toml").unwrap();
+        let fresh = forebay_config::parse(&taken, "/etc/forebay.toml").unwrap();
         let (carried, said) = carry(&three, fresh);
         assert_eq!(names(&carried), ["of the file", "b", "c"]);
         assert!(said.unwrap().starts_with("what every program has added is gone: rule"));
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn no_program_bans_who_is_spared() {
         let file = "root = \"/site\"\ntrusted_proxies = [\"10.0.0.5\"]\n";
-        let config = config::parse(file, "/etc/forebay.toml").unwrap();
+        let config = forebay_config::parse(file, "/etc/forebay.toml").unwrap();
         let ban = |client: &str| {
             put(&json!({ "do": "put", "rules": [{ "name": "a", "client": client, "action": "drop" }] }).to_string())
         };
@@ -244,7 +244,7 @@ mod tests {
     fn rules_of_the_file_without_names_are_called_by_their_place_in_it() {
         let file =
             "root = \"/site\"\n[[rule]]\nstop = true\n[[rule]]\npath = \"/b\"\nstop = true\n";
-        let config = config::parse(file, "/etc/forebay.toml").unwrap();
+        let config = forebay_config::parse(file, "/etc/forebay.toml").unwrap();
         let rule = |name: &str| {
             put(&json!({ "do": "put", "rules": [{ "name": name, "stop": true }] }).to_string())
         };
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn nobody_has_too_many() {
-        let config = config::parse("root = \"/site\"\n", "/etc/forebay.toml").unwrap();
+        let config = forebay_config::parse("root = \"/site\"\n", "/etc/forebay.toml").unwrap();
         let rules: Vec<Value> = (0..=MOST_RULES)
             .map(|number| json!({ "name": number.to_string(), "action": "reset" }))
             .collect();

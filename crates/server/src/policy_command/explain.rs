@@ -2,9 +2,9 @@
 //! needs a policy and no server.
 
 use crate::client::TrustedProxies;
-use crate::config::{Config, Listen};
 use crate::identity::{Keys, KeysError, PresentedToken, Remembered, Verifier};
 use crate::policy::Facts;
+use forebay_config::{Config, Listen};
 use forebay_conn::{Peer, Request};
 use forebay_http::head::{Head, HeadError, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
@@ -297,7 +297,7 @@ fn first_local(config: &Config, client: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse;
+    use forebay_config::parse;
 
     const POLICY: &str = r#"
 root = "site"

@@ -126,8 +126,8 @@ fn add_rule(table: &mut TextTable, record: &Record, name: &str, rule: &RuleRecor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::plan::{MachineResources, Plan};
+    use forebay_config::Config;
     use forebay_control::level::{Cause, Level};
 
     #[test]

@@ -4,11 +4,11 @@
 //! the same way. What comes of it is put in force like a reload, with the configuration in the place of
 //! the file.
 
-use crate::config::spared::SparedBan;
-use crate::config::table::{Section, Setting, split};
-use crate::config::value::{Form, Value, quote};
-use crate::config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
 use crate::machine::own_addresses;
+use forebay_config::spared::SparedBan;
+use forebay_config::table::{Section, Setting, split};
+use forebay_config::value::{Form, Value, quote};
+use forebay_config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
 use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use std::fmt::{self, Write};
@@ -377,7 +377,7 @@ fn check(config: &Config) -> Result<(), SetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::parse;
+    use forebay_config::parse;
     use forebay_policy::rule as policy;
 
     const POLICY: &str = r#"

@@ -3,8 +3,8 @@
 
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
-use crate::config::Role;
 use crate::start_error::SAME_SIGNAL;
+use forebay_config::Role;
 use forebay_engine::control::{Ended, LoopOrder};
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};

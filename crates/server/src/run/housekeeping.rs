@@ -4,11 +4,11 @@
 use super::{Event, Later, Server};
 use crate::acme_thread;
 use crate::certificate_watch;
-use crate::config::Role;
 use crate::gate;
 use crate::notify;
 use crate::policy::InForce;
 use crate::upkeep;
+use forebay_config::Role;
 use forebay_sys::clock;
 use forebay_sys::stderr::say;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! What a configuration needs to reach in the file system, and for what.
 
 use crate::acme;
-use crate::config::{Config, Listen, SiteConfig};
 use crate::privileges;
 use crate::seal;
+use forebay_config::{Config, Listen, SiteConfig};
 use forebay_sys::unix_address::UnixAddress;
 use landlock::{AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
@@ -171,7 +171,7 @@ mod tests {
     fn names_of_applications_can_be_looked_up() {
         let needs = |to: &str| {
             let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"\n");
-            let config = crate::config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
+            let config = forebay_config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
             SandboxNeeds::of(&config, None, None)
         };
         let has_etc = |needs: SandboxNeeds| {

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_server::config::{Config, parse};
+use forebay_config::{Config, parse};
 use std::path::{Path, PathBuf};
 
 #[test]

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_server::config::Config;
+use forebay_config::Config;
 use forebay_server::config_file::{check, load};
 use forebay_server::lints::Depth;
 use std::fs;
@@ -165,7 +165,7 @@ fn sockets_that_cannot_be_made_are_told() {
     let file = folder.0.join("forebay.toml");
     fs::write(&file, text).unwrap();
     let directory = folder.0.display().to_string();
-    let said = |problems: Vec<forebay_server::config::Problem>| {
+    let said = |problems: Vec<forebay_config::Problem>| {
         let lines = problems.iter().map(|p| p.to_string().replace(&directory, "DIR"));
         lines.collect::<Vec<_>>().join("\n")
     };

@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use forebay_config::{AccessLog, LogConfig, LogFormat, Member};
 use forebay_conn::ArrivalTimes;
 use forebay_metrics::{Local, Totals};
-use forebay_server::config::{self, AccessLog, LogFormat, Member};
 use forebay_server::log::{LogEntry, LogSettings, Logger, Logs, PendingLine};
 use std::fs;
 use std::io::{PipeReader, Read};
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 /// Long enough for any machine; nothing here is a measurement.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn log(path: &Path, format: LogFormat) -> config::LogConfig {
+fn log(path: &Path, format: LogFormat) -> LogConfig {
     let access = AccessLog::File(path.to_owned());
-    config::LogConfig {
+    LogConfig {
         access,
         format,
         conditions: Vec::new(),
@@ -32,7 +32,7 @@ fn log(path: &Path, format: LogFormat) -> config::LogConfig {
 }
 
 /// Of requests that belong to no site.
-fn common(path: &Path) -> config::LogConfig {
+fn common(path: &Path) -> LogConfig {
     log(path, LogFormat::Combined)
 }
 
@@ -460,7 +460,7 @@ fn off_logs_nothing_and_still_counts() {
         access: AccessLog::Off,
         ..site("", Path::new(""), LogFormat::Json)
     };
-    let logs = Logs::open(&config::LogConfig::default(), &[off], false, None).unwrap();
+    let logs = Logs::open(&LogConfig::default(), &[off], false, None).unwrap();
     let metrics = Arc::new(Local::default());
     let mut logger = logs.logger(Arc::clone(&metrics));
     assert_eq!(logger.tick(), 0);

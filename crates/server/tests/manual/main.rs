@@ -12,8 +12,8 @@ mod reference;
 mod roff;
 mod sample;
 
-use forebay_server::config::table::{Item, Section, SectionList, SettingDescription, rows};
-use forebay_server::config::{
+use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
+use forebay_config::{
     ClassConfig, Config, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig, RuleConfig,
     SiteConfig, parse,
 };

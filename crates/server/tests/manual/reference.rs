@@ -1,8 +1,8 @@
 //! docs/manual/configuration.md
 
 use super::Chapter;
-use forebay_server::config::table::{Preset, SettingDescription};
-use forebay_server::config::value::Form;
+use forebay_config::table::{Preset, SettingDescription};
+use forebay_config::value::Form;
 use std::fmt::Write;
 
 const INTRODUCTION: &str = "\

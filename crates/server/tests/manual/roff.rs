@@ -1,7 +1,7 @@
 //! packaging/man/forebay.toml.5
 
 use super::Chapter;
-use forebay_server::config::table::{Preset, SettingDescription};
+use forebay_config::table::{Preset, SettingDescription};
 use roff::{Roff, bold, italic, roman};
 
 const INTRODUCTION: &[&str] = &[

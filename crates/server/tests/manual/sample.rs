@@ -3,7 +3,7 @@
 //! A line that begins with `#` and no blank is a setting; without that sign it is in force.
 
 use super::Chapter;
-use forebay_server::config::table::{Preset, SettingDescription};
+use forebay_config::table::{Preset, SettingDescription};
 use std::fmt::Write;
 
 const INTRODUCTION: &str = "\

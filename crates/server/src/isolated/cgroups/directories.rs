@@ -8,8 +8,8 @@
 //! group is used without one, and that is told.
 
 use super::{Missing, refused};
-use crate::config::Role;
 use crate::isolated::links::is_name;
+use forebay_config::Role;
 use forebay_sys::file::{try_lock, try_lock_shared};
 use forebay_sys::stderr::say;
 use forebay_sys::wait_budget::WaitBudget;

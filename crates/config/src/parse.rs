@@ -1,0 +1,80 @@
+//! A text into a [`Config`], or into everything that is wrong with it.
+
+use super::table::ConfigReader;
+use super::{ClassConfig, Config, ConfigDraft, Problem, RuleConfig, Wrong, path};
+use std::path::Path;
+
+/// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
+/// is where relative paths begin. Touches no file.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
+/// first place where it is not.
+pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
+    checked(&mut ConfigReader::new(text, file), file).map(ConfigDraft::resolve)
+}
+
+/// The first thing that does not hold together in a configuration whose values are right, each by
+/// itself, and where: by its place in a text that says all of it.
+pub fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
+    let text = config.to_toml();
+    let mut reader = ConfigReader::new(&text, "");
+    let mut draft = reader.draft();
+    // no text says which program has added what
+    let owners = config.rules.iter().map(|rule| rule.owner.clone());
+    draft.rules.iter_mut().zip(owners).for_each(|(rule, owner)| rule.owner = owner);
+    let owners = config.classes.iter().map(|class| class.owner.clone());
+    draft.classes.iter_mut().zip(owners).for_each(|(class, owner)| class.owner = owner);
+    let wrong = odds(&draft, &reader);
+    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
+    first.or_else(|| {
+        let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
+        Some((path::Path { shown: key.clone(), exact: key }, wrong))
+    })
+}
+
+/// The first thing that does not hold together in the classes and rules of a configuration, where each says
+/// what it must. Nothing is written or read for that: there may be ten thousand.
+pub fn rules_at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
+    let Config { agent, identity, classes, rules, .. } = config;
+    let mut draft = ConfigDraft::new();
+    draft.process = Config { agent: *agent, identity: identity.clone(), ..draft.process };
+    (draft.classes, draft.rules) = (classes.clone(), rules.clone());
+    let mut wrong = Vec::new();
+    draft.check_policy(None, &mut wrong);
+    wrong.into_iter().next()
+}
+
+/// The classes and rules of a text that has nothing else, each by itself.
+///
+/// # Errors
+/// What cannot be read, and what is missing.
+pub fn classes_and_rules(text: &str) -> Result<(Vec<ClassConfig>, Vec<RuleConfig>), Vec<Problem>> {
+    let mut reader = ConfigReader::new(text, "");
+    let draft = reader.draft();
+    let mut missing = Vec::new();
+    draft.check_policy(Some(&reader), &mut missing);
+    missing.retain(|(path, wrong)| matches!(wrong, Wrong::Missing { .. }) && !reader.has(path));
+    missing.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    let ConfigDraft { classes, rules, .. } = draft;
+    let problems = reader.problems();
+    if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
+}
+
+/// What does not hold together in what the reader has read.
+fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(path::Path, Wrong)> {
+    let mut wrong = draft.problems(Some(reader));
+    wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
+    wrong
+}
+
+/// What the reader's text says, if it holds together.
+pub fn checked(reader: &mut ConfigReader<'_>, file: &str) -> Result<ConfigDraft, Vec<Problem>> {
+    let mut draft = reader.draft();
+    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
+    if reader.is_toml() {
+        let wrong = odds(&draft, reader);
+        wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    }
+    if reader.is_content() { Ok(draft) } else { Err(reader.problems()) }
+}

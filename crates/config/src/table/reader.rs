@@ -1,0 +1,454 @@
+//! Reads sections of a TOML text by their tables.
+//!
+//! The reader walks the text once and asks the tables of the sections what may be there. It
+//! remembers where everything stood, so that what is checked later can be told with its place.
+
+use super::{Items, Preset, Section, Setting, in_range, split};
+use crate::path::Path;
+use crate::problem::{Problem, Wrong};
+use crate::value::{Form, Value, quote, suggest};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use toml_edit::{Item, Key, TableLike, Value as Toml};
+
+/// Where everything stood in a text, by [`Path::exact`].
+type TextPositions = HashMap<String, Range<usize>>;
+
+/// Lists of a site that answer some requests without a root.
+const ANSWERS: [&str; 4] = ["redirect", "work", "alias", "proxy"];
+
+/// Reads a text; notes what is wrong.
+pub struct ConfigReader<'t> {
+    pub(crate) text: &'t str,
+    /// Where each line ends.
+    line_ends: Vec<usize>,
+    file: &'t str,
+    places: TextPositions,
+    /// What is meant though it cannot be read: what unknown keys probably are, and sections that are
+    /// none. By [`Path::exact`].
+    meant: HashSet<String>,
+    problems: Vec<Problem>,
+    pub(crate) is_toml: bool,
+    /// What is wrong with a key that a section does not have.
+    unknown: fn(section: &str, name: &str) -> Wrong,
+    /// The lists of a site, which no site inherits.
+    site_lists: Vec<&'static str>,
+}
+
+impl<'t> ConfigReader<'t> {
+    /// For a text; `file` is its name for messages. `unknown` says what is wrong with a key that a section does
+    /// not have; `site_lists` are not inherited.
+    pub(crate) fn with(
+        text: &'t str,
+        file: &'t str,
+        unknown: fn(section: &str, name: &str) -> Wrong,
+        site_lists: Vec<&'static str>,
+    ) -> ConfigReader<'t> {
+        ConfigReader {
+            text,
+            line_ends: text.match_indices('\n').map(|(at, _)| at).collect(),
+            file,
+            places: TextPositions::new(),
+            meant: HashSet::new(),
+            problems: Vec::new(),
+            is_toml: true,
+            unknown,
+            site_lists,
+        }
+    }
+
+    /// Everything noted so far, in the order of the text.
+    pub fn problems(&mut self) -> Vec<Problem> {
+        self.problems.sort_by_key(|problem| problem.place);
+        std::mem::take(&mut self.problems)
+    }
+
+    /// The line and column of the text's end.
+    pub fn end(&self) -> (usize, usize) {
+        self.position(self.text.len())
+    }
+
+    /// The name of the text for messages: the path of the file.
+    pub fn file(&self) -> &'t str {
+        self.file
+    }
+
+    /// Whether the text could be taken apart at all.
+    pub fn is_toml(&self) -> bool {
+        self.is_toml
+    }
+
+    /// Whether nothing was noted.
+    pub fn is_content(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// Notes what is wrong at a place that was read, or else at the section it is missing in.
+    pub fn note_at(&mut self, path: &Path, wrong: Wrong) {
+        let span = self.span(&path.exact).unwrap_or(0..0);
+        self.note(&path.shown, span, wrong);
+    }
+
+    /// Line and column of what was read at `exact`; of an inherited setting, where that stands.
+    pub fn place(&self, exact: &str) -> Option<(usize, usize)> {
+        self.span(exact).map(|span| self.position(span.start))
+    }
+
+    /// Whether something stands at `path` itself, be it wrong.
+    pub fn says(&self, path: &Path) -> bool {
+        self.places.contains_key(&path.exact)
+    }
+
+    /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
+    /// it unnecessary.
+    pub fn has(&self, path: &Path) -> bool {
+        let says = |exact: &str| self.own_or_inherited(exact).is_some();
+        let instead = match path.exact.strip_suffix("root") {
+            Some("") => ANSWERS.iter().chain(&["site"]).any(|list| says(list)),
+            Some(site) => ANSWERS.iter().any(|list| says(&format!("{site}{list}"))),
+            None => false,
+        };
+        instead || says(&path.exact) || self.meant.contains(&path.exact)
+    }
+
+    /// Line and column of a byte offset, both from 1, the column in characters.
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        let line = self.line_ends.partition_point(|end| *end < offset);
+        let start = line.checked_sub(1).map_or(0, |before| self.line_ends[before] + 1);
+        (line + 1, self.text[start..offset].chars().count() + 1)
+    }
+
+    fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
+        let inherited = || {
+            let (section, rest) = exact.split_once("].")?;
+            // but not by what it is told from others
+            let own: &[&str] = match section.split_once('[')?.0 {
+                "site" => &["name", "hosts"],
+                "listener" => &["listen"],
+                _ => return None,
+            };
+            let first = rest.split(['.', '[']).next()?;
+            let is_list = self.site_lists.contains(&first);
+            let inherits = !is_list && !own.contains(&first);
+            if inherits { self.places.get(rest) } else { None }
+        };
+        self.places.get(exact).or_else(inherited).cloned()
+    }
+
+    /// Where something stands, or else the section that it is missing in.
+    fn span(&self, exact: &str) -> Option<Range<usize>> {
+        let section = || self.span(exact.rsplit_once('.')?.0);
+        self.own_or_inherited(exact).or_else(section)
+    }
+
+    pub(crate) fn note(&mut self, shown: &str, span: Range<usize>, wrong: Wrong) {
+        self.problems.push(Problem {
+            file: self.file.to_owned(),
+            place: Some(self.position(span.start)),
+            key: shown.to_owned(),
+            wrong,
+        });
+    }
+
+    pub(crate) fn remember(&mut self, parent: &Path, key: &Key, item: &Item) -> bool {
+        let span = item.span().or(key.span()).unwrap_or(0..0);
+        self.places.insert(parent.key(key).exact, span);
+        true
+    }
+
+    /// Calls `each` for the sections of a list, however it is written.
+    pub(crate) fn sections(
+        &mut self,
+        path: &Path,
+        key: &Key,
+        item: &Item,
+        mut each: impl FnMut(&mut Self, &Path, &dyn TableLike),
+    ) {
+        let mut one = |reader: &mut Self, index, span: Option<Range<usize>>, table| {
+            let path = path.item(index);
+            let span = span.or(key.span()).unwrap_or(0..0);
+            reader.places.insert(path.exact.clone(), span);
+            each(reader, &path, table);
+        };
+        match item {
+            Item::ArrayOfTables(tables) => {
+                for (index, table) in tables.iter().enumerate() {
+                    one(self, index, table.span(), table);
+                }
+            }
+            Item::Value(Toml::Array(values)) if values.iter().all(Toml::is_inline_table) => {
+                let tables = values.iter().filter_map(Toml::as_inline_table);
+                for (index, table) in tables.enumerate() {
+                    one(self, index, table.span(), table);
+                }
+            }
+            _ => {
+                let near = item.is_table_like().then(|| format!("[[{}]]", path.shown));
+                let expected = "a list of sections";
+                let span = key.span().or(item.span()).unwrap_or(0..0);
+                self.note(&path.shown, span, Wrong::Form { expected, found: describe(item), near });
+            }
+        }
+    }
+
+    /// A section of a list, or nothing if something in it is wrong.
+    pub fn whole<T: Section>(&mut self, path: &Path, table: &dyn TableLike) -> Option<T> {
+        let before = self.problems.len();
+        let mut section = T::preset();
+        self.fill(&mut section, path, table);
+        (self.problems.len() == before).then_some(section)
+    }
+
+    /// Reads all keys of a table into a section, and notes those that must be there.
+    pub(crate) fn fill<T: Section>(&mut self, section: &mut T, path: &Path, table: &dyn TableLike) {
+        self.table(section, "", path, table);
+        for setting in T::SETTINGS {
+            let at = path.child(setting.key);
+            if setting.preset == Preset::Required && !self.has(&at) {
+                let example = format!("{} = {}", setting.key, setting.example);
+                self.note_at(&at, Wrong::Missing { example });
+            }
+        }
+    }
+
+    fn table<T: Section>(
+        &mut self,
+        section: &mut T,
+        subsection: &str,
+        path: &Path,
+        table: &dyn TableLike,
+    ) {
+        for (name, item) in table.iter() {
+            let Some(key) = table.key(name) else { continue };
+            if !self.entry(section, subsection, path, key, item) {
+                self.unknown(path, key, item);
+            }
+        }
+    }
+
+    /// Reads one key into a section that may have it. Says whether it has.
+    pub(crate) fn entry<T: Section>(
+        &mut self,
+        section: &mut T,
+        subsection: &str,
+        parent: &Path,
+        key: &Key,
+        item: &Item,
+    ) -> bool {
+        let path = parent.key(key);
+        let name = match subsection {
+            "" => key.get().to_owned(),
+            _ => format!("{subsection}.{}", key.get()),
+        };
+        let at = key.span().or(item.span()).unwrap_or(0..0);
+        if let Some(setting) = T::SETTINGS.iter().find(|setting| setting.key == name) {
+            self.places.insert(path.exact.clone(), item.span().unwrap_or(at.clone()));
+            self.setting(setting, section, item, &path, at);
+        } else if let Some(list) = T::LISTS.iter().find(|list| list.name == name) {
+            self.remember(parent, key, item);
+            let items: &mut dyn Items = (list.at)(section);
+            self.sections(&path, key, item, |reader, path, table| items.read(reader, path, table));
+        } else if !T::SETTINGS.iter().any(|setting| setting.subsection() == name) {
+            return false;
+        } else if let Some(inner) = item.as_table_like() {
+            self.places.insert(path.exact.clone(), at);
+            self.table(section, &name, &path, inner);
+        } else {
+            self.meant.insert(path.exact.clone());
+            let (found, example) = (describe(item), section_of::<T>(&name, item));
+            self.note(&path.shown, at, Wrong::NoSection { found, example });
+        }
+        true
+    }
+
+    pub(crate) fn unknown(&mut self, parent: &Path, key: &Key, item: &Item) {
+        let at = key.span().or(item.span()).unwrap_or(0..0);
+        let wrong = (self.unknown)(&parent.shown, key.get());
+        let meant = match &wrong {
+            Wrong::Unknown { near } => near.as_deref(),
+            Wrong::Foreign { meant, .. } => *meant,
+            _ => None,
+        };
+        self.meant.extend(meant.map(|meant| parent.child(meant).exact));
+        self.note(&parent.key(key).shown, at, wrong);
+    }
+
+    fn setting<T>(
+        &mut self,
+        setting: &Setting<T>,
+        section: &mut T,
+        item: &Item,
+        path: &Path,
+        key: Range<usize>,
+    ) {
+        let value = (setting.at)(section);
+        let span = item.span().unwrap_or(key);
+        let form = value.form();
+        let set = |value: &mut dyn Value, text: &str| {
+            in_range(value, setting.range, text)?;
+            value.set(text)
+        };
+        let result = match (form, item.as_value()) {
+            (Form::List | Form::TextOrList | Form::SwitchOrList, Some(Toml::Array(items))) => {
+                return self.list(value, items, path, span);
+            }
+            (Form::TextOrList, Some(Toml::String(text))) => {
+                value.clear();
+                set(value, text.value())
+            }
+            (Form::Text | Form::NumberOrAuto, Some(Toml::String(text))) => set(value, text.value()),
+            (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
+                match (setting.range, *number.value()) {
+                    (Some((least, most)), number @ ..0) => {
+                        Err(Wrong::Range { found: number.to_string(), least, most })
+                    }
+                    (_, number) => set(value, &number.to_string()),
+                }
+            }
+            (Form::Switch | Form::SwitchOrList, Some(Toml::Boolean(switch))) => {
+                set(value, &switch.value().to_string())
+            }
+            (Form::Table, _) if let Some(table) = item.as_table_like() => {
+                return self.names(value, setting.range, table, path);
+            }
+            _ => Err(misfit(value, item)),
+        };
+        if let Err(wrong) = result {
+            self.note(&path.shown, span, wrong);
+        }
+    }
+
+    fn list(
+        &mut self,
+        value: &mut dyn Value,
+        items: &toml_edit::Array,
+        path: &Path,
+        span: Range<usize>,
+    ) {
+        value.clear();
+        if items.is_empty() && !value.may_be_empty() {
+            return self.note(&path.shown, span, Wrong::Empty);
+        }
+        let mut are_choices_told = false;
+        for (index, item) in items.iter().enumerate() {
+            let at = item.span().unwrap_or(span.clone());
+            self.places.insert(path.item(index).exact, at.clone());
+            let result = match item {
+                Toml::String(text) => value.set(text.value()),
+                other => Err(misfit(value, &Item::Value(other.clone()))),
+            };
+            let result = result.map_err(|wrong| match wrong {
+                Wrong::Choice { found, choices } if are_choices_told => {
+                    Wrong::OtherChoice { found, choices }
+                }
+                wrong => {
+                    are_choices_told |= matches!(wrong, Wrong::Choice { .. });
+                    wrong
+                }
+            });
+            if let Err(wrong) = result {
+                self.note(&path.shown, at, wrong);
+            }
+        }
+    }
+
+    /// A table whose keys are not settings but names.
+    fn names(
+        &mut self,
+        value: &mut dyn Value,
+        range: Option<(&'static str, &'static str)>,
+        table: &dyn TableLike,
+        path: &Path,
+    ) {
+        for (name, item) in table.iter() {
+            let Some(key) = table.key(name) else { continue };
+            let path = path.key(key);
+            let at = item.span().or(key.span()).unwrap_or(0..0);
+            self.places.insert(path.exact.clone(), at.clone());
+            let text = match (value.has_numbers(), item.as_value()) {
+                (false, Some(Toml::String(text))) => Some(text.value().clone()),
+                (true, Some(Toml::Integer(number))) => Some(number.value().to_string()),
+                _ => None,
+            };
+            let put = |value: &mut dyn Value, text: &str| {
+                in_range(value, range, text)?;
+                value.put(name, text)
+            };
+            let result = match text {
+                Some(text) => put(value, &text),
+                None => Err(misfit(value, item)),
+            };
+            if let Err(mut wrong) = result {
+                if let Wrong::Unfit { found, .. } = &mut wrong
+                    && *found == quote(name)
+                {
+                    found.clear();
+                }
+                self.note(&path.shown, at, wrong);
+            }
+        }
+    }
+}
+
+/// A subsection that says what a value alone was to say, if its first setting can be that.
+fn section_of<T: Section>(subsection: &str, item: &Item) -> String {
+    let Some(first) = T::SETTINGS.iter().find(|setting| setting.subsection() == subsection) else {
+        return String::new();
+    };
+    let mut section = T::blank();
+    let text = match ((first.at)(&mut section).form(), item.as_value()) {
+        (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
+            Some(number.value().to_string())
+        }
+        (Form::Text | Form::TextOrList, Some(Toml::String(text))) => Some(text.value().clone()),
+        _ => None,
+    };
+    let value = match text.is_some_and(|text| first.set(&mut section, &text).is_ok()) {
+        true => (first.at)(&mut section).show(),
+        false => first.example.to_owned(),
+    };
+    format!("{{ {} = {value} }}", split(first.key).1)
+}
+
+/// The value is not of the TOML type the setting has.
+fn misfit(value: &dyn Value, item: &Item) -> Wrong {
+    let found = describe(item);
+    let text = match item.as_value() {
+        Some(Toml::Integer(number)) => number.value().to_string(),
+        Some(Toml::Boolean(switch)) => switch.value().to_string(),
+        Some(Toml::String(text)) => text.value().clone(),
+        _ => String::new(),
+    };
+    let (expected, near) = match value.form() {
+        Form::List if item.is_str() => ("a list", Some(format!("[{found}]"))),
+        Form::Number | Form::NumberOrAuto => {
+            let number = value.amount(&text).map(|number| number.to_string());
+            (value.expected(), number)
+        }
+        _ => (value.expected(), suggest(value, &text)),
+    };
+    Wrong::Form { expected, found, near }
+}
+
+/// What stands in the file, in words.
+fn describe(item: &Item) -> String {
+    let value = match item {
+        Item::Value(value) => value,
+        Item::Table(_) => return "a section".to_owned(),
+        Item::ArrayOfTables(_) => return "a list of sections".to_owned(),
+        Item::None => return "nothing".to_owned(),
+    };
+    match value {
+        Toml::String(text) => quote(text.value()),
+        Toml::Integer(number) => format!("the number {}", number.value()),
+        Toml::Float(number) => format!("the number {}", number.value()),
+        Toml::Boolean(switch) => switch.value().to_string(),
+        Toml::Datetime(_) => "a date or time".to_owned(),
+        Toml::Array(_) => "a list".to_owned(),
+        Toml::InlineTable(_) => "a section".to_owned(),
+    }
+}
