@@ -1,14 +1,19 @@
 //! One request to an application and its answer, over a connection that is new or was used before.
 //!
 //! ```text
-//!  begin ──► connecting ──► asking ──► answered ──► over ──► its connection is kept
-//!    │  ▲       │  ▲           │           │
-//!    ▼  │       ▼  └───────────┤           └──► broken: the client sees that
-//!  waiting   another one, if that is safe; else failed, and the client is told
+//!  unbegun ──► connecting ──► asking ──► answered ──► its connection is kept, or closed
+//!    │  ▲        │  ▲           │
+//!    ▼  │        ▼  └───────────┤
+//!  waiting    another attempt, if that is safe; else failed, and the client is told
 //! ```
 //!
-//! The body of a request for a script is collected first, up to a bound: a script is told how long it is,
-//! and none waits for a slow client.
+//! The body of a request for a script is collected first (spooling), up to a bound: a script is told how long it is,
+//! and none waits for a slow client. A request for the next stage rests while no instance takes it.
+//!
+//! | the attempt has failed | who decides about the next | which begins with |
+//! |---|---|---|
+//! | of an application | `begin_another` in `exchange/attempts.rs`, by [`retry`](crate::group::retry) | `begin_with`, or `wait_for` a place |
+//! | of the next stage | the [link](crate::link), which `tell_link` in `exchange/linked.rs` asks | `send_again` |
 //!
 //! While all upstreams have as much under way as they may it waits, with those of all other loops and
 //! threads, and nothing is received of its request's body.
