@@ -27,6 +27,7 @@ fn main() {
     let policy = Policy::new(&[], Vec::new()).unwrap();
     let keeper = firewall::open(&settings, &listeners, &policy).unwrap().unwrap();
     let firewall = keeper.firewall();
+    let dropped = firewall.dropped();
     keeper.start().unwrap();
     let begun = Instant::now();
     let mut inside = Duration::ZERO;
@@ -38,7 +39,7 @@ fn main() {
         let before = Instant::now();
         for client in first..(first + chunk).min(clients) {
             let address = Ipv4Addr::from_bits(0x0a00_0000 + client as u32);
-            firewall.drop_client(address.into(), now_ns + 600_000_000_000);
+            dropped.drop_client(address.into(), now_ns + 600_000_000_000);
         }
         inside += before.elapsed();
     }

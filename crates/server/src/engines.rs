@@ -8,6 +8,7 @@
 use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
 use crate::counters::{PipelineGaugesPool, Register};
+use crate::firewall::Firewall;
 use crate::handler::RequestHandler;
 use crate::job::ServerJob;
 use crate::listen::AcceptSocket;
@@ -61,6 +62,8 @@ pub struct Common {
     pub sockets: UpstreamSockets,
     /// What the agent does.
     pub agent_loop: Arc<AgentLoop>,
+    /// The firewall of the machine, as far as it is this server's.
+    pub firewall: Option<Arc<Firewall>>,
 }
 
 /// How an engine's thread has ended: with its figures, or why it could not go on.

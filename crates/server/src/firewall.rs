@@ -21,6 +21,7 @@ pub mod helper;
 pub mod lists;
 pub mod ruleset;
 
+use crate::policy::dropped_clients::{DroppedClient, DroppedClients};
 use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use forebay_config::{FirewallMode, FirewallSettings};
@@ -32,16 +33,12 @@ use forebay_sys::{clock, privileges};
 use helper::{HelperMessage, HelperReply};
 use ruleset::Ruleset;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-
-/// So many clients wait at most to be looked at.
-const QUEUE: usize = 16_384;
 
 /// The firewall is told of so many clients at a time at most, which takes it some 60 ms.
 const BATCH: usize = 8192;
@@ -63,21 +60,9 @@ const END: Duration = Duration::from_secs(5);
 /// The firewall of the machine, as far as it is this server's.
 #[derive(Debug)]
 pub struct Firewall {
-    clients: Sender<DroppedClient>,
+    dropped: Arc<DroppedClients>,
     orders: Sender<FirewallCommand>,
-    /// The thread looks at the queue without being woken.
-    is_awake: AtomicBool,
-    thread: OnceLock<Thread>,
-    /// Clients that found the queue full.
-    lost: AtomicU64,
     figures: Mutex<FirewallFigures>,
-}
-
-/// A client to be dropped.
-#[derive(Debug)]
-struct DroppedClient {
-    address: IpAddr,
-    until_ns: u64,
 }
 
 #[derive(Debug)]
@@ -158,7 +143,7 @@ fn begin(
     let mut helper =
         Helper::start().map_err(|error| format!("cannot start its helper: {error}"))?;
     helper.ask(&HelperMessage::Install(rules.clone(), Vec::new()))?;
-    let (clients, told) = bounded(QUEUE);
+    let (dropped, clients) = DroppedClients::new();
     let (orders, ordered) = unbounded();
     let figures = FirewallFigures {
         table: settings.table().to_owned(),
@@ -166,18 +151,12 @@ fn begin(
         most: settings.clients,
         ..FirewallFigures::default()
     };
-    let firewall = Arc::new(Firewall {
-        clients,
-        orders,
-        is_awake: AtomicBool::new(false),
-        thread: OnceLock::new(),
-        lost: AtomicU64::new(0),
-        figures: Mutex::new(figures),
-    });
+    let firewall =
+        Arc::new(Firewall { dropped: Arc::new(dropped), orders, figures: Mutex::new(figures) });
     let (bans, most_ns) = (Bans::new(settings.clients), u64::MAX);
     Ok(FirewallKeeper {
         firewall,
-        clients: told,
+        clients,
         orders: ordered,
         helper,
         bans,
@@ -208,16 +187,9 @@ fn rules(settings: &FirewallSettings, listeners: &[SocketAddr], policy: &Policy)
 }
 
 impl Firewall {
-    /// Has a client dropped until then, if there is room. It takes no lock, and does not wait.
-    #[inline]
-    pub fn drop_client(&self, address: IpAddr, until_ns: u64) {
-        if self.clients.try_send(DroppedClient { address, until_ns }).is_err() {
-            self.lost.fetch_add(1, Relaxed);
-        }
-        // after what was sent: either this sees that the thread is about to sleep, or that sees the client
-        if !self.is_awake.load(SeqCst) {
-            self.wake();
-        }
+    /// Where clients are left that are to be dropped.
+    pub fn dropped(&self) -> Arc<DroppedClients> {
+        Arc::clone(&self.dropped)
     }
 
     /// From now on these hold: what is dropped by rules, where, and for how long clients are ignored at
@@ -253,21 +225,12 @@ impl Firewall {
     fn order(&self, order: FirewallCommand) {
         // the thread ends with the server
         let _ = self.orders.send(order);
-        self.wake();
-    }
-
-    #[cold]
-    fn wake(&self) {
-        if !self.is_awake.swap(true, SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
+        self.dropped.wake();
     }
 }
 
 impl FirewallKeeper {
-    /// What clients are told to.
+    /// What it keeps.
     pub fn firewall(&self) -> Arc<Firewall> {
         Arc::clone(&self.firewall)
     }
@@ -281,8 +244,7 @@ impl FirewallKeeper {
         let thread =
             thread::Builder::new().name("firewall".to_owned()).spawn(move || self.keep())?;
         // orders that came before are found when it looks for the first time
-        let _ = firewall.thread.set(thread.thread().clone());
-        firewall.wake();
+        firewall.dropped.wake_from_now_on(thread.thread().clone());
         thread.thread().unpark();
         Ok(())
     }
@@ -337,11 +299,11 @@ impl FirewallKeeper {
                 thread::sleep(LOOK);
                 continue;
             }
-            self.firewall.is_awake.store(false, SeqCst);
+            self.firewall.dropped.set_awake(false);
             if self.clients.is_empty() && self.orders.is_empty() {
                 thread::park_timeout(renew_at.saturating_duration_since(Instant::now()));
             }
-            self.firewall.is_awake.store(true, SeqCst);
+            self.firewall.dropped.set_awake(true);
         }
     }
 
@@ -426,7 +388,7 @@ impl FirewallKeeper {
         figures.is_in_force = self.is_made;
         (figures.clients, figures.listed) = (clients, ranges as u64);
         (figures.told, figures.left_full) = (self.told, self.bans.full());
-        figures.left_busy = self.firewall.lost.load(Relaxed);
+        figures.left_busy = self.firewall.dropped.lost();
     }
 }
 

@@ -1,33 +1,20 @@
 //! Rules in the kernel, as far as this program was built with it and this machine can.
 //!
-//! In: the compiled policy, the addresses that are listened on, the level of overload. Out: which rules
-//! the kernel enforces, whether a connection was charged there, what it has counted. What the kernel
-//! does not do, the server does as without it: the policy is the same.
-//!
-//! Built without the feature `gate`, there is no value of [`KernelGate`], and nothing of this is
-//! reached.
+//! In: the setting, the plan, the listening sockets. Out: the gate, attached where they listen. What it does
+//! of a policy once it is there is [`enforced`](crate::policy::enforced)'s.
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
+use crate::policy::enforced::{Enforced, KernelGate};
 use forebay_config::{GateCharge, GateMode};
-use forebay_metrics::GateFigures;
-use forebay_policy::Policy;
-use forebay_policy::facts::ConnectionFacts;
-use forebay_policy::rule::Degree;
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-#[cfg(feature = "gate")]
-mod kernel;
-#[cfg(not(feature = "gate"))]
-#[path = "gate/without.rs"]
-mod kernel;
 pub(crate) mod needs;
 
-pub use kernel::{KernelGate, KernelTables, guard, is_built, makes_connections};
+pub use crate::policy::enforced::{guard, is_built, makes_connections};
 
 /// The gate that the configuration wants; it is attached to nothing, and no rule is in force yet. With
 /// `auto` none if the machine cannot, which is said.
@@ -59,7 +46,7 @@ fn because(mode: GateMode, error: String) -> String {
     }
 }
 
-/// Attaches it for the first time: as [`Enforced::attach`], but with `auto` there is none if that fails.
+/// Attaches it for the first time: as [`attach_again`], but with `auto` there is none if that fails.
 ///
 /// # Errors
 /// With `address` and `full`, where that cannot be, and why.
@@ -92,6 +79,15 @@ fn without(why: String) -> Option<Arc<KernelGate>> {
     None
 }
 
+/// Has SYNs for the listeners of a plan judged, and connections queued in the sockets of their classes,
+/// if it steers.
+///
+/// # Errors
+/// Where that cannot be, and why.
+pub fn attach_again(enforced: &Enforced, plan: &Plan, open: &Listeners) -> Result<(), String> {
+    attach_for(&enforced.gate(), plan, open)
+}
+
 fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), String> {
     let attached = gate.attach(&listeners(plan, open));
     // an interface that cannot be had keeps no class of the others without its sockets
@@ -120,86 +116,4 @@ pub fn listeners(plan: &Plan, open: &Listeners) -> Vec<SocketAddr> {
         ListenAddress::Unix(_) => None,
     });
     tcp.collect()
-}
-
-/// What the kernel does of a policy.
-#[derive(Debug)]
-pub struct Enforced {
-    gate: Arc<KernelGate>,
-    tables: KernelTables,
-    /// How many classes there are.
-    ranks: usize,
-}
-
-impl Enforced {
-    /// What it can do of it; nothing is in force yet.
-    pub fn new(gate: Arc<KernelGate>, policy: &Policy) -> Enforced {
-        let tables = gate.lower(policy).unwrap_or_else(|why| {
-            say(format_args!("gate: {why}; they are all enforced by the server alone"));
-            KernelTables::default()
-        });
-        Enforced { gate, tables, ranks: policy.classes().len() }
-    }
-
-    /// The gate itself.
-    pub fn gate(&self) -> Arc<KernelGate> {
-        Arc::clone(&self.gate)
-    }
-
-    /// The word that the kernel charges for the rule with this name.
-    pub fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
-        self.gate.word(rule)
-    }
-
-    /// Whether the kernel charges any rule.
-    pub fn charges(&self) -> bool {
-        self.tables.charge()
-    }
-
-    /// Whether the kernel charges this rule.
-    pub fn charges_rule(&self, rule: u32) -> bool {
-        self.tables.slot(rule).is_some()
-    }
-
-    /// Has the kernel judge by the policy.
-    pub fn enforce(&self) {
-        if let Err(why) = self.gate.enforce(&self.tables) {
-            say(format_args!("gate: {why}; the rules before stay in force in the kernel"));
-        }
-    }
-
-    /// From which degree of overload on rules count.
-    pub fn set_degree(&self, degree: Degree) {
-        self.gate.set_degree(degree);
-    }
-
-    /// Has SYNs for the listeners of a plan judged, and connections queued in the sockets of their classes,
-    /// if it steers.
-    ///
-    /// # Errors
-    /// Where that cannot be, and why.
-    pub fn attach(&self, plan: &Plan, open: &Listeners) -> Result<(), String> {
-        attach_for(&self.gate, plan, open)
-    }
-
-    /// Whether this connection, which was just accepted, has been charged to this rule in the kernel.
-    pub fn take_charged(&self, ends: &ConnectionFacts, rule: u32) -> bool {
-        let slot = self.tables.slot(rule);
-        slot.is_some_and(|slot| self.gate.take_charged(ends.client, ends.local, slot))
-    }
-
-    /// Drops SYNs of a client until then.
-    pub fn ignore(&self, client: IpAddr, until_ns: u64) {
-        self.gate.ignore(client, until_ns);
-    }
-
-    /// By rank, for how many connections the kernel has found that it is that of their first request.
-    pub fn first_requests(&self) -> Vec<u64> {
-        self.gate.first_requests(self.ranks)
-    }
-
-    /// What was counted.
-    pub fn figures(&self) -> GateFigures {
-        self.gate.figures(self.ranks)
-    }
 }

@@ -10,7 +10,6 @@ mod address;
 mod of_class;
 
 pub use address::{ListenAddress, ListenError};
-pub use of_class::OfClasses;
 
 use address::has_no_ipv6;
 use forebay_config::{Listen, ListenEndpoint};

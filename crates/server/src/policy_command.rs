@@ -28,6 +28,7 @@ pub use show::Which;
 
 use crate::agent::AgentLoop;
 use crate::command::CommandAnswer;
+use crate::firewall::Firewall;
 use crate::policy::InForce;
 use forebay_config::Config;
 use forebay_metrics::Totals;
@@ -43,6 +44,8 @@ pub struct CommandContext<'k> {
     pub totals: &'k Totals,
     /// What the agent does.
     pub agent_loop: &'k AgentLoop,
+    /// The machine's firewall, where it drops clients.
+    pub firewall: Option<&'k Firewall>,
     /// How many connections there are, and may be.
     pub bounds: ConnectionBounds,
 }
@@ -60,7 +63,7 @@ pub struct ConnectionBounds {
 
 /// Answers what follows `policy `.
 pub fn answer(question: &str, known: &CommandContext<'_>) -> CommandAnswer {
-    let CommandContext { config, in_force, totals, agent_loop, bounds: _ } = known;
+    let CommandContext { config, in_force, totals, agent_loop, .. } = known;
     let good = |text| CommandAnswer { code: 0, text };
     let unknown = || CommandAnswer::unknown(&format!("policy {question}"));
     match question.split_once(' ').unwrap_or((question, "")) {

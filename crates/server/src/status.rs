@@ -3,9 +3,9 @@
 use crate::agent;
 use crate::certificates::{Certificates, Expiry, Owner};
 use crate::engines::Common;
-use crate::gate::Enforced;
 use crate::listen::OpenTimes;
 use crate::plan::Plan;
+use crate::policy::Enforced;
 use forebay_config::choice::Keyword;
 use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
@@ -147,7 +147,7 @@ impl Status {
             limits: agent::limits(&snapshot.policy),
             rules: snapshot.policy.metrics(),
             gate: snapshot.policy.gate.as_ref().map(Enforced::figures),
-            firewall: snapshot.policy.firewall.as_ref().map(|firewall| firewall.figures()),
+            firewall: common.firewall.as_ref().map(|firewall| firewall.figures()),
             classes: match snapshot.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),

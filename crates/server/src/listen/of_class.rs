@@ -8,21 +8,11 @@ use super::{
     AcceptSocket, AddressSockets, BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listeners,
     Rank,
 };
+use crate::policy::enforced::OfClasses;
 use forebay_sys::socket;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// The sockets of classes of one listener.
-#[derive(Debug)]
-pub struct OfClasses<'l> {
-    /// The address that their connections come to.
-    pub address: SocketAddr,
-    /// Whether TLS is spoken there.
-    pub speaks_tls: bool,
-    /// By rank.
-    pub sockets: Vec<Vec<BorrowedFd<'l>>>,
-}
 
 /// The sockets of the classes of one address.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
+use super::enforced::Enforced;
 use super::ticket::{AtOnceHold, RequestCharge, Ticket};
 use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
-use crate::gate::Enforced;
 use crate::identity::{PresentedToken, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Verdict};
 use forebay_control::gather::Gather;
@@ -321,8 +321,8 @@ impl Judge {
     /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
     /// or has come although it was. A client that is known by the word of a proxy sends no SYNs.
     fn tell_ignored(&self, peer: &Peer, client: IpAddr, now_ns: u64) {
-        let InForce { gate, firewall, state, .. } = &*self.in_force;
-        if gate.is_none() && firewall.is_none() {
+        let InForce { gate, dropped, state, .. } = &*self.in_force;
+        if gate.is_none() && dropped.is_none() {
             return;
         }
         let is_direct =
@@ -335,8 +335,8 @@ impl Judge {
         if let Some(gate) = gate {
             gate.ignore(client, until_ns);
         }
-        if let Some(firewall) = firewall {
-            firewall.drop_client(client, until_ns);
+        if let Some(dropped) = dropped {
+            dropped.drop_client(client, until_ns);
         }
     }
 

@@ -6,6 +6,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`at_once`] | requests at once of a rule, where those beyond its number wait |
+//! | [`dropped_clients`] | clients that the machine's firewall is to drop |
+//! | [`enforced`] | what the kernel does of the policy |
 //! | [`facts`] | what the policy is told of a request |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
 //! | [`ticket`] | what a judged request holds until it is over |
@@ -13,6 +15,8 @@
 //! | [`window`] | how much unfinished work each class may have |
 
 pub mod at_once;
+pub mod dropped_clients;
+pub mod enforced;
 pub mod facts;
 pub mod judge;
 pub mod ticket;
@@ -20,14 +24,14 @@ pub mod trace;
 pub mod window;
 
 pub use at_once::AtOnce;
+pub use dropped_clients::DroppedClients;
+pub use enforced::{Enforced, KernelGate};
 pub use facts::Facts;
 pub use judge::{ConnectionRecord, Judge, JudgeContext};
 pub use ticket::Ticket;
 pub use trace::{Judged, RuleNumber, Trace, TraceWords};
 pub use window::{Pass, Window, WindowPoint};
 
-use crate::firewall::Firewall;
-use crate::gate::{Enforced, KernelGate};
 use crate::policy_settings::PolicySettings;
 use forebay_control::level::{Cause, Level};
 use forebay_metrics::{ClassSlot, RuleTotals};
@@ -82,8 +86,8 @@ pub struct InForce {
     has_said_unnamed: AtomicBool,
     /// What the kernel does of it.
     pub gate: Option<Enforced>,
-    /// What drops clients and addresses before they come here.
-    pub firewall: Option<Arc<Firewall>>,
+    /// Where clients are left that the machine's firewall is to drop before they come here.
+    pub dropped: Option<Arc<DroppedClients>>,
     /// How overloaded the server is, for rules that count then.
     degree: AtomicU8,
     /// How overloaded the server is, and why: for people.
@@ -94,8 +98,8 @@ impl InForce {
     /// Puts a policy in force. What is charged to the one `before` stays charged.
     pub fn new(settings: PolicySettings, before: Option<&InForce>) -> InForce {
         let gate = before.and_then(|before| before.gate.as_ref()).map(Enforced::gate);
-        let firewall = before.and_then(|before| before.firewall.clone());
-        InForce::with_kernel(settings, before, gate, firewall)
+        let dropped = before.and_then(|before| before.dropped.clone());
+        InForce::with_kernel(settings, before, gate, dropped)
     }
 
     /// The same, with a gate that charges what it can in the kernel, once it is
@@ -104,7 +108,7 @@ impl InForce {
         settings: PolicySettings,
         before: Option<&InForce>,
         gate: Option<Arc<KernelGate>>,
-        firewall: Option<Arc<Firewall>>,
+        dropped: Option<Arc<DroppedClients>>,
     ) -> InForce {
         let PolicySettings { policy, shares, slots, agent } = settings;
         let used = before.map(|before| &before.state);
@@ -131,7 +135,7 @@ impl InForce {
             agent,
             has_said_unnamed: before.is_some_and(InForce::has_said_unnamed).into(),
             gate,
-            firewall,
+            dropped,
             degree: AtomicU8::new(level.0 as u8),
             level: Mutex::new(level),
             state,

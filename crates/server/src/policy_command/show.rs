@@ -2,6 +2,7 @@
 
 use super::text_table::TextTable;
 use super::{CommandContext, ConnectionBounds};
+use crate::firewall::Firewall;
 use crate::policy::InForce;
 use crate::policy::at_once::PlaceCounts;
 use forebay_config::{AutoCount, Config, Switch};
@@ -51,14 +52,14 @@ impl Which {
 
 /// What is in force, in lines for people.
 pub fn show(known: &CommandContext<'_>, which: &Which) -> String {
-    let CommandContext { config, in_force, totals, bounds, .. } = known;
+    let CommandContext { config, in_force, totals, bounds, firewall, .. } = known;
     let mut text = String::new();
     // writing into a string does not fail
     let _ = write(in_force, config, totals, &mut text);
     let _ = write_limits(bounds, config, &mut text);
     let _ = write_rules(in_force, which, &mut text);
     let _ = write_clients(&in_force.state, &mut text);
-    let _ = write_firewall(in_force, &mut text);
+    let _ = write_firewall(*firewall, &mut text);
     text
 }
 
@@ -182,8 +183,8 @@ fn write_clients(state: &State, f: &mut String) -> fmt::Result {
 }
 
 /// Which clients the machine's firewall keeps away.
-fn write_firewall(in_force: &InForce, f: &mut String) -> fmt::Result {
-    let Some(firewall) = &in_force.firewall else { return Ok(()) };
+fn write_firewall(firewall: Option<&Firewall>, f: &mut String) -> fmt::Result {
+    let Some(firewall) = firewall else { return Ok(()) };
     let FirewallFigures {
         table,
         is_in_force,

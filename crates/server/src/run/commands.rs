@@ -34,7 +34,15 @@ impl Server {
                         let open = self.common.admission.open();
                         let bounds = ConnectionBounds { open, connections, connections_per_client };
                         let config = &self.config;
-                        let known = CommandContext { config, in_force, totals, agent_loop, bounds };
+                        let firewall = self.common.firewall.as_deref();
+                        let known = CommandContext {
+                            config,
+                            in_force,
+                            totals,
+                            agent_loop,
+                            firewall,
+                            bounds,
+                        };
                         policy_command::answer(question, &known)
                     }
                     None => match other.strip_prefix("upstream ") {

@@ -98,7 +98,7 @@ impl Server {
     pub(super) fn finish(mut self, reason: &str, ended: Ended) {
         self.admin.take().into_iter().for_each(RunningAdmin::stop);
         self.listeners().end(&[]);
-        if let Some(firewall) = &self.common.live.get().policy.firewall {
+        if let Some(firewall) = &self.common.firewall {
             firewall.end();
         }
         let began = Instant::now();

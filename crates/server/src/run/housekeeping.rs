@@ -54,7 +54,7 @@ impl Server {
     pub(super) fn attach_gate(&mut self) {
         let snapshot = self.common.live.get();
         let Some(gate) = &snapshot.policy.gate else { return };
-        let trouble = gate.attach(&self.plan, &self.listeners()).err();
+        let trouble = gate::attach_again(gate, &self.plan, &self.listeners()).err();
         if let Some(trouble) =
             trouble.as_ref().filter(|new| Some(*new) != self.gate_trouble.as_ref())
         {
@@ -65,10 +65,9 @@ impl Server {
 
     /// Has the firewall drop by the rules in force, for the listeners there are.
     pub(super) fn tell_firewall(&self) {
+        let Some(firewall) = &self.common.firewall else { return };
         let snapshot = self.common.live.get();
-        let InForce { firewall: Some(firewall), policy, state, .. } = &*snapshot.policy else {
-            return;
-        };
+        let InForce { policy, state, .. } = &*snapshot.policy;
         let judged = gate::listeners(&self.plan, &self.listeners());
         firewall.enforce(&self.config.firewall, &judged, policy, state.most_ignored_ns());
     }

@@ -113,7 +113,7 @@ impl Server {
                     plan.policy_settings(),
                     None,
                     gate,
-                    firewall,
+                    firewall.as_ref().map(|firewall| firewall.dropped()),
                 )),
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
@@ -130,6 +130,7 @@ impl Server {
             idle: Arc::new(Mutex::new(sockets.pool())),
             sockets,
             agent_loop: Arc::default(),
+            firewall,
         };
         let status = Status::new(&common, &plan, listeners.times());
         let admin = admin_set.map(|(set, admin)| {

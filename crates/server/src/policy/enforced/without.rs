@@ -1,6 +1,6 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
-use crate::listen::OfClasses;
+use super::OfClasses;
 use forebay_config::GateCharge;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
@@ -46,7 +46,11 @@ impl KernelTables {
 }
 
 impl KernelGate {
-    pub(super) fn open(_charge: GateCharge, _steers: bool) -> Result<KernelGate, String> {
+    /// There is none.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open(_charge: GateCharge, _steers: bool) -> Result<KernelGate, String> {
         Err("this program was built without it (the Cargo feature gate)".to_owned())
     }
 
@@ -58,15 +62,18 @@ impl KernelGate {
         KernelGate::open(GateCharge::default(), steers).map(|gate| gate.rung())
     }
 
-    pub(super) fn steers(&self) -> bool {
+    /// Whether it queues connections by class, and so answers SYNs.
+    pub fn steers(&self) -> bool {
         match *self {}
     }
 
-    pub(super) fn rung(&self) -> &'static str {
+    /// Its name, as the setting has it.
+    pub fn rung(&self) -> &'static str {
         match *self {}
     }
 
-    pub(super) fn does(&self) -> &'static str {
+    /// What it does, in words.
+    pub fn does(&self) -> &'static str {
         match *self {}
     }
 
@@ -86,11 +93,19 @@ impl KernelGate {
         match *self {}
     }
 
-    pub(super) fn attach(&self, _listeners: &[SocketAddr]) -> Result<(), String> {
+    /// Has SYNs to these addresses judged.
+    ///
+    /// # Errors
+    /// Where that cannot be, and why.
+    pub fn attach(&self, _listeners: &[SocketAddr]) -> Result<(), String> {
         match *self {}
     }
 
-    pub(super) fn place(&self, _of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
+    /// Has connections queued in the sockets of their classes, if it steers.
+    ///
+    /// # Errors
+    /// Where that cannot be, and why.
+    pub fn place(&self, _of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
         match *self {}
     }
 

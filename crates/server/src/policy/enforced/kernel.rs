@@ -1,6 +1,6 @@
 //! With the feature `gate`: the programs of `forebay_gate`.
 
-use crate::listen::OfClasses;
+use super::OfClasses;
 use forebay_config::GateCharge;
 use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError};
 use forebay_metrics::{GateFigures, GateRule};
@@ -62,7 +62,10 @@ impl KernelTables {
 
 impl KernelGate {
     /// One that `steers` also answers SYNs, where classes have sockets.
-    pub(super) fn open(charge: GateCharge, steers: bool) -> Result<KernelGate, String> {
+    ///
+    /// # Errors
+    /// Why this machine cannot.
+    pub fn open(charge: GateCharge, steers: bool) -> Result<KernelGate, String> {
         let charge = match charge {
             GateCharge::Syn => Charge::AtSyn,
             GateCharge::Handshake => Charge::AtHandshake,
@@ -90,17 +93,18 @@ impl KernelGate {
         Ok("filters at clsact, which a process beside the server takes away")
     }
 
-    pub(super) fn steers(&self) -> bool {
+    /// Whether it queues connections by class, and so answers SYNs.
+    pub fn steers(&self) -> bool {
         self.0.steers()
     }
 
     /// Its name, as the setting has it.
-    pub(super) fn rung(&self) -> &'static str {
+    pub fn rung(&self) -> &'static str {
         if self.steers() { "full" } else { "address" }
     }
 
     /// What it does, in words.
-    pub(super) fn does(&self) -> &'static str {
+    pub fn does(&self) -> &'static str {
         match (self.steers(), self.0.has_filters()) {
             (false, false) => "the kernel judges SYNs",
             (false, true) => "the kernel judges SYNs, by filters at clsact",
@@ -124,11 +128,19 @@ impl KernelGate {
         self.0.set_degree(degree);
     }
 
-    pub(super) fn attach(&self, listeners: &[SocketAddr]) -> Result<(), String> {
+    /// Has SYNs to these addresses judged.
+    ///
+    /// # Errors
+    /// Where that cannot be, and why.
+    pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), String> {
         self.0.attach(listeners).map_err(|error| error.to_string())
     }
 
-    pub(super) fn place(&self, of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
+    /// Has connections queued in the sockets of their classes, if it steers.
+    ///
+    /// # Errors
+    /// Where that cannot be, and why.
+    pub fn place(&self, of_classes: Vec<OfClasses<'_>>) -> Result<(), String> {
         let listeners: Vec<_> = of_classes
             .into_iter()
             .map(|OfClasses { address, speaks_tls, sockets }| ClassSockets {

@@ -1,0 +1,110 @@
+//! What the kernel does of a policy, as far as this program was built with the gate.
+//!
+//! In: the compiled policy, the level of overload. Out: which rules the kernel enforces, whether a connection
+//! was charged there, what it has counted. What the kernel does not do, the server does as without it: the
+//! policy is the same.
+//!
+//! Built without the feature `gate`, there is no value of [`KernelGate`], and nothing of this is
+//! reached.
+
+use forebay_metrics::GateFigures;
+use forebay_policy::Policy;
+use forebay_policy::facts::ConnectionFacts;
+use forebay_policy::rule::Degree;
+use forebay_sys::stderr::say;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+#[cfg(feature = "gate")]
+mod kernel;
+#[cfg(not(feature = "gate"))]
+#[path = "enforced/without.rs"]
+mod kernel;
+
+pub use kernel::{KernelGate, KernelTables, guard, is_built, makes_connections};
+
+/// The sockets of classes of one listener.
+#[derive(Debug)]
+pub struct OfClasses<'l> {
+    /// The address that their connections come to.
+    pub address: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub speaks_tls: bool,
+    /// By rank.
+    pub sockets: Vec<Vec<BorrowedFd<'l>>>,
+}
+
+/// What the kernel does of a policy.
+#[derive(Debug)]
+pub struct Enforced {
+    gate: Arc<KernelGate>,
+    tables: KernelTables,
+    /// How many classes there are.
+    ranks: usize,
+}
+
+impl Enforced {
+    /// What it can do of it; nothing is in force yet.
+    pub fn new(gate: Arc<KernelGate>, policy: &Policy) -> Enforced {
+        let tables = gate.lower(policy).unwrap_or_else(|why| {
+            say(format_args!("gate: {why}; they are all enforced by the server alone"));
+            KernelTables::default()
+        });
+        Enforced { gate, tables, ranks: policy.classes().len() }
+    }
+
+    /// The gate itself.
+    pub fn gate(&self) -> Arc<KernelGate> {
+        Arc::clone(&self.gate)
+    }
+
+    /// The word that the kernel charges for the rule with this name.
+    pub fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
+        self.gate.word(rule)
+    }
+
+    /// Whether the kernel charges any rule.
+    pub fn charges(&self) -> bool {
+        self.tables.charge()
+    }
+
+    /// Whether the kernel charges this rule.
+    pub fn charges_rule(&self, rule: u32) -> bool {
+        self.tables.slot(rule).is_some()
+    }
+
+    /// Has the kernel judge by the policy.
+    pub fn enforce(&self) {
+        if let Err(why) = self.gate.enforce(&self.tables) {
+            say(format_args!("gate: {why}; the rules before stay in force in the kernel"));
+        }
+    }
+
+    /// From which degree of overload on rules count.
+    pub fn set_degree(&self, degree: Degree) {
+        self.gate.set_degree(degree);
+    }
+
+    /// Whether this connection, which was just accepted, has been charged to this rule in the kernel.
+    pub fn take_charged(&self, ends: &ConnectionFacts, rule: u32) -> bool {
+        let slot = self.tables.slot(rule);
+        slot.is_some_and(|slot| self.gate.take_charged(ends.client, ends.local, slot))
+    }
+
+    /// Drops SYNs of a client until then.
+    pub fn ignore(&self, client: IpAddr, until_ns: u64) {
+        self.gate.ignore(client, until_ns);
+    }
+
+    /// By rank, for how many connections the kernel has found that it is that of their first request.
+    pub fn first_requests(&self) -> Vec<u64> {
+        self.gate.first_requests(self.ranks)
+    }
+
+    /// What was counted.
+    pub fn figures(&self) -> GateFigures {
+        self.gate.figures(self.ranks)
+    }
+}
