@@ -1,7 +1,7 @@
 //! What can go wrong with `forebay policy`, besides the configuration and the way to the server.
 
-use forebay_server::identity::token::MakeError;
-use forebay_server::identity::{KeysError, Rejected};
+use forebay_handler::identity::token::MakeError;
+use forebay_handler::identity::{KeysError, Rejected};
 use forebay_server::policy_command::ExplainError;
 use std::path::PathBuf;
 use std::{fmt, io};

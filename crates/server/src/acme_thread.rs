@@ -1,9 +1,9 @@
 //! The thread that gets the certificates that are wanted by ACME.
 
-use crate::acme::AcmePlan;
-use crate::live::LiveSnapshot;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_acme::{CertificateEvent, CertificateKeeper, Why};
+use forebay_handler::certificates::acme::AcmePlan;
+use forebay_handler::live::LiveSnapshot;
 use forebay_metrics::{Counter, Local};
 use forebay_sys::stderr::say;
 use std::io;

@@ -17,11 +17,7 @@
 //! Where there are tokens, a request brings one, but for `/healthz` and `/readyz`: what probes a server
 //! often cannot bring one, and learns nothing but up or down.
 
-use crate::certificates::OfAdmin;
 use crate::engines::{self, Apart, ReadyThread};
-use crate::job::{ServerJob, ServerJobDone};
-use crate::listen::TLS;
-use crate::live::LiveSnapshot;
 use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
@@ -31,6 +27,10 @@ use forebay_conn::{
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{EngineControl, LoopOrder};
+use forebay_handler::TLS;
+use forebay_handler::certificates::OfAdmin;
+use forebay_handler::job::{ServerJob, ServerJobDone};
+use forebay_handler::live::LiveSnapshot;
 use forebay_http::head::{Head, Method};
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};

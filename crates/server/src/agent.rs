@@ -16,8 +16,6 @@ mod seen;
 mod tests;
 mod upstreams;
 
-use crate::live::LiveSnapshot;
-use crate::policy::{InForce, Window};
 use accept_queues::QueueLengths;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
@@ -25,6 +23,8 @@ use forebay_control::agent::{
     Agent, AgentClass, AgentDecision, Feedback, FeedbackSettings, Limits, Observation,
 };
 use forebay_engine::control::EngineControl;
+use forebay_handler::live::LiveSnapshot;
+use forebay_handler::policy::{InForce, Window};
 use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
 use forebay_policy::rule::Bounds;

@@ -1,8 +1,8 @@
 //! Looks for certificates, keys and tokens whose files have changed or are gone: when the kernel tells of their directories,
 //! and at intervals, for file systems that tell nothing and links that have moved.
 
-use crate::certificates::{Certificates, Stamps};
-use crate::live::LiveSnapshot;
+use forebay_handler::certificates::{Certificates, Stamps};
+use forebay_handler::live::LiveSnapshot;
 use forebay_sys::file;
 use forebay_sys::stderr::say;
 use forebay_sys::watch::{Watch, WatchInterest};

@@ -6,17 +6,10 @@
 //! the old one retire.
 
 use crate::agent::{self, AgentLoop};
-use crate::applications::Pools;
 use crate::counters::{PipelineGaugesPool, Register};
 use crate::firewall::Firewall;
-use crate::handler::RequestHandler;
-use crate::job::ServerJob;
 use crate::listen::AcceptSocket;
-use crate::live::LiveSnapshot;
 use crate::plan::{GroupPlan, Plan};
-use crate::policy::WindowPoint;
-use crate::upstream_sockets::UpstreamSockets;
-use crate::upstream_threads::{ThreadShare, UpstreamThreads};
 use forebay_conn::Handler;
 use forebay_engine::Engine;
 use forebay_engine::admission::ConnectionAdmission;
@@ -28,6 +21,13 @@ use forebay_engine::pipeline::{self, Fuse, Pipeline};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{self, EngineSettings};
 use forebay_engine::{pool, stock, threads, worker};
+use forebay_handler::RequestHandler;
+use forebay_handler::applications::Pools;
+use forebay_handler::job::ServerJob;
+use forebay_handler::live::LiveSnapshot;
+use forebay_handler::policy::WindowPoint;
+use forebay_handler::upstream_sockets::UpstreamSockets;
+use forebay_handler::upstream_threads::{ThreadShare, UpstreamThreads};
 use forebay_metrics::Local;
 use forebay_sys::process;
 use forebay_upstream::pool::ConnectionPool;

@@ -21,10 +21,10 @@ pub mod helper;
 pub mod lists;
 pub mod ruleset;
 
-use crate::policy::dropped_clients::{DroppedClient, DroppedClients};
 use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use forebay_config::{FirewallMode, FirewallSettings};
+use forebay_handler::policy::dropped_clients::{DroppedClient, DroppedClients};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
 use forebay_policy::spared::SparedClients;

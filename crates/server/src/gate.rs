@@ -1,12 +1,12 @@
 //! Rules in the kernel, as far as this program was built with it and this machine can.
 //!
 //! In: the setting, the plan, the listening sockets. Out: the gate, attached where they listen. What it does
-//! of a policy once it is there is [`enforced`](crate::policy::enforced)'s.
+//! of a policy once it is there is [`enforced`](forebay_handler::policy::enforced)'s.
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use crate::policy::enforced::{Enforced, KernelGate};
 use forebay_config::{GateCharge, GateMode};
+use forebay_handler::policy::enforced::{Enforced, KernelGate};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub(crate) mod needs;
 
-pub use crate::policy::enforced::{guard, is_built, makes_connections};
+pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 
 /// The gate that the configuration wants; it is attached to nothing, and no rule is in force yet. With
 /// `auto` none if the machine cannot, which is said.

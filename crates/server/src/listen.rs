@@ -14,6 +14,7 @@ pub use address::{ListenAddress, ListenError};
 use address::has_no_ipv6;
 use forebay_config::{Listen, ListenEndpoint};
 use forebay_conn::{Listening, Rank};
+use forebay_handler::TLS;
 use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
@@ -33,9 +34,6 @@ const BACKLOG: i32 = 4096;
 fn with_scheme(url: String, tls: bool) -> String {
     if tls { url.replacen("http://", "https://", 1) } else { url }
 }
-
-/// What comes through a listener where TLS is spoken.
-pub const TLS: Listening = Listening(1);
 
 /// A socket to accept with, and what the engine must know of it.
 pub type AcceptSocket = forebay_engine::accept::Listener;

@@ -2,9 +2,7 @@
 //! to decide.
 
 use crate::machine::own_addresses;
-use crate::policy_settings::PolicySettings;
 use crate::seal;
-use crate::upstream_sockets::SocketLimits;
 use forebay_config::choice::Switch;
 use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
 use forebay_config::proxy::ProxyConfig;
@@ -20,6 +18,8 @@ use forebay_engine::helpers::HelperThreads;
 use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
+use forebay_handler::policy::PolicySettings;
+use forebay_handler::upstream_sockets::SocketLimits;
 use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
 use forebay_sys::{memory, process};

@@ -29,8 +29,8 @@ pub use show::Which;
 use crate::agent::AgentLoop;
 use crate::command::CommandAnswer;
 use crate::firewall::Firewall;
-use crate::policy::InForce;
 use forebay_config::Config;
+use forebay_handler::policy::InForce;
 use forebay_metrics::Totals;
 use forebay_sys::clock;
 

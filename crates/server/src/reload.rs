@@ -6,8 +6,6 @@
 //! one go.
 
 use crate::admin::AdminListener;
-use crate::applications::Applications;
-use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::command::PolicyChange;
 use crate::config_file;
 use crate::engines::{Common, Prepared};
@@ -15,14 +13,16 @@ use crate::gate;
 use crate::isolated;
 use crate::lints::Depth;
 use crate::listen::{ListenError, Listeners};
-use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, MachineResources, Plan};
-use crate::policy::Enforced;
 use crate::policy_command::{SetError, agents, set};
 use crate::sandbox::{Outside, Sandbox, SandboxNeeds};
 use crate::status::Status;
 use forebay_config::{Config, Listen, Problem, SiteConfig};
 use forebay_engine::worker;
+use forebay_handler::applications::Applications;
+use forebay_handler::certificates::{CertificateError, Certificates, Renewed};
+use forebay_handler::log::{LogError, LogSettings, Logs};
+use forebay_handler::policy::Enforced;
 use forebay_metrics::Totals;
 use forebay_policy::PolicyError;
 use forebay_site::{Content, OpenError};

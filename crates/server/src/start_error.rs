@@ -1,14 +1,14 @@
 //! What serving in one process and in several have in common: that it is ready, why it could not start or did not
 //! end well, and which signals are one.
 
-use crate::certificates::CertificateError;
 use crate::control_socket::ControlSocketError;
 use crate::listen::ListenError;
-use crate::log::LogError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
 use crate::seal::SealError;
 use forebay_config::Role;
+use forebay_handler::certificates::CertificateError;
+use forebay_handler::log::LogError;
 use forebay_policy::PolicyError;
 use forebay_site::OpenError;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! What the running server can tell about itself: counters, gauges, and what it runs.
 
 use crate::agent;
-use crate::certificates::{Certificates, Expiry, Owner};
 use crate::engines::Common;
 use crate::listen::OpenTimes;
 use crate::plan::Plan;
-use crate::policy::Enforced;
 use forebay_config::choice::Keyword;
+use forebay_handler::certificates::{Certificates, Expiry, Owner};
+use forebay_handler::policy::Enforced;
 use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,8 +1,8 @@
 //! The threads that do for applications what is to be done beside requests.
 
-use crate::applications::Applications;
-use crate::live::LiveSnapshot;
 use forebay_engine::worker;
+use forebay_handler::applications::Applications;
+use forebay_handler::live::LiveSnapshot;
 use forebay_sys::stderr::say;
 use forebay_upstream::pings::Pings;
 use forebay_upstream::upkeep::Upkeep;

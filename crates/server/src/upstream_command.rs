@@ -1,8 +1,8 @@
 //! `forebay upstream`: which upstreams there are and how they are, and how one is taken out and back in
 //! while the server runs.
 
-use crate::applications::Applications;
 use crate::command::CommandAnswer;
+use forebay_handler::applications::Applications;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings::UpstreamAddress;
 use forebay_upstream::upstreams::{UpstreamReport, Upstreams};

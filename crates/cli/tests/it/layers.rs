@@ -28,13 +28,15 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-upstream", 3),
     ("forebay-site", 3),
     ("forebay-load", 3),
-    // What is done with all of these: a text into settings, settings into a running server.
+    // What is done with all of these: a text into settings, settings into what serves requests, and into a
+    // running server.
     ("forebay-config", 4),
-    ("forebay-server", 5),
+    ("forebay-handler", 5),
+    ("forebay-server", 6),
     // What people run. Nothing imports these.
-    ("forebay-cli", 6),
-    ("forebay-tests", 6),
-    ("forebay-benches", 6),
+    ("forebay-cli", 7),
+    ("forebay-tests", 7),
+    ("forebay-benches", 7),
 ];
 
 /// Downward, and forbidden all the same: an engine knows a handler, not what it decides.

@@ -4,7 +4,7 @@
 //! the pace at which it is accepted from (Little's law). What was taken is what came, less what the queue
 //! has grown by; a queue from which nothing is taken has made its connections wait since something was.
 
-use crate::policy::Enforced;
+use forebay_handler::policy::Enforced;
 use std::sync::Arc;
 
 /// How many connections wait now, by rank; `None` if that cannot be told at the moment.

@@ -1,11 +1,11 @@
 //! What the agent is told: differences between what was counted now and a period ago.
 
 use super::accept_queues::{AcceptQueues, QueueLengths};
-use crate::policy::InForce;
-use crate::policy::window::ClassCounts;
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::EngineControl;
+use forebay_handler::policy::InForce;
+use forebay_handler::policy::window::ClassCounts;
 use forebay_metrics::{ClassTotals, Counter, RefusalReason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};

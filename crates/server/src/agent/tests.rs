@@ -4,13 +4,13 @@
 //! more than a test can ask of a real server on any machine.
 
 use super::*;
-use crate::client::TrustedProxies;
 use crate::plan::{MachineResources, Plan};
-use crate::policy::{ConnectionRecord, Judge, JudgeContext, Pass, WindowPoint};
 use crate::policy_command::history::history;
 use forebay_config::parse;
 use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
+use forebay_handler::client::TrustedProxies;
+use forebay_handler::policy::{ConnectionRecord, Judge, JudgeContext, Pass, WindowPoint};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt};

@@ -1,13 +1,13 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
-use crate::applications::NextStage;
 use forebay_config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
     ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
+use forebay_handler::applications::NextStage;
 use forebay_http::head::MOST_LINES;
 use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::Network;

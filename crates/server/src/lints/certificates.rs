@@ -1,9 +1,9 @@
 //! Certificates that clients will refuse, lists that have expired, and hosts without a certificate.
 
 use super::LintSubject;
-use crate::certificates;
 use forebay_config::problem::Finding;
 use forebay_config::{AskClients, ClientCertificates, Remarks, SiteConfig, Wrong};
+use forebay_handler::certificates;
 use forebay_site::rules::Host;
 use forebay_sys::clock;
 use std::collections::HashSet;

@@ -1,14 +1,14 @@
 //! What must be on disk: directories and files that are there, and room for those that are made.
 
 use super::LintSubject;
-use crate::certificates::{self, CertificateError, Tokens, TokensError};
-use crate::identity::{Keys, KeysError};
 use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{
     AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
     Remarks,
 };
+use forebay_handler::certificates::{self, CertificateError, Tokens, TokensError};
+use forebay_handler::identity::{Keys, KeysError};
 use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};

@@ -8,7 +8,7 @@ use super::{
     AcceptSocket, AddressSockets, BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listeners,
     Rank,
 };
-use crate::policy::enforced::OfClasses;
+use forebay_handler::policy::enforced::OfClasses;
 use forebay_sys::socket;
 use std::io;
 use std::net::SocketAddr;

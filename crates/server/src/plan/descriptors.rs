@@ -1,8 +1,8 @@
 //! How clients, and requests for applications and between stages, share the descriptors that are left to both.
 
 use super::{Plan, as_usize};
-use crate::upstream_sockets::SocketLimits;
 use forebay_config::{Config, Role};
+use forebay_handler::upstream_sockets::SocketLimits;
 use forebay_upstream::settings::ApplicationSettings;
 
 /// Idle connections take at most one part in so many.

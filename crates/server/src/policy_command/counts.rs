@@ -1,7 +1,7 @@
 //! What `forebay policy watch` asks again and again: the counts of each class so far, and what became
 //! of them since the last time.
 
-use crate::policy::InForce;
+use forebay_handler::policy::InForce;
 use forebay_metrics::{RefusedAt, Totals};
 use forebay_sys::clock;
 use serde_json::{Map, Value, json};

@@ -1,11 +1,11 @@
 //! `forebay policy explain`: which rule decides what about a connection and a request, and why. It
 //! needs a policy and no server.
 
-use crate::client::TrustedProxies;
-use crate::identity::{Keys, KeysError, PresentedToken, Remembered, Verifier};
-use crate::policy::Facts;
 use forebay_config::{Config, Listen};
 use forebay_conn::{Peer, Request};
+use forebay_handler::client::TrustedProxies;
+use forebay_handler::identity::{Keys, KeysError, PresentedToken, Remembered, Verifier};
+use forebay_handler::policy::Facts;
 use forebay_http::head::{Head, HeadError, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_policy::facts::ConnectionFacts;

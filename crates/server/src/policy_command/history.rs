@@ -1,9 +1,9 @@
 //! `forebay policy history`: what the agent has decided in the last minute, each time with what
 //! followed.
 
-use crate::policy::InForce;
 use crate::policy_command::text_table::TextTable;
 use forebay_control::agent::history::{ClassRecord, Record, RuleRecord};
+use forebay_handler::policy::InForce;
 use forebay_policy::Policy;
 use std::fmt::Display;
 

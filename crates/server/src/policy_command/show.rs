@@ -3,9 +3,9 @@
 use super::text_table::TextTable;
 use super::{CommandContext, ConnectionBounds};
 use crate::firewall::Firewall;
-use crate::policy::InForce;
-use crate::policy::at_once::PlaceCounts;
 use forebay_config::{AutoCount, Config, Switch};
+use forebay_handler::policy::InForce;
+use forebay_handler::policy::at_once::PlaceCounts;
 use forebay_metrics::{FirewallFigures, RefusalReason, RefusedAt, Totals, Unanswered};
 use forebay_policy::condition::Conditions;
 use forebay_policy::rule::{Rule, When};

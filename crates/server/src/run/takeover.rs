@@ -3,15 +3,15 @@
 
 use super::{Event, Later, Server};
 use crate::admin::{AdminListener, RunningAdmin};
-use crate::client::TrustedProxies;
 use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
-use crate::live::ServingSnapshot;
-use crate::policy::InForce;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
+use forebay_handler::client::TrustedProxies;
+use forebay_handler::live::ServingSnapshot;
+use forebay_handler::policy::InForce;
 use forebay_sys::stderr::say;
 use std::collections::VecDeque;
 use std::io;

@@ -1,9 +1,9 @@
 //! What a configuration needs to reach in the file system, and for what.
 
-use crate::acme;
 use crate::privileges;
 use crate::seal;
 use forebay_config::{Config, Listen, SiteConfig};
+use forebay_handler::certificates::acme;
 use forebay_sys::unix_address::UnixAddress;
 use landlock::{AccessFs, BitFlags};
 use std::path::{Path, PathBuf};

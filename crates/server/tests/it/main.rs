@@ -1,11 +1,10 @@
-//! Configuration and access logs from outside the crate, by files and by properties.
+//! The configuration from outside the crate, by files and by properties.
 #![forbid(unsafe_code)]
 
 mod config;
 mod config_files;
 mod config_remarks;
 mod isolated_remarks;
-mod log;
 mod properties;
 mod seeds;
 

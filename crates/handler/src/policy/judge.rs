@@ -366,7 +366,7 @@ fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy_settings::PolicySettings;
+    use crate::policy::PolicySettings;
     use forebay_config::{Switch, parse};
     use forebay_conn::Settled;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};

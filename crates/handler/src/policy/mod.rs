@@ -10,6 +10,7 @@
 //! | [`enforced`] | what the kernel does of the policy |
 //! | [`facts`] | what the policy is told of a request |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
+//! | `settings` | what is to be in force |
 //! | [`ticket`] | what a judged request holds until it is over |
 //! | [`trace`] | what the access log is told of that |
 //! | [`window`] | how much unfinished work each class may have |
@@ -19,6 +20,7 @@ pub mod dropped_clients;
 pub mod enforced;
 pub mod facts;
 pub mod judge;
+mod settings;
 pub mod ticket;
 pub mod trace;
 pub mod window;
@@ -28,11 +30,11 @@ pub use dropped_clients::DroppedClients;
 pub use enforced::{Enforced, KernelGate};
 pub use facts::Facts;
 pub use judge::{ConnectionRecord, Judge, JudgeContext};
+pub use settings::PolicySettings;
 pub use ticket::Ticket;
 pub use trace::{Judged, RuleNumber, Trace, TraceWords};
 pub use window::{Pass, Window, WindowPoint};
 
-use crate::policy_settings::PolicySettings;
 use forebay_control::level::{Cause, Level};
 use forebay_metrics::{ClassSlot, RuleTotals};
 use forebay_policy::rule::{Degree, When};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// A certificate that expires in fewer days than these should have been replaced: those that are replaced
 /// by a program are when they have a month to live.
-pub(crate) const SOON_DAYS: i64 = 21;
+pub const SOON_DAYS: i64 = 21;
 
 /// A certificate, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Expiry {
 }
 
 /// Whole days until then; negative when it is past.
-pub(crate) fn days_left(not_after_s: i64, now_s: i64) -> i64 {
+pub fn days_left(not_after_s: i64, now_s: i64) -> i64 {
     (not_after_s - now_s).div_euclid(24 * 3600)
 }
 

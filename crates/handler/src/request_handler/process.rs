@@ -2,9 +2,9 @@
 //! error.
 
 use super::{RequestHandler, end_work};
-use crate::acme;
 use crate::applications::NO_TUNNEL;
 use crate::certificates::OTHER_CONNECTION;
+use crate::certificates::acme;
 use crate::client::{client_of, is_secure, scheme_of};
 use crate::detour::Detour;
 use crate::job::{ServerJob, ServerJobDone};

@@ -1,6 +1,7 @@
 //! What applications and the next stage are asked, and what is made of their answers.
 
 use super::{RequestHandler, end_work};
+use crate::applications::websocket;
 use crate::applications::{
     Asker, ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
 };
@@ -10,7 +11,6 @@ use crate::job::ServerJob;
 use crate::passing::PassingExchange;
 use crate::policy::Ticket;
 use crate::upstream_threads::HeldThread;
-use crate::websocket;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::{
     InternalRedirect, Passed, Process, ProcessOutcome, Rank, Relay, Relayed, Reply, Request,

@@ -97,7 +97,7 @@ impl TrustedProxies {
 /// ```
 /// use forebay_conn::Peer;
 /// use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
-/// use forebay_server::client::{TrustedProxies, client_of};
+/// use forebay_handler::client::{TrustedProxies, client_of};
 /// use forebay_site::rules::Network;
 ///
 /// let trusted = TrustedProxies::new(vec![Network::parse("10.0.0.0/8").unwrap()]);

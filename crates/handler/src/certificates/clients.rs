@@ -31,7 +31,7 @@ pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<ClientDemand, C
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn authorities(path: &Path) -> Result<Authorities, CertificateError> {
+pub fn authorities(path: &Path) -> Result<Authorities, CertificateError> {
     let wrong = |error| CertificateError::ClientFile { path: path.to_owned(), error };
     Authorities::read(&read(path)?).map_err(wrong)
 }
@@ -40,7 +40,7 @@ pub(crate) fn authorities(path: &Path) -> Result<Authorities, CertificateError> 
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn revoked(path: &Path) -> Result<Revoked, CertificateError> {
+pub fn revoked(path: &Path) -> Result<Revoked, CertificateError> {
     let wrong = |error| CertificateError::ClientFile { path: path.to_owned(), error };
     Revoked::read(&read(path)?).map_err(wrong)
 }

@@ -14,7 +14,7 @@ pub struct NextStage {
     /// Whether these are other software, which knows none of our rules.
     pub is_other: bool,
     /// Whether requests may be sent again that are idempotent, by site.
-    pub(crate) repeats: Arc<[bool]>,
+    pub repeats: Arc<[bool]>,
 }
 
 impl NextStage {

@@ -10,8 +10,8 @@
     reason = "it prints what it measures"
 )]
 
+use forebay_handler::identity::{Keys, Remembered, Verifier, token};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
-use forebay_server::identity::{Keys, Remembered, Verifier, token};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

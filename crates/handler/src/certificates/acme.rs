@@ -1,5 +1,5 @@
 //! Certificates by ACME: which sites want one, and what they show until there is one;
-//! [`acme_thread`](crate::acme_thread) gets them.
+//! `acme_thread` of the server gets them.
 //!
 //! What the thread gets are files, taken over as those are that an operator changes. Requests and
 //! handshakes of the authority are answered from [`AcmePlan`].
@@ -22,17 +22,19 @@ const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 const TEMPORARY: Duration = Duration::from_secs(24 * 3600);
 
 /// Where programs look for the authorities that a system trusts.
-pub(crate) const ROOTS: [&str; 4] =
+pub const ROOTS: [&str; 4] =
     ["/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
 /// What is wanted, and from which authority.
 pub struct AcmePlan {
-    pub(crate) authority: AuthoritySettings,
-    pub(crate) wanted: Vec<WantedCertificate>,
+    /// Which authority, and how it is asked.
+    pub authority: AuthoritySettings,
+    /// Each certificate that is wanted.
+    pub wanted: Vec<WantedCertificate>,
     /// By site, in the order of the configuration: whether it wants one.
     sites: Vec<bool>,
     /// What the authority is answered.
-    pub(crate) answers: Arc<ChallengeAnswers>,
+    pub answers: Arc<ChallengeAnswers>,
 }
 
 impl AcmePlan {

@@ -8,6 +8,7 @@ mod ask;
 mod next_stage;
 mod pools;
 mod proxy_header;
+pub(crate) mod websocket;
 
 pub use answers::{before, failed, refused, said_of, summary};
 pub use ask::{
@@ -161,7 +162,7 @@ impl Applications {
     }
 
     /// The applications, one for each of their upstreams.
-    pub(crate) fn each(&self) -> Vec<Arc<Application>> {
+    pub fn each(&self) -> Vec<Arc<Application>> {
         let mut found: Vec<Arc<Application>> = Vec::new();
         for one in self.sites.iter().flatten() {
             if !found.iter().any(|known| Arc::ptr_eq(known.upstreams(), one.upstreams())) {

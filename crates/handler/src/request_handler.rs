@@ -22,7 +22,6 @@ use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::detour::Detour;
 use crate::job::ServerJob;
-use crate::listen::TLS;
 use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
 use crate::log::{Logger, PendingLine};
@@ -37,6 +36,9 @@ use forebay_tls::Channel;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What comes through a listener where TLS is spoken.
+pub const TLS: Listening = Listening(1);
 
 /// What one loop or thread serves.
 pub struct RequestHandler {

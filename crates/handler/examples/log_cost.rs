@@ -4,9 +4,9 @@
 
 use forebay_config::{AccessLog, LogConfig, LogFormat, Member};
 use forebay_conn::{ArrivalTimes, Peer, Request};
+use forebay_handler::log::{LogEntry, LogSettings, Logger, Logs};
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
-use forebay_server::log::{LogEntry, LogSettings, Logger, Logs};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Why certificates, tokens or keys cannot be used, in words.
 
 use super::{Owner, TokensError};
-use crate::acme::NoRoots;
+use crate::certificates::acme::NoRoots;
 use crate::identity::KeysError;
 use forebay_tls::{ClientsError, IdentityError, PairError};
 use std::path::PathBuf;

@@ -4,8 +4,9 @@
 //! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. What is
 //! wrong with a file is said with its name, and what is in force stays.
 //!
-//! Files that change while the server runs are noticed by [`certificate_watch`](crate::certificate_watch).
+//! Files that change while the server runs are noticed by `certificate_watch` of the server.
 
+pub mod acme;
 mod clients;
 mod demands;
 mod error;
@@ -13,15 +14,14 @@ mod held;
 mod tokens;
 mod warnings;
 
-pub(crate) use clients::{authorities, revoked};
+pub use clients::{authorities, revoked};
 pub use error::CertificateError;
 use held::{CertificateFiles, HeldCertificate, HeldFile, read_keys, read_tokens};
-pub(crate) use held::{Stamps, pairs};
+pub use held::{FileStamp, Stamps, pairs};
 pub use tokens::{Tokens, TokensError};
 pub use warnings::Expiry;
-pub(crate) use warnings::{SOON_DAYS, days_left};
+pub use warnings::{SOON_DAYS, days_left};
 
-use crate::acme;
 use crate::identity::{Keys, Verifier};
 use demands::Demand;
 use forebay_config::{ClientCertificates as ClientFiles, Config, KeyPairs};
@@ -279,21 +279,21 @@ impl Certificates {
     }
 
     /// The files of all, each as often as it is named.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let others = self.tokens.iter().map(|held| &held.path);
         let others = others.chain(self.keys.iter().map(|held| &held.path));
         self.held().flat_map(|held| held.files.all()).chain(others)
     }
 
     /// What they were when they were read.
-    pub(crate) fn stamps(&self) -> Stamps {
+    pub fn stamps(&self) -> Stamps {
         let others = self.tokens.iter().map(|held| held.stamp);
         let others = others.chain(self.keys.iter().map(|held| held.stamp));
         self.held().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
     }
 
     /// What they are now, as far as that can be told.
-    pub(crate) fn stamps_now(&self) -> Stamps {
+    pub fn stamps_now(&self) -> Stamps {
         let others = self.tokens.iter().map(HeldFile::stamp_now);
         let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
         self.held().flat_map(HeldCertificate::stamps_now).chain(others).collect()
@@ -301,7 +301,7 @@ impl Certificates {
 
     /// Files that are not there any more, but for those that ACME gets. One in a directory that may not be
     /// entered is not known to be.
-    pub(crate) fn missing(&self) -> BTreeSet<PathBuf> {
+    pub fn missing(&self) -> BTreeSet<PathBuf> {
         let is_gone = |path: &&PathBuf| {
             fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };

@@ -1,7 +1,7 @@
 //! Files that were read, with what they were then, so that a change is noticed.
 
 use super::{CertificateError, Owner, Tokens, clients, read};
-use crate::acme;
+use crate::certificates::acme;
 use crate::identity::Keys;
 use forebay_config::{ClientCertificates as ClientFiles, KeyPairs};
 use forebay_tls::identity::{Tickets, tickets};
@@ -56,11 +56,11 @@ impl CertificateFiles {
 }
 
 /// What files were when looked at; `None` where that could not be told.
-pub(crate) type Stamps = Vec<Option<FileStamp>>;
+pub type Stamps = Vec<Option<FileStamp>>;
 
 /// What a file was when looked at: another one, or another content, has another stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileStamp {
+pub struct FileStamp {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
@@ -192,7 +192,7 @@ pub(super) fn read_keys(path: &Path) -> Result<Keys, CertificateError> {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(crate) fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
+pub fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
     let pairs = files.certificates.iter().zip(&files.keys).map(|(certificate, key)| {
         let pair = Pair::read(&read(certificate)?, &read(key)?);
         pair.map_err(|error| {

@@ -5,8 +5,8 @@
 
 use forebay_config::{AccessLog, LogConfig, LogFormat, Member};
 use forebay_conn::ArrivalTimes;
+use forebay_handler::log::{LogEntry, LogSettings, Logger, Logs, PendingLine};
 use forebay_metrics::{Local, Totals};
-use forebay_server::log::{LogEntry, LogSettings, Logger, Logs, PendingLine};
 use std::fs;
 use std::io::{PipeReader, Read};
 use std::os::fd::AsRawFd;

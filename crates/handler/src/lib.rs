@@ -1,0 +1,53 @@
+//! What an engine is given to serve: requests in, answers out, and a line in the log.
+//!
+//! In a request's journey this crate is whatever decides about it: whether it is served and in which order,
+//! what its answer is, whether an application is asked, what is logged. It brings together what `site`, `policy`,
+//! `upstream` and `tls` know, as a [`ServingSnapshot`](live::ServingSnapshot) of a configuration.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`request_handler`] | what an engine asks: admission, process, relay, the bytes of an answer, the log line |
+//! | [`job`] | its work for helper threads |
+//! | [`live`] | what handlers serve from, replaced as a whole by a reload |
+//! | [`client`] | which client a request comes from, and by which scheme: trusted proxies and what they say |
+//! | [`policy`] | classes, rules and the agent's limits, as they are in force |
+//! | [`identity`] | identities that clients prove by a cookie |
+//! | [`certificates`] | which certificate answers for which name, and which are wanted by ACME |
+//! | [`applications`] | the applications behind the sites, the next stage, and what is asked of them |
+//! | `detour`, `passing` | what a request waits for elsewhere; an exchange and the body on its way to the client |
+//! | [`upstream_sockets`], [`upstream_threads`] | descriptors and threads that requests for applications may keep |
+//! | [`log`] | the access log, off the hot path |
+//! | `limits_told` | which limit of connections is reached, for the operator |
+//!
+//! It deliberately starts nothing and listens nowhere: threads, listeners, signals, reloads and stages are the
+//! server's. It says nothing about HTTP itself either: that is `conn`'s.
+//!
+//! ```
+//! use forebay_handler::policy::{InForce, PolicySettings};
+//! use forebay_metrics::ClassSlot;
+//!
+//! let text = "root = \"/srv/www\"\n[[rule]]\nname = \"report\"\npath = \"/report\"\nin_flight = { most = 1 }\n";
+//! let config = forebay_config::parse(text, "forebay.toml").unwrap();
+//! let policy = config.policy().unwrap().into();
+//! let settings =
+//!     PolicySettings { policy, shares: [1.0].into(), slots: [ClassSlot(0)].into(), agent: false };
+//! assert_eq!(InForce::new(settings, None).queued_by_rules(), 0);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod applications;
+pub mod certificates;
+pub mod client;
+mod detour;
+pub mod identity;
+pub mod job;
+mod limits_told;
+pub mod live;
+pub mod log;
+mod passing;
+pub mod policy;
+pub mod request_handler;
+pub mod upstream_sockets;
+pub mod upstream_threads;
+
+pub use request_handler::{RequestHandler, TLS};

@@ -1,0 +1,4 @@
+//! Access logs from outside the crate.
+#![forbid(unsafe_code)]
+
+mod log;
