@@ -119,6 +119,7 @@ mod tests {
                 (Closed, true),
                 (Malformed, true),
                 (Overloaded, true),
+                (Returned, true),
                 (Silent, false),
                 (Frozen, true),
             ] {
@@ -146,6 +147,7 @@ mod tests {
                 (Closed, false),
                 (Malformed, false),
                 (Overloaded, true),
+                (Returned, true),
                 (Silent, false),
                 (Frozen, false),
             ] {
