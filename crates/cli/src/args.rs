@@ -43,7 +43,7 @@ fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Args, clap::E
 }
 
 /// Commands that are about a configuration file.
-const COMMANDS_OF_FILES: [&str; 5] = ["run", "check", "reload", "status", "doctor"];
+const COMMANDS_OF_FILES: [&str; 6] = ["run", "check", "reload", "status", "doctor", "upgrade"];
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -55,7 +55,13 @@ pub(crate) enum Command {
         /// The configuration file
         #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
         config: PathBuf,
+        /// Take the place of the server with this control socket: forebay upgrade starts this
+        #[arg(long, value_name = "PATH", hide = true)]
+        in_place_of: Option<PathBuf>,
     },
+    /// Start this program in place of the running one: it serves what comes from now on, and the other one
+    /// what it has, to the end. No client notices. If this one cannot serve, the other one goes on
+    Upgrade(crate::running_server::ServerArgs),
     /// Be one stage of a server with engine = "isolated": the server starts its stages by itself; this is
     /// for those who start them in other ways
     Stage(StageArgs),

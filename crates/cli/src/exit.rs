@@ -83,6 +83,13 @@ pub(crate) enum CommandFailure {
     Firewall(io::Error),
     /// What takes filters away cannot begin.
     Gate(io::Error),
+    /// A new server cannot be started in place of the one that runs.
+    Upgrade(io::Error),
+    /// It has ended before it served.
+    NotUpgraded {
+        /// Its exit code, if it was not ended by a signal.
+        code: Option<i32>,
+    },
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -104,7 +111,11 @@ impl CommandFailure {
             | CommandFailure::Certificate(_)
             | CommandFailure::Firewall(_)
             | CommandFailure::Gate(_)
+            | CommandFailure::Upgrade(_)
             | CommandFailure::Output(_) => 1,
+            CommandFailure::NotUpgraded { code } => {
+                code.and_then(|code| code.try_into().ok()).unwrap_or(1)
+            }
             CommandFailure::Answered(answer) => answer.code,
         }
     }
@@ -154,6 +165,16 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Policy(error) => write!(f, "forebay policy: {error}"),
             CommandFailure::Certificate(error) => write!(f, "forebay serve: {error}"),
             CommandFailure::Password(error) => write!(f, "forebay hash-password: {error}"),
+            CommandFailure::Upgrade(error) => {
+                write!(f, "forebay upgrade: the new server cannot be started: {error}")
+            }
+            CommandFailure::NotUpgraded { code } => {
+                f.write_str("forebay upgrade: the new server has ended before it served")?;
+                if code.is_none() {
+                    f.write_str(", by a signal")?;
+                }
+                f.write_str("; the running one goes on as before")
+            }
             CommandFailure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")
             }

@@ -13,6 +13,7 @@
 //! | [`policy`] | `forebay policy` |
 //! | [`policy_error`] | what can go wrong with it |
 //! | [`running_server`] | how a running server is asked |
+//! | [`upgrade`] | `forebay upgrade`, and the process that it starts |
 //! | [`upstream`] | `forebay upstream` |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod pages;
 mod policy;
 mod policy_error;
 mod running_server;
+mod upgrade;
 mod upstream;
 
 use args::{Args, Command, GivenOption, Serve, StageArgs};
@@ -54,7 +56,8 @@ fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
     let result = match args::parse().command {
         Command::Serve(options) => serve(options),
-        Command::Run { config } => run_file(config),
+        Command::Run { config, in_place_of: None } => run_file(config),
+        Command::Run { config, in_place_of: Some(socket) } => upgrade::serve(config, &socket),
         Command::Stage(options) => stage(options),
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Gate => forebay_server::gate::guard().map_err(CommandFailure::Gate),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(running_server::print),
+        Command::Upgrade(server) => upgrade::run(&server),
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),

@@ -234,6 +234,8 @@ pub struct TimeoutsConfig {
     pub send_window: Duration,
     /// `timeouts.drain`
     pub drain: Duration,
+    /// `timeouts.upgrade`
+    pub upgrade: Duration,
 }
 
 /// How long idle connections are kept.

@@ -209,6 +209,15 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.timeouts.drain,
     },
     Setting {
+        key: "timeouts.upgrade",
+        preset: Preset::Value("10m"),
+        range: Some(("0s", "1d")),
+        meaning: "How long the process that forebay upgrade replaces may take to serve what it has: downloads, \
+                  uploads, WebSockets. The last of it, timeouts.drain or half, is a drain.",
+        example: "\"1h\"",
+        at: |c| &mut c.timeouts.upgrade,
+    },
+    Setting {
         key: "keep_alive.law",
         preset: Preset::Value("linear"),
         range: None,

@@ -67,7 +67,7 @@ fn main() -> std::io::Result<()> {
          Content-Length: {}\r\nAccept-Ranges: bytes\r\n",
         body.len()
     );
-    let socket = listen(address, ListenOptions { backlog: 1024, reuse_port: false })?;
+    let socket = listen(address, ListenOptions { backlog: 1024, reuse_port: false, owner: None })?;
     println!("http://{address}");
     let parts = event::LoopParts {
         listeners: vec![Listener::new(socket, address)],

@@ -2,16 +2,26 @@
 
 use crossbeam_channel::Sender;
 use std::fmt::Display;
+use std::os::unix::net::UnixStream;
 
 /// What was asked, and where the answer goes.
 #[derive(Debug)]
 pub struct CommandRequest {
-    /// The command.
-    pub command: String,
-    /// In its place: what a program wants of the rules that are its own, under its name.
-    pub change: Option<(String, PolicyChange)>,
+    /// What was asked.
+    pub asked: Asked,
     /// Takes one answer.
     pub reply: Sender<CommandAnswer>,
+}
+
+/// What can be asked of a running server.
+#[derive(Debug)]
+pub enum Asked {
+    /// A command, in words.
+    Command(String),
+    /// What the program with this name wants of the rules that are its own.
+    Change(String, PolicyChange),
+    /// Another process wants to take the place of this one, and waits at its end of this connection.
+    TakeOver(UnixStream),
 }
 
 /// What a command came to.

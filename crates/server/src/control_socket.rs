@@ -18,7 +18,7 @@ mod socket_path;
 pub use ask::ask;
 pub use socket_path::{beside, find};
 
-use crate::command::{CommandAnswer, CommandRequest};
+use crate::command::{Asked, CommandAnswer, CommandRequest};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_config::{Config, ControlSocketChoice};
@@ -59,6 +59,31 @@ pub(crate) fn open(
     Ok(Some(socket))
 }
 
+/// As [`open`], beside the one that another process has there: its place is taken by
+/// [`take_place`](ControlSocket::take_place).
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_beside(
+    config: &Config,
+    file: Option<&Path>,
+    wait: &mut WaitBudget,
+) -> Result<Option<ControlSocket>, ControlSocketError> {
+    let Some(file) = file else { return Ok(None) };
+    let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
+    let is_auto = config.control.socket == ControlSocketChoice::Auto;
+    let mut beside = path.clone().into_os_string();
+    beside.push(".next");
+    let opened = ControlSocket::open(Path::new(&beside), wait);
+    let mut socket = opened.map_err(|error| ControlSocketError {
+        path: beside.into(),
+        is_auto: false,
+        error,
+    })?;
+    socket.place = Some((path, is_auto.then(|| file.to_owned())));
+    Ok(Some(socket))
+}
+
 /// The control socket cannot be used.
 #[derive(Debug)]
 pub struct ControlSocketError {
@@ -94,6 +119,8 @@ fn taken(is_auto: bool) -> &'static str {
     }
 }
 
+/// What a process says that wants to take the place of the server; it goes on listening at the connection.
+pub(crate) const TAKE_OVER: &str = "take over\n";
 /// Longest request, in bytes.
 const MOST_REQUEST_BYTES: usize = 1024 * 1024;
 /// Longest time for a request to arrive, and for an answer to be taken.
@@ -122,6 +149,8 @@ pub struct ControlSocket {
     path: PathBuf,
     /// Leads to it, where its file was named by another path.
     link: Option<PathBuf>,
+    /// Where it is to be, and the configuration file that may be named by another path.
+    place: Option<(PathBuf, Option<PathBuf>)>,
     file: SocketFile,
     listener: Option<UnixListener>,
     patience: ClientPatience,
@@ -147,12 +176,31 @@ impl ControlSocket {
         listener.set_nonblocking(false)?;
         let (path, listener) = (path.to_owned(), Some(listener));
         let patience = ClientPatience { command: PATIENCE, when_busy: PATIENCE_WHEN_BUSY };
-        Ok(ControlSocket { path, link: None, file, listener, patience })
+        Ok(ControlSocket { path, link: None, place: None, file, listener, patience })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Takes the place of the one that another process has, which is not found any more.
+    ///
+    /// # Errors
+    /// What the kernel says; it is where it was then.
+    pub fn take_place(&mut self) -> io::Result<()> {
+        let Some((path, file)) = self.place.take() else { return Ok(()) };
+        self.file.rename(&path)?;
+        self.path = path;
+        self.link = file.and_then(|file| link(&self.path, &file));
+        Ok(())
+    }
+
+    /// Leaves it to a process that [takes its place](ControlSocket::take_place). Commands that are under way are
+    /// answered.
+    pub fn leave(&mut self) {
+        self.link = None;
+        self.file.lend();
     }
 
     /// Gives what is asked to `tell`, on a thread of its own.
@@ -238,8 +286,9 @@ fn serve(
     tell: &impl Fn(CommandRequest),
 ) -> io::Result<()> {
     let mut line = DeadlineStream::new(stream, patience);
-    let command = match receive(&mut line) {
-        Ok(command) => command,
+    let asked = match receive(&mut line) {
+        Ok(command) => Asked::Command(command),
+        Err(Unheard::Successor) => Asked::TakeOver(line.stream.try_clone()?),
         Err(Unheard::Session(received)) => {
             // a session that stays is counted among those that do
             drop(session_slot);
@@ -252,7 +301,8 @@ fn serve(
         }
     };
     let (reply, answers) = bounded(1);
-    tell(CommandRequest { command, change: None, reply });
+    let is_successor = matches!(asked, Asked::TakeOver(_));
+    tell(CommandRequest { asked, reply });
     let answer = answers.recv_timeout(LONGEST_WORK).unwrap_or_else(|error| match error {
         RecvTimeoutError::Disconnected => CommandAnswer::failed("the server has stopped"),
         RecvTimeoutError::Timeout => CommandAnswer::failed(format_args!(
@@ -260,6 +310,10 @@ fn serve(
             LONGEST_WORK.as_secs()
         )),
     });
+    if is_successor && answer.code == 0 {
+        // whoever has the other end of the connection goes on with it
+        return Ok(());
+    }
     line.extend(patience);
     line.answer(&answer)
 }
@@ -275,6 +329,8 @@ enum Unheard {
     Gone,
     /// It is none, but the first line of a program that stays.
     Session(Vec<u8>),
+    /// It is none, but that of a process which wants to take the place of this one.
+    Successor,
 }
 
 impl Display for Unheard {
@@ -285,7 +341,9 @@ impl Display for Unheard {
             }
             Unheard::Long => write!(f, "a command has at most {MOST_REQUEST_BYTES} bytes"),
             Unheard::Gone => f.write_str("the client went away"),
-            Unheard::Session(_) => f.write_str("the server has too many commands to answer"),
+            Unheard::Session(_) | Unheard::Successor => {
+                f.write_str("the server has too many commands to answer")
+            }
         }
     }
 }
@@ -302,6 +360,9 @@ fn receive(line: &mut DeadlineStream) -> Result<String, Unheard> {
                 request.extend_from_slice(&piece[..count]);
                 if request.starts_with(b"{") {
                     return Err(Unheard::Session(request));
+                }
+                if request == TAKE_OVER.as_bytes() {
+                    return Err(Unheard::Successor);
                 }
             }
             Ok(_) => {}
@@ -331,14 +392,17 @@ mod tests {
             std::env::temp_dir().join(format!("forebay-control-{}", std::process::id()));
         let path = directory.join("control.sock");
         let echo = |asked: CommandRequest| {
-            let text = format!("you said {}\n", asked.command);
+            let text = format!("you said {:?}\n", asked.asked);
             asked.reply.send(CommandAnswer { code: 7, text }).unwrap();
         };
         let open = || ControlSocket::open(&path, &mut WaitBudget::default());
         let mut socket = open().unwrap();
         socket.serve(echo).unwrap();
         let answer = ask(&path, "reload now").unwrap();
-        assert_eq!(answer, CommandAnswer { code: 7, text: "you said reload now\n".to_owned() });
+        assert_eq!(
+            answer,
+            CommandAnswer { code: 7, text: "you said Command(\"reload now\")\n".to_owned() }
+        );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let taken = open().unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);

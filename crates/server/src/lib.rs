@@ -23,6 +23,7 @@
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | `upkeep` | the threads that check applications |
+//! | [`upgrade`] | another process takes the place of this one |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`command`] | a command and its answer |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
@@ -73,12 +74,14 @@ pub mod sandbox;
 pub mod seal;
 pub mod start_error;
 pub mod status;
+pub mod upgrade;
 mod upkeep;
 pub mod upstream_command;
 
 use forebay_config::Config;
 use start_error::{Ready, RunError};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use upgrade::predecessor::TakeOverError;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
 /// came from, if it is to be read again at a reload; `ready` is called when clients are served.
@@ -88,6 +91,22 @@ use std::path::PathBuf;
 pub fn serve(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
     match isolated::is_wanted(&config) {
         true => isolated::run(config, file, ready),
-        false => run::run(config, file, ready),
+        false => run::run(config, file, None, ready),
+    }
+}
+
+/// As [`serve`], in place of the server whose control socket is at `before`: that serves what it has to the end.
+///
+/// # Errors
+/// As [`serve`]; the other server goes on as before.
+pub fn serve_in_place(
+    config: Config,
+    file: PathBuf,
+    before: &Path,
+    ready: Ready,
+) -> Result<(), RunError> {
+    match isolated::is_wanted(&config) {
+        true => Err(RunError::TakeOver(TakeOverError::Isolated)),
+        false => run::run(config, Some(file), Some(before), ready),
     }
 }

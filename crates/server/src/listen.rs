@@ -4,9 +4,11 @@
 //!
 //! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
 //!
-//! Where the kernel tells classes apart, an address has sockets for each of them besides (`of_class`).
+//! Where the kernel tells classes apart, an address has sockets for each of them besides (`of_class`). A process that
+//! takes the place of this one is given all of them (`handing`).
 
 mod address;
+mod handing;
 mod of_class;
 
 pub use address::{ListenAddress, ListenError};
@@ -78,7 +80,7 @@ pub struct Listeners {
     open: Vec<AddressSockets>,
     /// Passed on, and no listener has named them yet.
     inherited: Vec<Inherited>,
-    /// The user and group they belong to, if the process becomes another.
+    /// The user and group they belong to, if the process becomes another, or is not the one that opened them.
     owner: Option<(u32, u32)>,
     /// What opening them has taken so far.
     times: Arc<OpenTimes>,
@@ -441,10 +443,8 @@ impl AddressSockets {
         }
         if let (SocketOrigin::Bound, ListenAddress::Tcp(address)) = (&self.origin, &self.address) {
             while self.sockets.len() < by_loop.len() {
-                let options = ListenOptions { backlog: BACKLOG, reuse_port: true };
+                let options = ListenOptions { backlog: BACKLOG, reuse_port: true, owner };
                 let socket = socket::listen_timed(*address, options, &mut times.lock())?;
-                owner
-                    .map_or(Ok(()), |(user, group)| socket::give_listener(&socket, user, group))?;
                 self.sockets.push(socket);
             }
         }

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<UnixDatagram>,
+    /// Where the socket leads, as the environment says it.
+    at: Vec<u8>,
     watchdog: Option<Duration>,
 }
 
@@ -27,14 +29,35 @@ impl Notifier {
     /// As the environment says.
     pub fn from_environment() -> Notifier {
         let path = env::var_os("NOTIFY_SOCKET");
-        let socket = path.and_then(|path| connect(&path).ok());
+        let socket = path.as_ref().and_then(|path| connect(path).ok());
         let is_ours = match number("WATCHDOG_PID") {
             Some(pid) => pid == u64::from(std::process::id()),
             None => true,
         };
         let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0);
         let watchdog = watchdog.filter(|_| socket.is_some()).map(Duration::from_micros);
-        Notifier { socket, watchdog }
+        Notifier { socket, at: path.unwrap_or_default().into_encoded_bytes(), watchdog }
+    }
+
+    /// To the service manager of the process whose place this one takes.
+    pub fn handed(notify: Option<(Vec<u8>, Option<u64>)>) -> Notifier {
+        let (at, watchdog_us) = notify.unwrap_or_default();
+        let socket = connect(OsStr::from_bytes(&at)).ok();
+        let watchdog = watchdog_us.filter(|_| socket.is_some()).map(Duration::from_micros);
+        Notifier { socket, at, watchdog }
+    }
+
+    /// Where the service manager listens, and after how many microseconds it takes the server for dead: for the
+    /// process that takes the place of this one.
+    pub fn hand(&self) -> Option<(Vec<u8>, Option<u64>)> {
+        self.socket.as_ref()?;
+        Some((self.at.clone(), self.watchdog.map(|after| after.as_micros() as u64)))
+    }
+
+    /// Another process has the place of this one: it is watched from now on, and says nothing itself.
+    pub fn hand_over(&mut self, process: u32) {
+        self.tell(&format!("MAINPID={process}\n"));
+        self.close();
     }
 
     /// Clients are served, with the configuration of this generation. Also the end of a reload.
@@ -109,7 +132,7 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let manager = UnixDatagram::bind_addr(&address).unwrap();
         let socket = connect(format!("@{name}").as_ref()).ok();
-        let notifier = Notifier { socket, watchdog: Some(Duration::from_secs(10)) };
+        let notifier = Notifier { socket, at: Vec::new(), watchdog: Some(Duration::from_secs(10)) };
         let heard = || {
             let mut text = [0; 200];
             let length = manager.recv(&mut text).unwrap();

@@ -8,6 +8,7 @@
 //! | `commands` | what commands are answered |
 //! | `takeover` | a reload: asked for, prepared, put in force |
 //! | `housekeeping` | what is kept going beside requests: signs of life, gate, firewall, certificates |
+//! | `upgrade` | another process takes the place of this one, or this one of another |
 //! | `drain` | how it ends: replaced, drained, stopped |
 
 mod commands;
@@ -15,6 +16,7 @@ mod drain;
 mod housekeeping;
 mod start;
 mod takeover;
+mod upgrade;
 
 use crate::acme_thread::AcmeThread;
 use crate::admin::RunningAdmin;
@@ -28,6 +30,9 @@ use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
+use crate::upgrade::handed::LastWords;
+use crate::upgrade::predecessor::Predecessor;
+use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_config::Config;
 use forebay_engine::control::{Ended, LoopOrder};
@@ -35,10 +40,11 @@ use forebay_sys::process;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use takeover::{Reload, Wanted};
+use upgrade::Before;
 
 /// What the main thread waits for.
 enum Event {
@@ -49,6 +55,12 @@ enum Event {
     Prepared(Result<Box<NextConfiguration>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
+    /// Whoever takes, or has taken, the place of this process has said something; to be answered if it serves.
+    Successor(SuccessorSays, Sender<LastWords>),
+    /// It has ended before it served.
+    NoSuccessor(io::Error),
+    /// How many connections the process has whose place this one has taken; `None` if it has ended.
+    BeforeHas(Option<usize>),
 }
 
 /// What is to be done a little later.
@@ -83,7 +95,7 @@ struct Server {
     numbered: u64,
     status: Arc<Status>,
     admin: Option<RunningAdmin>,
-    _control_socket: Option<ControlSocket>,
+    control_socket: Option<ControlSocket>,
     sandbox: Sandbox,
     notifier: Notifier,
     reload: Reload,
@@ -98,6 +110,10 @@ struct Server {
     later: Vec<(Instant, Later)>,
     /// Other processes have the clients that come from now on.
     is_replaced: bool,
+    /// Another process is about to take the place of this one.
+    is_handing: bool,
+    /// The process whose place this one has taken.
+    before: Before,
     /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
     was_told_to_drain: bool,
     /// The signal that began the drain, and when.
@@ -107,17 +123,23 @@ struct Server {
 }
 
 /// Serves what `config` says until a signal ends it. `file` is where it came from, if it is to be
-/// read again at a reload; `ready` is called when clients are served.
+/// read again at a reload; `before` is the control socket of a server whose place this one is to take; `ready` is called when clients are served.
 ///
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
-pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
+pub fn run(
+    config: Config,
+    file: Option<PathBuf>,
+    before: Option<&Path>,
+    ready: Ready,
+) -> Result<(), RunError> {
     process::return_large_blocks();
     // signals wait for a thread that listens before there is anything they could interrupt
     let (to_main, events) = unbounded();
     let signals = start::catch_signals(config.place.is_some())
         .map_err(resources("descriptors for signals"))?;
-    let server = Server::start(config, file, signals, to_main, events)?;
+    let before = before.map(Predecessor::ask).transpose().map_err(RunError::TakeOver)?;
+    let server = Server::start(config, file, before, signals, to_main, events)?;
     ready(server.first_address());
     server.serve()
 }
@@ -144,7 +166,7 @@ impl Server {
         let mut failure = None;
         while !self.groups.is_empty() {
             match self.next_event() {
-                Some(Event::Signal(SIGUSR1)) => self.common.live.get().logs.reopen(),
+                Some(Event::Signal(SIGUSR1)) => self.reopen_logs(),
                 Some(Event::Signal(SIGUSR2)) => self.be_replaced(),
                 // the supervisor replaces stages
                 Some(Event::Signal(SIGHUP)) if self.config.place.is_some() => {}
@@ -152,6 +174,9 @@ impl Server {
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
                 Some(Event::Prepared(next)) => self.finish_reload(next),
+                Some(Event::Successor(said, words)) => self.hear(said, &words),
+                Some(Event::NoSuccessor(error)) => self.keep_place(&error),
+                Some(Event::BeforeHas(open)) => self.hear_of_before(open),
                 Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
                 Some(Event::Ended(number, outcome)) => {
                     match outcome {

@@ -6,6 +6,7 @@ use crate::listen::ListenError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
 use crate::seal::SealError;
+use crate::upgrade::predecessor::TakeOverError;
 use forebay_config::Role;
 use forebay_handler::certificates::CertificateError;
 use forebay_handler::log::LogError;
@@ -47,6 +48,8 @@ pub enum RunError {
     Seal(SealError),
     /// The control socket cannot be used.
     ControlSocket(ControlSocketError),
+    /// The place of a server that runs cannot be had.
+    TakeOver(TakeOverError),
     /// The machine has no room for what a server needs: descriptors, threads, memory.
     Resources {
         /// What was wanted.
@@ -84,6 +87,7 @@ impl fmt::Display for RunError {
             RunError::Sandbox(error) => error.fmt(f),
             RunError::Seal(error) => error.fmt(f),
             RunError::ControlSocket(error) => error.fmt(f),
+            RunError::TakeOver(error) => error.fmt(f),
             RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
             RunError::NoFile => f.write_str(
                 "engine = \"isolated\" needs a configuration file, which its processes read: forebay run",

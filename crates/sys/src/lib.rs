@@ -10,6 +10,7 @@
 //! | [`unix_address`] | names of Unix sockets: a path, or a name in the abstract namespace |
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
+//! | [`descriptors`] | descriptors that one process gives another |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, opening what an operator names, stamps |
@@ -37,6 +38,7 @@ mod append;
 pub mod broker;
 pub mod client;
 pub mod clock;
+pub mod descriptors;
 pub mod epoll;
 mod eventfd;
 pub mod file;

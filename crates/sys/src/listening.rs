@@ -15,6 +15,9 @@ pub struct ListenOptions {
     pub backlog: i32,
     /// Several sockets share the address, and the kernel spreads connections over them.
     pub reuse_port: bool,
+    /// User and group that it belongs to, if that is not the process's own: only sockets of one user may share an
+    /// address, which the kernel asks when they are bound.
+    pub owner: Option<(u32, u32)>,
 }
 
 /// Opens a listening socket: non-blocking, address reusable at once, answers sent without delay.
@@ -38,7 +41,7 @@ pub fn listen_timed(
     steps: &mut OpenSteps,
 ) -> io::Result<OwnedFd> {
     let mut watch = StepTimer::new();
-    let socket = open(address, options.reuse_port, &mut watch, steps)?;
+    let socket = open(address, options, &mut watch, steps)?;
     // Accepted sockets inherit it, which saves a call for each of them.
     sockopt::set_tcp_nodelay(&socket, true)?;
     bound_unsent(socket.as_fd(), UNSENT_BYTES)?;
@@ -90,6 +93,15 @@ pub fn give_listener(socket: impl AsFd, user: u32, group: u32) -> io::Result<()>
     Ok(rustix::fs::fchown(socket, Some(owner.0), Some(owner.1))?)
 }
 
+/// User and group that a listening socket belongs to.
+///
+/// # Errors
+/// What the kernel says.
+pub fn owner(socket: impl AsFd) -> io::Result<(u32, u32)> {
+    let found = rustix::fs::fstat(socket)?;
+    Ok((found.st_uid, found.st_gid))
+}
+
 /// How long the steps of opening listening sockets took, in nanoseconds, all of them together (duke §VI.F).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenSteps {
@@ -122,12 +134,13 @@ impl StepTimer {
 /// # Errors
 /// As [`listen`].
 pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
-    open(address, reuse_port, &mut StepTimer::new(), &mut OpenSteps::default())
+    let options = ListenOptions { backlog: 0, reuse_port, owner: None };
+    open(address, options, &mut StepTimer::new(), &mut OpenSteps::default())
 }
 
 fn open(
     address: SocketAddr,
-    reuse_port: bool,
+    options: ListenOptions,
     watch: &mut StepTimer,
     steps: &mut OpenSteps,
 ) -> io::Result<OwnedFd> {
@@ -136,7 +149,10 @@ fn open(
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
     steps.socket_ns += watch.lap();
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    if reuse_port {
+    if let Some((user, group)) = options.owner {
+        give_listener(&socket, user, group)?;
+    }
+    if options.reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
     if address.is_ipv6() {

@@ -2,7 +2,7 @@
 
 pub use crate::listening::{
     ListenOptions, OpenSteps, UNSENT_BYTES, bind, bound_unsent, give_listener, ignore_new, listen,
-    listen_timed, listen_unreachable, tune_listener, unsent_bound, welcome_new,
+    listen_timed, listen_unreachable, owner, tune_listener, unsent_bound, welcome_new,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};

@@ -183,6 +183,33 @@ impl SocketFile {
         }
     }
 
+    /// That of a socket which another process has opened and lends this one: it is not removed, until it is
+    /// [owned](SocketFile::own).
+    pub fn lent(path: &Path) -> SocketFile {
+        SocketFile { path: path.to_owned(), identity: None }
+    }
+
+    /// From now on it is this process that removes it.
+    pub fn own(&mut self) {
+        let found = fs::symlink_metadata(&self.path).ok().filter(|at| at.file_type().is_socket());
+        self.identity = found.map(|found| (found.dev(), found.ino()));
+    }
+
+    /// From now on another process removes it.
+    pub fn lend(&mut self) {
+        self.identity = None;
+    }
+
+    /// Gives it this name, of which it takes the place of whatever has it.
+    ///
+    /// # Errors
+    /// What the kernel says; it has the name then that it had.
+    pub fn rename(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+
     /// Leaves it where it is.
     pub fn leave(mut self) {
         self.identity = None;

@@ -38,7 +38,7 @@ fn accept(listener: &TcpListener) -> (TcpStream, TcpStream) {
 
 #[test]
 fn accepted_sockets_keep_little_that_is_unsent() {
-    let options = ListenOptions { backlog: 16, reuse_port: false };
+    let options = ListenOptions { backlog: 16, reuse_port: false, owner: None };
     let inherited = TcpListener::bind("127.0.0.1:0").unwrap();
     tune_listener(inherited.as_fd(), true).unwrap();
     let listeners = [

@@ -191,7 +191,7 @@ impl Deref for Running {
 
 /// A listener on a free port of this machine.
 pub(crate) fn listener() -> Listener {
-    let options = ListenOptions { backlog: 64, reuse_port: false };
+    let options = ListenOptions { backlog: 64, reuse_port: false, owner: None };
     let socket = listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let address = local_address(&socket).unwrap();
     Listener::new(socket, address)

@@ -3,7 +3,7 @@
 use super::deadline_stream::is_late;
 use super::request::{AgentRequest, Wish, answer};
 use super::{LONGEST_WORK, PATIENCE};
-use crate::command::{CommandRequest, PolicyChange};
+use crate::command::{Asked, CommandRequest, PolicyChange};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -56,7 +56,7 @@ pub(super) fn serve<T: Fn(CommandRequest)>(
         ControlSession { stream, tell, owner: None, lease: PATIENCE, until, stats: None };
     let why = session.talk(&mut received, owners);
     if let Some(owner) = &session.owner {
-        let _ = session.ask(Some((owner.name.clone(), PolicyChange::Leave(why))), String::new());
+        let _ = session.ask(Asked::Change(owner.name.clone(), PolicyChange::Leave(why)));
     }
     Ok(())
 }
@@ -117,9 +117,9 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
         let Some(owner) = &self.owner else { return Err("say hello first".to_owned()) };
         let owner = owner.name.clone();
         let result = match wish {
-            Wish::Put(text) => self.ask(Some((owner, PolicyChange::Put(text))), String::new()),
+            Wish::Put(text) => self.ask(Asked::Change(owner, PolicyChange::Put(text))),
             Wish::Remove { rules, classes } => {
-                self.ask(Some((owner, PolicyChange::Remove { rules, classes })), String::new())
+                self.ask(Asked::Change(owner, PolicyChange::Remove { rules, classes }))
             }
             Wish::Stats(every) => {
                 self.stats = (!every.is_zero()).then(|| (every, Instant::now()));
@@ -151,20 +151,16 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
     }
 
     /// Has the main thread do something.
-    fn ask(
-        &self,
-        change: Option<(String, PolicyChange)>,
-        command: String,
-    ) -> Result<Value, String> {
+    fn ask(&self, asked: Asked) -> Result<Value, String> {
         let (reply, answers) = bounded(1);
-        (self.tell)(CommandRequest { command, change, reply });
+        (self.tell)(CommandRequest { asked, reply });
         let answer = answers.recv_timeout(LONGEST_WORK).map_err(|_| "the server has stopped")?;
         let text = answer.text.trim_end().to_owned();
         if answer.code == 0 { Ok(text.into()) } else { Err(text) }
     }
 
     fn send_stats(&mut self) -> io::Result<()> {
-        match self.ask(None, "policy stats".to_owned()) {
+        match self.ask(Asked::Command("policy stats".to_owned())) {
             Ok(Value::String(text)) => self.stream.write_all(format!("{text}\n").as_bytes()),
             _ => Ok(()),
         }

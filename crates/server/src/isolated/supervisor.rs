@@ -9,7 +9,7 @@ use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::status::{self, InstanceStatus, Is};
-use crate::command::{CommandAnswer, CommandRequest};
+use crate::command::{Asked, CommandAnswer, CommandRequest};
 use crate::config_file;
 use crate::control_socket;
 use crate::lints::Depth;
@@ -196,9 +196,15 @@ impl Supervisor {
                     self.fail(why)?;
                 }
             }
-            SupervisorEvent::Asked(CommandRequest { command, reply, .. }) => {
-                self.answer(&command, reply)
-            }
+            SupervisorEvent::Asked(CommandRequest { asked, reply }) => match asked {
+                Asked::Command(command) => self.answer(&command, reply),
+                Asked::Change(..) => self.answer("policy", reply),
+                Asked::TakeOver(_) => {
+                    let why = "no other process can take the place of one with engine = \"isolated\" yet: \
+                               restart it";
+                    let _ = reply.send(CommandAnswer::failed(why));
+                }
+            },
         }
         Ok(())
     }

@@ -276,7 +276,7 @@ impl Listeners {
         let address = ListenAddress::try_from(listen).unwrap();
         let (socket, bound) = match &address {
             ListenAddress::Tcp(address) => {
-                let options = ListenOptions { backlog: 16, reuse_port: false };
+                let options = ListenOptions { backlog: 16, reuse_port: false, owner: None };
                 let socket = socket::listen(*address, options).unwrap();
                 let address = socket::local_address(&socket).unwrap();
                 (socket, InheritedAddress::Internet { address, with_ipv4: false })

@@ -20,19 +20,30 @@ impl Server {
         if self.is_replaced || self.draining.is_some() {
             return;
         }
+        self.plan.drain /= 2;
+        self.leave_clients(self.plan.drain);
+        say(format_args!(
+            "replaced: connections open: {}, each gets one more answer if it asks within {:?}",
+            self.common.admission.open(),
+            self.plan.drain
+        ));
+    }
+
+    /// The next answer on each connection is its last, and after so long what is left is drained.
+    pub(super) fn leave_clients(&mut self, patience: Duration) {
         self.is_replaced = true;
         for (_, is_retiring, group) in &mut self.groups {
             *is_retiring = true;
             group.answer_once_more();
         }
         self.leave_listeners();
-        self.plan.drain /= 2;
-        self.later.push((Instant::now() + self.plan.drain, Later::Drain));
-        say(format_args!(
-            "replaced: connections open: {}, each gets one more answer if it asks within {:?}",
-            self.common.admission.open(),
-            self.plan.drain
-        ));
+        self.later.push((Instant::now() + patience, Later::Drain));
+    }
+
+    /// SIGUSR1: log files were moved, those of the process before, too.
+    pub(super) fn reopen_logs(&self) {
+        self.common.live.get().logs.reopen();
+        self.before.reopen_logs();
     }
 
     /// A stage leaves its listeners, and those who look at it, to the processes that replace it.

@@ -2,6 +2,7 @@
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
 use super::takeover::Reload;
+use super::upgrade::Before;
 use super::{Event, Server};
 use crate::admin::AdminListener;
 use crate::control_socket::{self, ControlSocket};
@@ -19,6 +20,7 @@ use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::seal;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
+use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upkeep;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_config::choice::Keyword;
@@ -46,6 +48,7 @@ impl Server {
     pub(super) fn start(
         config: Config,
         file: Option<PathBuf>,
+        before: Option<(Predecessor, Inheritance)>,
         signals: Signals,
         to_main: Sender<Event>,
         events: Receiver<Event>,
@@ -56,10 +59,19 @@ impl Server {
         let mut plan = plan.map_err(RunError::Policy)?;
         plan.ranks.slots = register.ledgers(&plan.policy);
         // before the gate starts a process, which is to inherit none of them
-        let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
+        let (before, mut inheritance) = before.unzip();
+        let mut listeners = match &mut inheritance {
+            Some(handed) => {
+                handed.take_effect().map_err(resources("the sockets of the server before"))?
+            }
+            None => Listeners::inherit().map_err(RunError::Listen)?,
+        };
         // a process that can connect can also send commands
         let lock_wait = listeners.lock_wait();
-        let control_socket = control_socket::open(&config, file.as_deref(), lock_wait);
+        let control_socket = match &before {
+            Some(_) => control_socket::open_beside(&config, file.as_deref(), lock_wait),
+            None => control_socket::open(&config, file.as_deref(), lock_wait),
+        };
         let mut control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
@@ -93,7 +105,10 @@ impl Server {
         let keeper = keeper.map_err(RunError::Firewall)?;
         let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
         // its socket may be out of reach afterwards
-        let notifier = Notifier::from_environment();
+        let notifier = match &inheritance {
+            Some(handed) => Notifier::handed(handed.handed.notify.clone()),
+            None => Notifier::from_environment(),
+        };
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -161,8 +176,10 @@ impl Server {
             status,
             admin: None,
             is_replaced: false,
+            is_handing: false,
+            before: Before::default(),
             was_told_to_drain: false,
-            _control_socket: control_socket,
+            control_socket,
             sandbox,
             notifier,
             reload: Reload::default(),
@@ -186,6 +203,10 @@ impl Server {
         }
         if let Some(admin) = admin {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
+        }
+        if let Some((before, inheritance)) = before.zip(inheritance) {
+            let taken = server.succeed(before, &inheritance);
+            taken.map_err(resources("the place of the server before"))?;
         }
         // the agent does not keep sockets open
         let listeners = Arc::downgrade(&server.listeners);

@@ -239,7 +239,6 @@ impl Server {
         if !Arc::ptr_eq(&before.content, &self.common.live.get().content) {
             before.content.retire();
         }
-        self.common.admission.limit(plan.connections, plan.connections_per_client);
         self.common.sockets.set(plan.sockets);
         for (number, plan) in &kept {
             let group = self.groups.iter_mut().find(|(known, ..)| known == number);
@@ -253,6 +252,7 @@ impl Server {
             .map(|(number, ..)| *number)
             .collect();
         (self.plan, self.config) = (plan, config);
+        self.limit_connections();
         // what is on its way comes to sockets that are accepted from
         self.attach_gate();
         self.leave(leaving, has_lost);

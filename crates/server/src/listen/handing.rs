@@ -1,0 +1,130 @@
+//! Listening sockets that go to another process, and come from one. Both have them then: the queues stay open
+//! whoever ends first.
+
+use super::of_class::SocketsOfClasses;
+use super::{AddressSockets, ListenAddress, Listeners, SocketOrigin};
+use crate::upgrade::handed::{HandedAddress, HandedOrigin, HandedSocket};
+use forebay_sys::socket;
+use forebay_sys::unix::SocketFile;
+use forebay_sys::unix_address::UnixAddress;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+impl Listeners {
+    /// Duplicates of all that are listened at, for the process that takes the place of this one.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn hand(&self) -> io::Result<(Vec<HandedSocket>, Vec<OwnedFd>)> {
+        let (mut handed, mut sockets) = (Vec::new(), Vec::new());
+        for open in self.open.iter().filter(|open| open.left.is_none()) {
+            let of_address = HandedSocket {
+                wanted: (&open.wanted).into(),
+                bound: (&open.address).into(),
+                origin: match &open.origin {
+                    SocketOrigin::Bound => HandedOrigin::Bound,
+                    SocketOrigin::File(_) => HandedOrigin::File,
+                    SocketOrigin::Inherited { name, with_ipv4 } => {
+                        HandedOrigin::Inherited { name: name.clone(), with_ipv4: *with_ipv4 }
+                    }
+                },
+            };
+            for socket in &open.sockets {
+                sockets.push(socket.try_clone()?);
+                handed.push(of_address.clone());
+            }
+        }
+        Ok((handed, sockets))
+    }
+
+    /// Those that another process has handed.
+    ///
+    /// # Errors
+    /// What the kernel says of one.
+    pub fn handed(handed: Vec<HandedSocket>, sockets: Vec<OwnedFd>) -> io::Result<Listeners> {
+        let mut listeners = Listeners::default();
+        for (HandedSocket { wanted, bound, origin }, socket) in handed.into_iter().zip(sockets) {
+            let address = ListenAddress::from(bound);
+            let known = listeners.open.iter_mut().find(|open| open.address == address);
+            if let Some(known) = known {
+                known.sockets.push(socket);
+                continue;
+            }
+            let origin = match (origin, &address) {
+                (HandedOrigin::File, ListenAddress::Unix(UnixAddress::Path(path))) => {
+                    SocketOrigin::File(SocketFile::lent(path))
+                }
+                (HandedOrigin::Inherited { name, with_ipv4 }, _) => {
+                    SocketOrigin::Inherited { name, with_ipv4 }
+                }
+                (HandedOrigin::Bound | HandedOrigin::File, _) => {
+                    // sockets that are added to these belong to the same user
+                    listeners.owner = Some(socket::owner(&socket)?);
+                    SocketOrigin::Bound
+                }
+            };
+            listeners.open.push(AddressSockets {
+                wanted: wanted.into(),
+                address,
+                origin,
+                sockets: vec![socket],
+                in_force: 0,
+                of_classes: SocketsOfClasses::default(),
+                left: None,
+            });
+        }
+        Ok(listeners)
+    }
+
+    /// The process that has lent them has no use for them any more: the files of Unix sockets are this one's.
+    pub fn own(&mut self) {
+        for open in &mut self.open {
+            if let SocketOrigin::File(file) = &mut open.origin {
+                file.own();
+            }
+        }
+    }
+
+    /// Another process has all of them, and removes the files of Unix sockets.
+    pub fn hand_over(&mut self) {
+        for open in self.open.drain(..) {
+            if let SocketOrigin::File(file) = open.origin {
+                file.leave();
+            }
+        }
+    }
+
+    /// Nothing new comes into the queues of those that were handed and no listener has named: the other process
+    /// takes what is queued.
+    pub fn leave_unnamed(&mut self) {
+        for open in self.open.iter_mut().filter(|open| open.in_force == 0 && open.left.is_none()) {
+            open.left = Some(Instant::now());
+            open.ignore_new();
+        }
+    }
+}
+
+impl From<&ListenAddress> for HandedAddress {
+    fn from(address: &ListenAddress) -> HandedAddress {
+        match address {
+            ListenAddress::Tcp(address) => HandedAddress::Tcp(*address),
+            ListenAddress::Unix(UnixAddress::Path(path)) => HandedAddress::Path(path.clone()),
+            ListenAddress::Unix(UnixAddress::Abstract(name)) => {
+                HandedAddress::Abstract(name.to_string())
+            }
+        }
+    }
+}
+
+impl From<HandedAddress> for ListenAddress {
+    fn from(address: HandedAddress) -> ListenAddress {
+        match address {
+            HandedAddress::Tcp(address) => ListenAddress::Tcp(address),
+            HandedAddress::Path(path) => ListenAddress::Unix(UnixAddress::Path(path)),
+            HandedAddress::Abstract(name) => {
+                ListenAddress::Unix(UnixAddress::Abstract(name.into()))
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! How another process takes the place of this one, and this one the place of another; see
+//! [`upgrade`](crate::upgrade).
+
+use super::{Event, Later, Server};
+use crate::command::CommandAnswer;
+use crate::upgrade::handed::{Handed, LastWords};
+use crate::upgrade::predecessor::{Inheritance, Predecessor};
+use crate::upgrade::successor::{self, SuccessorSays};
+use crate::upstream_command;
+use crossbeam_channel::{Sender, bounded};
+use forebay_engine::worker;
+use forebay_sys::stderr::say;
+use forebay_upstream::health::UpstreamCondition;
+use signal_hook::consts::SIGTERM;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The server before, as long as it has connections.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    line: Option<crate::upgrade::predecessor::PredecessorLine>,
+    /// Connections that it has.
+    open: usize,
+}
+
+impl Before {
+    /// Its log files were moved.
+    pub(super) fn reopen_logs(&self) {
+        if let Some(line) = &self.line {
+            line.reopen_logs();
+        }
+    }
+}
+
+impl Server {
+    /// Hands what there is to a process that wants the place of this one, if it may have it.
+    pub(super) fn hand_to(&mut self, stream: UnixStream, reply: &Sender<CommandAnswer>) {
+        let answer = match self.keeps_place() {
+            Some(why) => CommandAnswer::failed(why),
+            None => match self.begin_to_hand(stream) {
+                Ok(()) => {
+                    self.is_handing = true;
+                    CommandAnswer { code: 0, text: String::new() }
+                }
+                Err(error) => CommandAnswer::failed(error),
+            },
+        };
+        // the other process may have gone
+        let _ = reply.send(answer);
+    }
+
+    /// Why no other process can have the place of this one.
+    fn keeps_place(&self) -> Option<&'static str> {
+        if self.draining.is_some() || self.is_replaced {
+            Some("it is stopping")
+        } else if self.is_handing {
+            Some("another process is about to take its place")
+        } else if self.config.place.is_some() {
+            Some("it is a stage; the server that has started it replaces it")
+        } else if self.common.live.get().policy.gate.is_some() {
+            Some("the gate is in force, which cannot be handed over yet: restart it")
+        } else if self.common.firewall.is_some() {
+            Some("it keeps a table of the firewall, which cannot be handed over yet: restart it")
+        } else {
+            None
+        }
+    }
+
+    fn begin_to_hand(&self, stream: UnixStream) -> io::Result<()> {
+        let (sockets, mut descriptors) = self.listeners().hand()?;
+        descriptors.push(io::stdout().as_fd().try_clone_to_owned()?);
+        descriptors.push(io::stderr().as_fd().try_clone_to_owned()?);
+        let handed = Handed {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            sockets,
+            notify: self.notifier.hand(),
+        };
+        let (admission, to_main) = (Arc::clone(&self.common.admission), self.to_main.clone());
+        let tell = move |said| {
+            let (words, told) = bounded(1);
+            to_main.send(Event::Successor(said, words)).ok()?;
+            told.recv().ok()
+        };
+        let to_main = self.to_main.clone();
+        let serve = move || {
+            if let Err(error) = successor::serve(stream, &handed, &descriptors, &admission, tell) {
+                let _ = to_main.send(Event::NoSuccessor(error));
+            }
+        };
+        std::thread::Builder::new().name("successor".to_owned()).spawn(serve).map(drop)
+    }
+
+    /// The process that was to take the place of this one has ended before it served.
+    pub(super) fn keep_place(&mut self, error: &io::Error) {
+        self.is_handing = false;
+        say(format_args!(
+            "upgrade: the other process has ended before it served ({error}): nothing has changed"
+        ));
+    }
+
+    /// Does what a successor says.
+    pub(super) fn hear(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
+        match said {
+            SuccessorSays::Serves(process) if self.draining.is_none() => {
+                let last = LastWords {
+                    open: self.common.admission.open(),
+                    drained: self.drained_upstreams(),
+                };
+                self.be_succeeded(process);
+                let _ = words.send(last);
+            }
+            // it serves beside one that ends: the service manager, or an operator, has ended this one
+            SuccessorSays::Serves(_) => drop(words.send(LastWords::default())),
+            SuccessorSays::ReopenLogs => self.reopen_logs(),
+            SuccessorSays::IsReplaced => {
+                if let Some(line) = &self.before.line {
+                    line.end();
+                }
+            }
+            SuccessorSays::End => {
+                say(format_args!("upgrade: two others were started since: draining"));
+                self.end(SIGTERM);
+            }
+        }
+    }
+
+    /// Another process has the clients that come from now on, and what is said to the service manager.
+    fn be_succeeded(&mut self, process: u32) {
+        let most = self.config.timeouts.upgrade;
+        self.notifier.hand_over(process);
+        self.acme = None;
+        if let Some(socket) = &mut self.control_socket {
+            socket.leave();
+        }
+        self.listeners().hand_over();
+        if let Some(line) = &self.before.line {
+            line.is_second();
+        }
+        // the last of it is a drain, which ends in order what has no end of its own
+        self.plan.drain = self.plan.drain.min(most / 2);
+        self.leave_clients(most - self.plan.drain);
+        say(format_args!(
+            "upgrade: process {process} serves from now on; connections open: {}, each gets one more answer, \
+             and ends within {most:?}",
+            self.common.admission.open(),
+        ));
+    }
+
+    fn drained_upstreams(&self) -> Vec<String> {
+        let snapshot = self.common.live.get();
+        let seen = snapshot.applications.upstreams().flat_map(|upstreams| upstreams.seen());
+        let drained = seen.filter(|seen| matches!(seen.condition, UpstreamCondition::Draining));
+        drained.map(|seen| seen.label).collect()
+    }
+
+    /// Takes the place of a server that runs: this one serves.
+    ///
+    /// # Errors
+    /// When the other has gone.
+    pub(super) fn succeed(
+        &mut self,
+        mut predecessor: Predecessor,
+        inheritance: &Inheritance,
+    ) -> io::Result<()> {
+        self.listeners().leave_unnamed();
+        self.later.push((Instant::now() + 2 * crate::listen::ARRIVAL, Later::Close));
+        let LastWords { open, drained } = predecessor.replace()?;
+        self.listeners().own();
+        if let Some(socket) = &mut self.control_socket
+            && let Err(error) = socket.take_place()
+        {
+            say(format_args!("upgrade: commands cannot reach this server: {error}"));
+        }
+        let Handed { process, version, .. } = &inheritance.handed;
+        let line = format!(
+            "upgrade: process {} serves in place of process {process} (version {version}), which has {open} \
+             connections",
+            std::process::id()
+        );
+        // for whoever has asked for it
+        say(format_args!("{line}"));
+        forebay_sys::stderr::lead_to(&inheritance.standard_error)?;
+        let now_ms = worker::read_clocks().monotonic_ms;
+        for label in drained {
+            let question = format!("drain {label}");
+            let applications = &self.common.live.get().applications;
+            if upstream_command::answer(&question, applications, now_ms).code == 0 {
+                say(format_args!("upgrade: upstream {label} stays drained"));
+            }
+        }
+        self.before = Before { line: Some(predecessor.line()?), open };
+        self.limit_connections();
+        let to_main = self.to_main.clone();
+        let listen = move || predecessor.listen(|open| drop(to_main.send(Event::BeforeHas(open))));
+        std::thread::Builder::new().name("predecessor".to_owned()).spawn(listen).map(drop)
+    }
+
+    /// The server before has said how many connections it has; `None` if it has ended.
+    pub(super) fn hear_of_before(&mut self, open: Option<usize>) {
+        if open.is_none() {
+            self.before.line = None;
+            say(format_args!("upgrade: the process before has ended"));
+        }
+        self.before.open = open.unwrap_or(0);
+        self.limit_connections();
+    }
+
+    /// This server and the one before have no more connections together than there may be.
+    pub(super) fn limit_connections(&self) {
+        let most = self.plan.connections.saturating_sub(self.before.open).max(1);
+        self.common.admission.limit(most, self.plan.connections_per_client);
+    }
+}

@@ -1,0 +1,29 @@
+//! How another process takes the place of a running server, and no client notices.
+//!
+//! In: the control socket of the server that runs. Out: its listening sockets and what must not be lost, in a
+//! process that was started as the first one was, with all rights; the server before serves what it has to the end.
+//!
+//! ```text
+//!  successor                                    predecessor
+//!     │ take over                                   │ serves
+//!     ├────────────────────────────────────────────►│
+//!     │◄─────────────────── what is handed, sockets ┤
+//!     │ opens all else, begins to accept            │ serves as well
+//!     │ serves                                      │
+//!     ├────────────────────────────────────────────►│ accepts no more
+//!     │◄──────────────────────── what it knows last ┤
+//!     │◄───────────────────── connections it has, … ┤ until it has none
+//! ```
+//!
+//! Until the successor has said that it serves, nothing changes in the server before: one that cannot serve ends,
+//! and that is all.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`handed`] | what is handed, as a text and descriptors |
+//! | [`predecessor`] | the successor's end of the connection |
+//! | [`successor`] | the predecessor's end |
+
+pub mod handed;
+pub mod predecessor;
+pub mod successor;

@@ -1,0 +1,127 @@
+//! What a server hands to the process that takes its place: a text in JSON, and descriptors beside it.
+
+use forebay_sys::descriptors;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+/// The longest text.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What is handed before the successor serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handed {
+    /// The version of the program.
+    pub version: String,
+    /// The process that hands it.
+    pub process: u32,
+    /// Its listening sockets, in the order of their descriptors, which follow the text. After them come its
+    /// standard output, which may be the access log, and its standard error.
+    pub sockets: Vec<HandedSocket>,
+    /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
+    /// server for dead.
+    pub notify: Option<(Vec<u8>, Option<u64>)>,
+}
+
+/// A listening socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedSocket {
+    /// What was asked for.
+    pub wanted: HandedAddress,
+    /// Where it is bound.
+    pub bound: HandedAddress,
+    /// Who opened it.
+    pub origin: HandedOrigin,
+}
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HandedAddress {
+    /// At an internet address.
+    Tcp(std::net::SocketAddr),
+    /// At the path of a Unix socket.
+    Path(PathBuf),
+    /// At a name in the abstract namespace.
+    Abstract(String),
+}
+
+/// Who opened a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HandedOrigin {
+    /// The server.
+    Bound,
+    /// The server, with a file.
+    File,
+    /// The service manager, which keeps it open.
+    Inherited {
+        /// What the service manager calls it.
+        name: String,
+        /// IPv4 connections come to `[::]` as well.
+        with_ipv4: bool,
+    },
+}
+
+/// What is handed when the successor serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastWords {
+    /// Connections that are open.
+    pub open: usize,
+    /// Upstreams that an operator has taken out, as logs call them.
+    pub drained: Vec<String>,
+}
+
+/// Sends a text.
+pub(super) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(text)?;
+    let length = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+    stream.write_all(&length.to_le_bytes())?;
+    stream.write_all(&text)
+}
+
+/// Receives a text, and no byte beyond it.
+pub(super) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<T> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MOST_BYTES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// Sends descriptors.
+pub(super) fn give(stream: &UnixStream, descriptors: &[OwnedFd]) -> io::Result<()> {
+    let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+    descriptors::give(stream, &borrowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_arrives_with_descriptors_behind_it() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let address = HandedAddress::Tcp(([127, 0, 0, 1], 8080).into());
+        let socket =
+            HandedSocket { wanted: address.clone(), bound: address, origin: HandedOrigin::Bound };
+        let handed = Handed { process: 1, sockets: vec![socket], ..Handed::default() };
+        send(&a, &handed).unwrap();
+        give(&a, &[a.try_clone().unwrap().into()]).unwrap();
+        assert_eq!(receive::<Handed>(&b).unwrap(), handed);
+        assert_eq!(descriptors::take(&b, 1).unwrap().len(), 1);
+    }
+
+    /// A later version may say more.
+    #[test]
+    fn what_is_not_known_is_passed_over() {
+        let (a, b) = UnixStream::pair().unwrap();
+        send(&a, &serde_json::json!({ "open": 3, "drained": [], "more": 1 })).unwrap();
+        assert_eq!(receive::<LastWords>(&b).unwrap().open, 3);
+    }
+}

@@ -1,0 +1,173 @@
+//! The successor's end: it asks for the place of a running server, takes what that hands it, says when it serves,
+//! and hears how many connections the other still has.
+
+use super::handed::{self, Handed, LastWords};
+use crate::control_socket::TAKE_OVER;
+use crate::listen::Listeners;
+use forebay_sys::{descriptors, stderr};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the other process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server whose place this process takes.
+#[derive(Debug)]
+pub struct Predecessor {
+    stream: UnixStream,
+    /// The number of its process.
+    pub process: u32,
+}
+
+/// What a predecessor gives.
+#[derive(Debug)]
+pub struct Inheritance {
+    /// What it says.
+    pub handed: Handed,
+    sockets: Vec<OwnedFd>,
+    /// Where it may write the access log.
+    pub standard_output: OwnedFd,
+    /// Where it tells the operator what happens.
+    pub standard_error: OwnedFd,
+}
+
+impl Inheritance {
+    /// Its listening sockets, once. Standard output leads from now on to where its own does.
+    ///
+    /// # Errors
+    /// What the kernel says of one.
+    pub fn take_effect(&mut self) -> io::Result<Listeners> {
+        stderr::lead_output_to(&self.standard_output)?;
+        let sockets = std::mem::take(&mut self.sockets);
+        Listeners::handed(self.handed.sockets.clone(), sockets)
+    }
+}
+
+/// Why nothing was handed.
+#[derive(Debug)]
+pub enum TakeOverError {
+    /// The server does not want to.
+    Refused {
+        /// Why, in its own words.
+        why: String,
+    },
+    /// This one is to have stages.
+    Isolated,
+    /// It is not there, or does not answer.
+    Unreachable {
+        /// Where it was asked.
+        socket: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for TakeOverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TakeOverError::Refused { why } => {
+                write!(f, "the running server keeps its place: {}", why.trim_end())
+            }
+            TakeOverError::Isolated => f.write_str(
+                "a server with engine = \"isolated\" cannot take the place of another yet: restart it",
+            ),
+            TakeOverError::Unreachable { socket, error } => {
+                write!(f, "the server at {} hands nothing over: {error}", socket.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for TakeOverError {}
+
+impl Predecessor {
+    /// Asks the server at this control socket for what it has.
+    ///
+    /// # Errors
+    /// [`TakeOverError`]; the server goes on as before.
+    pub fn ask(socket: &Path) -> Result<(Predecessor, Inheritance), TakeOverError> {
+        Predecessor::asked(socket)
+            .map_err(|error| TakeOverError::Unreachable { socket: socket.to_owned(), error })?
+    }
+
+    fn asked(socket: &Path) -> io::Result<Result<(Predecessor, Inheritance), TakeOverError>> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.write_all(TAKE_OVER.as_bytes())?;
+        let mut code = [0; 2];
+        stream.read_exact(&mut code)?;
+        if code != *b"0\n" {
+            let mut why = String::new();
+            stream.read_to_string(&mut why)?;
+            return Ok(Err(TakeOverError::Refused { why }));
+        }
+        let handed: Handed = handed::receive(&stream)?;
+        let mut sockets = descriptors::take(&stream, handed.sockets.len() + 2)?;
+        let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let predecessor = Predecessor { stream, process: handed.process };
+        Ok(Ok((predecessor, Inheritance { handed, sockets, standard_output, standard_error })))
+    }
+
+    /// Says that clients are served here: from now on it accepts none. What it knew last is the answer.
+    ///
+    /// # Errors
+    /// When it has gone meanwhile.
+    pub fn replace(&mut self) -> io::Result<LastWords> {
+        writeln!(self.stream, "serves {}", std::process::id())?;
+        handed::receive(&self.stream)
+    }
+
+    /// The end by which more can be said.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn line(&self) -> io::Result<PredecessorLine> {
+        Ok(PredecessorLine(self.stream.try_clone()?))
+    }
+
+    /// Tells `tell` how many connections it has, each time it says so, and at last `None`: it has ended.
+    pub fn listen(self, tell: impl Fn(Option<usize>)) {
+        // it speaks each second, and is silent while it is stopped
+        let _ = self.stream.set_read_timeout(None);
+        for line in BufReader::new(&self.stream).lines() {
+            match line.map(|line| line.parse()) {
+                Ok(Ok(open)) => tell(Some(open)),
+                Ok(Err(_)) => {}
+                Err(_) => break,
+            }
+        }
+        tell(None);
+    }
+}
+
+/// What a predecessor is told while it serves what it has.
+#[derive(Debug)]
+pub struct PredecessorLine(UnixStream);
+
+impl PredecessorLine {
+    /// Its log files were moved.
+    pub fn reopen_logs(&self) {
+        self.say("reopen");
+    }
+
+    /// This process is replaced, too.
+    pub fn is_second(&self) {
+        self.say("another");
+    }
+
+    /// What it has comes to its end now.
+    pub fn end(&self) {
+        self.say("end");
+    }
+
+    fn say(&self, what: &str) {
+        // it may have ended
+        let _ = writeln!(&self.0, "{what}");
+    }
+}

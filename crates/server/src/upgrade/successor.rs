@@ -1,0 +1,105 @@
+//! The predecessor's end: it hands over what it has, and once the other serves says each second how many
+//! connections are left.
+
+use super::handed::{self, Handed, LastWords};
+use forebay_engine::admission::ConnectionAdmission;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the number of connections is said.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long a successor may take until it serves: it reads certificates, opens roots and fills nothing.
+const RISES: Duration = Duration::from_secs(300);
+
+/// What a successor has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuccessorSays {
+    /// The process with this number serves. What this server knows last is to be answered.
+    Serves(u32),
+    /// Log files were moved.
+    ReopenLogs,
+    /// It is replaced itself.
+    IsReplaced,
+    /// What is left is to come to its end.
+    End,
+}
+
+/// Hands over, and hears what the successor says; returns when it has gone. `last_words` is called when it
+/// serves, and is to have this server accept no more.
+///
+/// # Errors
+/// When the successor has gone before it serves: nothing is to be changed.
+pub fn serve(
+    stream: UnixStream,
+    handed: &Handed,
+    descriptors: &[OwnedFd],
+    admission: &Arc<ConnectionAdmission>,
+    tell: impl Fn(SuccessorSays) -> Option<LastWords>,
+) -> io::Result<()> {
+    let mut stream = stream;
+    stream.set_write_timeout(Some(RISES))?;
+    stream.write_all(b"0\n")?;
+    handed::send(&stream, handed)?;
+    handed::give(&stream, descriptors)?;
+    stream.set_read_timeout(Some(RISES))?;
+    let mut line = Vec::new();
+    let Heard::Line(said @ SuccessorSays::Serves(_)) = hear(&mut stream, &mut line)? else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let words = tell(said).ok_or(io::ErrorKind::BrokenPipe)?;
+    handed::send(&stream, &words)?;
+    stream.set_read_timeout(Some(EVERY))?;
+    loop {
+        match hear(&mut stream, &mut line) {
+            Ok(Heard::Line(said)) => drop(tell(said)),
+            Ok(Heard::Nothing) => writeln!(stream, "{}", admission.open())?,
+            // it has ended, and this server goes on with what it has
+            Err(_) => return Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Line(SuccessorSays),
+    Nothing,
+}
+
+fn parse(line: &[u8]) -> Option<SuccessorSays> {
+    match line {
+        b"reopen" => Some(SuccessorSays::ReopenLogs),
+        b"another" => Some(SuccessorSays::IsReplaced),
+        b"end" => Some(SuccessorSays::End),
+        _ => {
+            let number = std::str::from_utf8(line.strip_prefix(b"serves ")?).ok()?;
+            number.parse().ok().map(SuccessorSays::Serves)
+        }
+    }
+}
+
+/// The next line, or nothing in the time that there is.
+fn hear(stream: &mut UnixStream, line: &mut Vec<u8>) -> io::Result<Heard> {
+    loop {
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if byte == *b"\n" => {
+                let line = std::mem::take(line);
+                return parse(&line).map(Heard::Line).ok_or(io::ErrorKind::InvalidData.into());
+            }
+            Ok(_) if line.len() > 64 => return Err(io::ErrorKind::InvalidData.into()),
+            Ok(_) => line.push(byte[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                return Ok(Heard::Nothing);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
