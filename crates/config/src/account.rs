@@ -1,7 +1,7 @@
 //! Settings that name an account of this machine.
 
-use super::problem::Wrong;
-use super::value::Written;
+use crate::problem::Wrong;
+use crate::value::Written;
 
 /// A user or group: its name, or its number.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,15 @@
 //! Settings that are addresses: where connections are accepted.
 
-use super::problem::Wrong;
-use super::value::{Form, Value, Written, number, quote, show_list, wrong};
+use crate::problem::Wrong;
+use crate::quoted::{quote, show_list};
+use crate::value::{Form, Value, Written, number, wrong};
 use forebay_http::cidr;
 use forebay_sys::unix_address::{UnixAddress, UnixAddressError};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 
 /// Why what only some may reach is not at an abstract name.
-pub(super) const HAS_NO_MODE: &str = "an abstract socket has no mode and no owner, so every process of this machine could connect; give a path";
+pub(crate) const HAS_NO_MODE: &str = "an abstract socket has no mode and no owner, so every process of this machine could connect; give a path";
 
 /// Where connections are accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

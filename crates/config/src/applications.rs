@@ -1,19 +1,19 @@
 //! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
 //! it.
 
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::remarks::Remarks;
-use super::table::ConfigReader;
-use super::{Listen, SiteConfig};
+use crate::draft::ConfigDraft;
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::remarks::Remarks;
+use crate::table::ConfigReader;
+use crate::{Listen, SiteConfig};
 use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
 use std::net::IpAddr;
 
 impl ConfigDraft {
     /// Applications that are this server itself; tunnels and queues that keep threads.
-    pub(super) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+    pub(crate) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
                 if self.listens_at(address) {

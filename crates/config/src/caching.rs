@@ -1,9 +1,9 @@
 //! Values of `Cache-Control` that browsers do not understand: `forebay check` warns of them.
 
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::value::{Value, number};
+use crate::draft::ConfigDraft;
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::value::{Value, number};
 use std::time::Duration;
 
 /// Directives without a value, or with one that may be missing (RFC 9111, RFC 8246).
@@ -23,7 +23,7 @@ const AGES: [&str; 4] = ["max-age", "s-maxage", "stale-while-revalidate", "stale
 
 impl ConfigDraft {
     /// `cache_control`, and header rules that set the field.
-    pub(super) fn remark_caching(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_caching(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             let mut look = |at: At, value: &str| {
                 if let Some(meant) = slip(value) {

@@ -4,11 +4,11 @@
 //! What the server needs stands at the top; how it was found is in `[found]`, for people. Costs are
 //! in seconds of one core, so that the file holds for any number of cores the server is given.
 
-use super::Config;
-use super::problem::{Problem, Wrong};
-use super::table::{ConfigReader, Section};
-use super::units::Size;
-use super::value::quote;
+use crate::Config;
+use crate::problem::{Problem, Wrong};
+use crate::quoted::quote;
+use crate::table::{ConfigReader, Section};
+use crate::units::Size;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::utilisation::Costs;
 use forebay_policy::near::nearest;

@@ -1,13 +1,13 @@
 //! What must hold between settings. Where two places are at odds, the message names both.
 
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::redirects;
-use super::remarks::item;
-use super::table::ConfigReader;
-use super::value::quote;
-use super::{
+use crate::draft::ConfigDraft;
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::quoted::quote;
+use crate::redirects;
+use crate::remarks::item;
+use crate::table::ConfigReader;
+use crate::{
     AccessLog, AdminConfig, AskClients, ControlSocketChoice, FastCgiConfig, Listen, ListenEndpoint,
     LogFormat, ProxyConfig, SiteConfig,
 };

@@ -1,9 +1,10 @@
 //! Settings that are one of a few words, or a word or something else: the access log is off or a
 //! path, a field is off or a value.
 
-use super::address::HAS_NO_MODE;
-use super::problem::Wrong;
-use super::value::{Form, Value, quote, wrong};
+use crate::address::HAS_NO_MODE;
+use crate::problem::Wrong;
+use crate::quoted::quote;
+use crate::value::{Form, Value, wrong};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;

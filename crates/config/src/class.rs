@@ -1,10 +1,10 @@
 //! The settings of a class: which requests are served first, and how long may be waited.
 
-use super::optional::Optional;
-use super::problem::Wrong;
-use super::table::{Preset, Section, Setting};
-use super::value::Written;
-use super::{KeepAliveLaw, Percent};
+use crate::optional::Optional;
+use crate::problem::Wrong;
+use crate::table::{Preset, Section, Setting};
+use crate::value::Written;
+use crate::{KeepAliveLaw, Percent};
 use std::fmt;
 use std::time::Duration;
 

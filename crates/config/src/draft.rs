@@ -1,13 +1,14 @@
 //! A configuration before its parts are put together: what the top level says, and the listeners
 //! and sites that inherit from it.
 
-use super::listener::DEFAULT_LISTEN;
-use super::path::Path;
-use super::problem::Wrong;
-use super::stray;
-use super::table::{Section, Setting};
-use super::value::Written;
-use super::{ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig};
+use crate::listener::DEFAULT_LISTEN;
+use crate::path::Path;
+use crate::problem::Wrong;
+use crate::stray;
+use crate::table::{Section, Setting};
+use crate::value::Written;
+use crate::{ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig};
+use forebay_engine::Engine;
 
 /// What a file or a command line says.
 #[derive(Clone, Debug)]
@@ -78,6 +79,11 @@ impl ConfigDraft {
         own.into_iter().chain(others).collect()
     }
 
+    /// Whether a listener has `engine = "isolated"`.
+    pub fn is_isolated(&self) -> bool {
+        self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
+    }
+
     /// The sites there will be, and where they stand.
     pub fn all_sites(&self) -> Vec<(Path, &SiteConfig)> {
         if self.sites.is_empty() {
@@ -109,6 +115,13 @@ impl ConfigDraft {
             config.sites.iter_mut().for_each(|site| site.tls.acme = site.has_acme());
         }
         config
+    }
+}
+
+impl Default for Config {
+    /// Every setting at its default, with the default listener and one site. That has no root.
+    fn default() -> Config {
+        ConfigDraft::new().resolve()
     }
 }
 

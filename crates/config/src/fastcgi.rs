@@ -1,11 +1,11 @@
 //! The routes of a site to applications that speak FastCGI and run files of the site.
 
-use super::optional::{OneOrMore, OptionalList};
-use super::problem::Wrong;
-use super::table::{Item, Preset, Section, Setting};
-use super::units::Size;
-use super::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
-use super::without_parents::without_parents;
+use crate::optional::{OneOrMore, OptionalList};
+use crate::problem::Wrong;
+use crate::table::{Item, Preset, Section, Setting};
+use crate::units::Size;
+use crate::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
+use crate::without_parents::without_parents;
 use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};
@@ -57,8 +57,8 @@ impl FastCgiConfig {
     }
 
     /// What relative paths begin at `directory`.
-    pub(super) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
-        self.0.to.0.iter_mut().for_each(|to| super::upstreams::rebase(&mut to.0, join));
+    pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
+        self.0.to.0.iter_mut().for_each(|to| crate::upstreams::rebase(&mut to.0, join));
         // where the application finds files is its own matter, but a relative path is none of its own
         self.0.root.iter_mut().for_each(join);
     }
@@ -84,7 +84,7 @@ impl FastCgiConfig {
     }
 
     /// Whether they run files of the site.
-    pub(super) fn runs_files(&self) -> bool {
+    pub(crate) fn runs_files(&self) -> bool {
         self.0.check_local
     }
 

@@ -1,8 +1,8 @@
 //! What the machine's firewall does for the server, and the name of a table of nftables.
 
-use super::FirewallMode;
-use super::problem::Wrong;
-use super::value::Written;
+use crate::FirewallMode;
+use crate::problem::Wrong;
+use crate::value::Written;
 
 /// What the machine's firewall does for the server.
 #[derive(Clone, Debug, Default, PartialEq)]

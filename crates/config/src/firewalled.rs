@@ -1,13 +1,13 @@
 //! What keeps clients out of the firewall although it is to drop them: `forebay check` warns of it.
 
-use super::draft::{ConfigDraft, numbered};
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::{FirewallMode, Listen};
+use crate::draft::{ConfigDraft, numbered};
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::{FirewallMode, Listen};
 
 impl ConfigDraft {
     /// What the firewall is not told of.
-    pub(super) fn remark_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_firewall(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.firewall.mode == FirewallMode::Off {
             return;
         }

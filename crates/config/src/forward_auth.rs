@@ -1,11 +1,11 @@
 //! The servers of a site that say which requests may pass.
 
-use super::optional::OneOrMore;
-use super::problem::Wrong;
-use super::table::{Item, Preset, Section, Setting};
-use super::units::{Percent, Size};
-use super::upstreams::{CheckPath, HttpAddress, ToldHost, UpstreamsConfig};
-use super::written::ScopeRegex;
+use crate::optional::OneOrMore;
+use crate::problem::Wrong;
+use crate::table::{Item, Preset, Section, Setting};
+use crate::units::{Percent, Size};
+use crate::upstreams::{CheckPath, HttpAddress, ToldHost, UpstreamsConfig};
+use crate::written::ScopeRegex;
 use forebay_http::field::FieldName;
 use forebay_http::path::normalise;
 use forebay_site::rules::Scope;
@@ -55,7 +55,7 @@ impl ForwardAuth {
     }
 
     /// The same.
-    pub(super) fn to_mut(&mut self) -> &mut [HttpAddress] {
+    pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
         &mut self.0.to.0
     }
 

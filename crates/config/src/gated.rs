@@ -1,14 +1,14 @@
 //! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it.
 
-use super::GateMode;
-use super::draft::{ConfigDraft, numbered};
-use super::path::Path as At;
-use super::problem::Wrong;
+use crate::GateMode;
+use crate::draft::{ConfigDraft, numbered};
+use crate::path::Path as At;
+use crate::problem::Wrong;
 use forebay_policy::syn;
 
 impl ConfigDraft {
     /// Which rules the kernel leaves to the server.
-    pub(super) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         if self.process.gate == GateMode::Off {
             return;
         }

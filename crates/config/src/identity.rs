@@ -1,7 +1,7 @@
 //! The settings of identities that clients prove by a signed cookie.
 
-use super::problem::Wrong;
-use super::value::Written;
+use crate::problem::Wrong;
+use crate::value::Written;
 use forebay_policy::field::FieldCondition;
 use std::path::PathBuf;
 

@@ -24,10 +24,12 @@
 //! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
+//! | `quoted` | texts as they stand in TOML |
 //! | `parse` | a text into a [`Config`] |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
+//! | `checks` | certificates by ACME, and the engine isolated |
 //! | [`check`](mod@check) | what must hold between settings |
 //! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
 //! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
@@ -66,6 +68,7 @@ pub mod applications;
 mod caching;
 pub mod calibration;
 pub mod check;
+mod checks;
 pub mod choice;
 pub mod class;
 pub mod draft;
@@ -92,6 +95,7 @@ pub mod print;
 pub mod problem;
 pub mod process;
 pub mod proxy;
+mod quoted;
 pub mod read;
 mod redirects;
 mod relative_paths;
@@ -136,6 +140,7 @@ pub use parse::{at_odds, classes_and_rules, rules_at_odds};
 pub use per_stage::PerStage;
 pub use problem::{Problem, Wrong};
 pub use proxy::ProxyConfig;
+pub use quoted::quote;
 pub use remarks::Remarks;
 pub use rule::{RuleConfig, RuleName};
 pub use site::SiteConfig;
@@ -430,11 +435,4 @@ pub struct SandboxConfig {
     pub seccomp: Confine,
     /// `sandbox.read`
     pub read: Vec<PathBuf>,
-}
-
-impl Default for Config {
-    /// Every setting at its default, with the default listener and one site. That has no root.
-    fn default() -> Config {
-        ConfigDraft::new().resolve()
-    }
 }

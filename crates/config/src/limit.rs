@@ -1,9 +1,9 @@
 //! The limits of a rule, as they are written.
 
-use super::optional::Optional;
-use super::problem::Wrong;
-use super::value::{Form, Value, status};
-use super::{OverChoice, PerChoice, Refuse};
+use crate::optional::Optional;
+use crate::problem::Wrong;
+use crate::value::{Form, Value, status};
+use crate::{OverChoice, PerChoice, Refuse};
 use forebay_policy::rate::Rate;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub struct InFlightConfig {
 
 impl ConnectionLimit {
     /// What it says besides the rate.
-    pub(super) fn says_more(&self) -> Option<&'static str> {
+    pub(crate) fn says_more(&self) -> Option<&'static str> {
         let ConnectionLimit { rate: _, burst, per, over, status, ignore } = self;
         first(&[
             ("burst", burst.0.is_some()),
@@ -82,7 +82,7 @@ impl ConnectionLimit {
 
 impl RequestLimit {
     /// What it says besides the rate.
-    pub(super) fn says_more(&self) -> Option<&'static str> {
+    pub(crate) fn says_more(&self) -> Option<&'static str> {
         let RequestLimit {
             rate: _,
             rate_min,

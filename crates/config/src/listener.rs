@@ -1,7 +1,7 @@
 //! The settings of a listener: addresses, and what serves clients that connect to them.
 
-use super::table::{Preset, Section, Setting};
-use super::{AutoCount, ListenEndpoint};
+use crate::table::{Preset, Section, Setting};
+use crate::{AutoCount, ListenEndpoint};
 use forebay_engine::Engine;
 
 /// Threads of a pool, unless configured.
@@ -31,16 +31,16 @@ pub struct ListenerConfig {
 }
 
 /// Where connections are accepted if nothing says where.
-pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 impl ListenerConfig {
     /// What a `[[listener]]` has if it says nothing itself: all but the addresses.
-    pub(super) fn heir(&self) -> ListenerConfig {
+    pub(crate) fn heir(&self) -> ListenerConfig {
         ListenerConfig { listen: Vec::new(), ..self.clone() }
     }
 
     /// Whether each connection keeps a thread, and there are as many as may answer at once.
-    pub(super) fn has_all_answering(&self) -> bool {
+    pub(crate) fn has_all_answering(&self) -> bool {
         let are_there = match self.answering {
             AutoCount::Fixed(answering) => answering <= self.workers.or(self.engine_threads()),
             AutoCount::Auto => true,

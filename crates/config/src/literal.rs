@@ -1,13 +1,13 @@
 //! What looks like a variable of another server, where values are sent as they stand.
 
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
+use crate::draft::ConfigDraft;
+use crate::path::Path as At;
+use crate::problem::Wrong;
 use forebay_http::field::FieldValue;
 
 impl ConfigDraft {
     /// Values of fields with `$host` and the like in them, in answers and in requests to applications.
-    pub(super) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
+    pub(crate) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             let mut look = |list: &str, index, value: &FieldValue| {
                 if let Some(variable) = variable_of(value.as_str()) {

@@ -1,8 +1,9 @@
 //! Settings that may have no value though their type always has one, and settings that are one text
 //! or several.
 
-use super::problem::Wrong;
-use super::value::{Form, Value, Written, quote, show_list};
+use crate::problem::Wrong;
+use crate::quoted::{quote, show_list};
+use crate::value::{Form, Value, Written};
 
 /// A setting that may have no value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,16 +1,16 @@
 //! Pages for errors that no client would see; and where a path of a site lies on the disk, which is not asked.
 
-use super::SiteConfig;
-use super::draft::ConfigDraft;
-use super::fastcgi::FastCgiConfig;
-use super::problem::Wrong;
-use super::remarks::Remarks;
+use crate::SiteConfig;
+use crate::draft::ConfigDraft;
+use crate::fastcgi::FastCgiConfig;
+use crate::problem::Wrong;
+use crate::remarks::Remarks;
 use forebay_site::rules::{Alias, ErrorPage, Route, Template, TemplatePart};
 use std::path::Path;
 
 impl ConfigDraft {
     /// Error pages that no client sees: those for clients that rules refuse, which rules protect, and scripts.
-    pub(super) fn remark_unseen(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_unseen(&self, remarks: &mut Remarks) {
         for (at, site) in self.all_sites() {
             for page in site.errors.0.iter().filter(|page| self.is_protected(site, page)) {
                 let at = at.child("errors").child(&page.status().to_string());

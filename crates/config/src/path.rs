@@ -1,6 +1,6 @@
 //! Where something is in a configuration.
 
-use super::value::bare_or_quoted;
+use crate::quoted::bare_or_quoted;
 use toml_edit::Key;
 
 /// Where something is in a configuration: once as people are told, and once with the numbers of the
@@ -29,7 +29,7 @@ impl Path {
     }
 
     /// A name that cannot be a setting's is quoted, so that it cannot spoil a message.
-    pub(super) fn key(&self, key: &Key) -> Path {
+    pub(crate) fn key(&self, key: &Key) -> Path {
         self.child(&bare_or_quoted(key.get()))
     }
 }

@@ -1,8 +1,8 @@
 //! Settings that each stage of the engine isolated has for itself, as tables by the names of stages.
 
-use super::Role;
-use super::problem::Wrong;
-use super::value::{Form, Value};
+use crate::Role;
+use crate::problem::Wrong;
+use crate::value::{Form, Value};
 
 /// A value for each stage that has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 mod rule_check;
 
-use super::class::{MOST_CLASSES, ONLY_CLASS};
-use super::draft::{ConfigDraft, numbered};
-use super::path::Path;
-use super::problem::Wrong;
-use super::table::ConfigReader;
-use super::units::Percent;
-use super::value::quote;
-use super::{ClassConfig, RuleConfig};
+use crate::class::{MOST_CLASSES, ONLY_CLASS};
+use crate::draft::{ConfigDraft, numbered};
+use crate::path::Path;
+use crate::problem::Wrong;
+use crate::quoted::quote;
+use crate::table::ConfigReader;
+use crate::units::Percent;
+use crate::{ClassConfig, RuleConfig};
 use forebay_policy::At;
 use rule_check::RuleCheck;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ impl Text<'_> {
 
 impl ConfigDraft {
     /// What is wrong with classes and rules.
-    pub(super) fn check_policy(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Wrongs) {
+    pub(crate) fn check_policy(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Wrongs) {
         let text = Text(text);
         self.check_classes(text, wrong);
         let mut names: HashMap<String, usize> = HashMap::with_capacity(self.rules.len());
@@ -64,7 +64,7 @@ impl ConfigDraft {
         }
         // what is told already would be told again
         let is_good = wrong.is_empty() && text.0.is_none_or(ConfigReader::is_content);
-        if is_good && let Err(error) = super::lower::check(&self.classes, &self.rules) {
+        if is_good && let Err(error) = crate::lower::check(&self.classes, &self.rules) {
             let section = match error.at {
                 At::Class(index) => Path::default().child("class").item(index),
                 At::Rule(index) => Path::default().child("rule").item(index),
@@ -110,7 +110,7 @@ impl ConfigDraft {
     }
 
     /// The classes there will be.
-    pub(super) fn class_names(&self) -> Vec<String> {
+    pub(crate) fn class_names(&self) -> Vec<String> {
         let names = || self.classes.iter().flat_map(|class| &class.name);
         match &self.classes[..] {
             [] => vec![ONLY_CLASS.to_owned()],

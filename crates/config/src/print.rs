@@ -1,10 +1,10 @@
 //! A [`Config`] as TOML that reads back to the same configuration.
 
-use super::table::{Printer, Section};
-use super::{Config, LogConfig, SiteConfig};
+use crate::table::{Printer, Section};
+use crate::{Config, LogConfig, SiteConfig};
 
 impl Config {
-    /// All settings as TOML that [`parse`](super::parse()) reads back to the same configuration, each
+    /// All settings as TOML that [`parse`](crate::parse()) reads back to the same configuration, each
     /// under a comment that says what it means. What has no value is an example in a comment.
     pub fn to_toml(&self) -> String {
         let mut config = self.clone();

@@ -1,7 +1,7 @@
 //! The settings of the process: those that are not a listener's or a site's.
 
-use super::table::{Preset, Section, Setting};
-use super::{
+use crate::table::{Preset, Section, Setting};
+use crate::{
     AcmeConfig, AdminConfig, CacheConfig, Config, ControlConfig, FirewallSettings, GateCharge,
     GateMode, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig, LogConfig,
     PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,

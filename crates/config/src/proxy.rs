@@ -1,13 +1,13 @@
 //! The routes of a site to applications that speak HTTP.
 
-use super::optional::{OneOrMore, Optional};
-use super::problem::Wrong;
-use super::table::{Item, Preset, Section, Setting};
-use super::upstreams::{
+use crate::optional::{OneOrMore, Optional};
+use crate::problem::Wrong;
+use crate::table::{Item, Preset, Section, Setting};
+use crate::upstreams::{
     Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamsConfig,
     rows_with_upstreams,
 };
-use super::written::HeaderFields;
+use crate::written::HeaderFields;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::{Route, Scope};
@@ -76,7 +76,7 @@ impl ProxyConfig {
     }
 
     /// The same.
-    pub(super) fn to_mut(&mut self) -> &mut [HttpAddress] {
+    pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
         &mut self.0.to.0
     }
 

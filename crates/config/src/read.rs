@@ -1,11 +1,11 @@
 //! A TOML text into a [`ConfigDraft`], or everything that is wrong with it.
 
-use super::draft::ConfigDraft;
-use super::path::Path;
-use super::problem::Wrong;
-use super::stray::{self, SECTIONS};
-use super::table::{ConfigReader, Section};
-use super::{ClassConfig, RuleConfig, SiteConfig};
+use crate::draft::ConfigDraft;
+use crate::path::Path;
+use crate::problem::Wrong;
+use crate::stray::{self, SECTIONS};
+use crate::table::{ConfigReader, Section};
+use crate::{ClassConfig, RuleConfig, SiteConfig};
 use toml_edit::{Document, Table};
 
 /// Most bytes of a configuration file. Ten thousand rules fit.

@@ -10,7 +10,7 @@ const MOST_STEPS: usize = 20;
 /// several, one. Followed are
 /// paths that each pattern with stars fits, and those that rules lead to; what else a regular
 /// expression fits is not known.
-pub(super) fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
+pub(crate) fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut circles: Vec<Vec<u8>> = Vec::new();
     for rule in rules {

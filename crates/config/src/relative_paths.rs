@@ -1,9 +1,9 @@
 //! Relative paths of a configuration, which are relative to the directory of its file.
 
-use super::draft::ConfigDraft;
-use super::upstreams;
-use super::without_parents::without_parents;
-use super::{
+use crate::draft::ConfigDraft;
+use crate::upstreams;
+use crate::without_parents::without_parents;
+use crate::{
     AccessLog, AcmeConfig, AdminConfig, ClientCertificates, ControlSocketChoice, ForwardAuth,
     KeyPairs, Listen, ProxyConfig,
 };

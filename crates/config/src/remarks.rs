@@ -1,11 +1,11 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
 //! server.
 
-use super::draft::{ConfigDraft, numbered};
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::table::ConfigReader;
-use super::{
+use crate::draft::{ConfigDraft, numbered};
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::table::ConfigReader;
+use crate::{
     AdminConfig, AutoCount, ForwardAuth, Fuse, Listen, ListenEndpoint, ListenerConfig,
     LogCondition, LogConfig, LogFormat, Member, OverChoice, RuleConfig,
 };

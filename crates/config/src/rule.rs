@@ -1,11 +1,11 @@
 //! The settings of a rule: which connections and requests it is about, and what becomes of them.
 
-use super::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
-use super::optional::{OneOrMore, Optional};
-use super::problem::Wrong;
-use super::table::{Preset, Section, Setting};
-use super::value::Written;
-use super::{ActionChoice, ClassName, WhenChoice};
+use crate::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
+use crate::optional::{OneOrMore, Optional};
+use crate::problem::Wrong;
+use crate::table::{Preset, Section, Setting};
+use crate::value::Written;
+use crate::{ActionChoice, ClassName, WhenChoice};
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::FieldCondition;
@@ -84,12 +84,12 @@ impl RuleConfig {
     }
 
     /// Whether anything becomes of what it is about.
-    pub(super) fn has_effect(&self) -> bool {
+    pub(crate) fn has_effect(&self) -> bool {
         self.decides().contains(&true)
     }
 
     /// Whether there is nothing that it does not fit.
-    pub(super) fn fits_always(&self) -> bool {
+    pub(crate) fn fits_always(&self) -> bool {
         self.when == WhenChoice::Always
             && self.client.0.is_empty()
             && self.local.0.is_empty()
@@ -98,7 +98,7 @@ impl RuleConfig {
 
     /// Whether `later` decides nothing if it stands behind this rule, which [fits
     /// always](RuleConfig::fits_always).
-    pub(super) fn outdoes(&self, later: &RuleConfig) -> bool {
+    pub(crate) fn outdoes(&self, later: &RuleConfig) -> bool {
         // a class by what is in a request goes before one by addresses alone, wherever they stand
         let keeps_class = later.class.is_some() && later.request_condition().is_some();
         let mut settings = self.decides().into_iter().zip(later.decides());
@@ -119,7 +119,7 @@ impl RuleConfig {
     }
 
     /// A condition that only a request can meet.
-    pub(super) fn request_condition(&self) -> Option<&'static str> {
+    pub(crate) fn request_condition(&self) -> Option<&'static str> {
         let conditions = [
             ("site", self.site.0.is_empty()),
             ("method", self.method.0.is_empty()),

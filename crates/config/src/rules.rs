@@ -1,10 +1,10 @@
 //! The lists of a site: aliases, redirects, rewrites, header rules, authentication, access, work. Each is a
 //! kind of section, read with whatever it has and then checked as a whole.
 
-use super::problem::Wrong;
-use super::table::{Item, Preset, Section, Setting};
-use super::value::TableOf;
-use super::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
+use crate::problem::Wrong;
+use crate::table::{Item, Preset, Section, Setting};
+use crate::value::TableOf;
+use crate::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
 use forebay_site::rules::{
     AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
     Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, WorkHandler,

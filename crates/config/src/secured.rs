@@ -1,11 +1,11 @@
 //! Where clients are led for TLS, what is said about it without effect, and certificates that they will refuse.
 
-use super::draft::ConfigDraft;
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::remarks::Remarks;
-use super::site::HSTS;
-use super::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
+use crate::draft::ConfigDraft;
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::remarks::Remarks;
+use crate::site::HSTS;
+use crate::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
 use forebay_site::ToHttps;
 use forebay_site::rules::Host;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl ConfigDraft {
     }
 
     /// What is said about TLS where it is not spoken, or does not do what is meant.
-    pub(super) fn remark_tls(&self, remarks: &mut Remarks) {
+    pub(crate) fn remark_tls(&self, remarks: &mut Remarks) {
         let (speaks, only_tls) = self.speak_tls();
         // a proxy that is trusted may say that its clients have come through TLS
         let has_https = speaks || !self.process.trusted_proxies.is_empty();

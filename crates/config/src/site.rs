@@ -1,12 +1,12 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
-use super::fastcgi::FastCgiConfig;
-use super::forward_auth::ForwardAuth;
-use super::optional::Optional;
-use super::proxy::ProxyConfig;
-use super::table::{Preset, Section, SectionList, Setting};
-use super::written::{ErrorPages, HttpsStatus, MediaTypes, PathSwitch};
-use super::{ClientCertificates, KeyPairs, LogConfig, Member, OptionalFieldValue, Size};
+use crate::fastcgi::FastCgiConfig;
+use crate::forward_auth::ForwardAuth;
+use crate::optional::Optional;
+use crate::proxy::ProxyConfig;
+use crate::table::{Preset, Section, SectionList, Setting};
+use crate::written::{ErrorPages, HttpsStatus, MediaTypes, PathSwitch};
+use crate::{ClientCertificates, KeyPairs, LogConfig, Member, OptionalFieldValue, Size};
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The field that says that a host is to be asked for through TLS only.
-pub(super) const HSTS: &str = "Strict-Transport-Security";
+pub(crate) const HSTS: &str = "Strict-Transport-Security";
 
 /// What a site has to do with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl SiteConfig {
 
     /// What a `[[site]]` begins with: the settings of the top level, but neither its names nor its
     /// lists.
-    pub(super) fn heir(&self) -> SiteConfig {
+    pub(crate) fn heir(&self) -> SiteConfig {
         SiteConfig {
             name: None,
             hosts: Vec::new(),
@@ -143,7 +143,7 @@ impl SiteConfig {
     /// With the rules of the top level: behind its own, but header rules before them, because there
     /// the last one has the last word. An alias or a route of its own stands for one of the top level for
     /// the same path.
-    pub(super) fn inherit(mut self, top: &SiteConfig) -> SiteConfig {
+    pub(crate) fn inherit(mut self, top: &SiteConfig) -> SiteConfig {
         add_others(&mut self.aliases, &top.aliases, |own, top| own.path() == top.path());
         self.redirects.extend_from_slice(&top.redirects);
         self.rewrites.extend_from_slice(&top.rewrites);
@@ -158,7 +158,7 @@ impl SiteConfig {
     }
 
     /// Whether it answers some requests without any file.
-    pub(super) fn has_answers(&self) -> bool {
+    pub(crate) fn has_answers(&self) -> bool {
         !self.redirects.is_empty()
             || !self.work.is_empty()
             || !self.aliases.is_empty()
@@ -209,7 +209,7 @@ impl SiteConfig {
     }
 
     /// Whether one of its header rules decides about this field.
-    pub(super) fn has_rule_for(&self, field: &str) -> bool {
+    pub(crate) fn has_rule_for(&self, field: &str) -> bool {
         let is_it = |name: &FieldName| name.as_str().eq_ignore_ascii_case(field);
         let sets = |rule: &HeaderRule| rule.set().iter().any(|(name, _)| is_it(name));
         self.headers.iter().any(|rule| sets(rule) || rule.remove().iter().any(is_it))

@@ -1,6 +1,6 @@
 //! Whom this configuration never has ignored or banned (ADR 0081).
 
-use super::{AdminConfig, Config, Listen, ListenerConfig, RuleConfig};
+use crate::{AdminConfig, Config, Listen, ListenerConfig, RuleConfig};
 use forebay_http::cidr::{self, CidrBlock};
 use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::rule::Action;

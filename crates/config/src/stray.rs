@@ -2,17 +2,17 @@
 
 mod foreign;
 
-use super::problem::Wrong;
-use super::table::{Section, SettingDescription, rows};
-use super::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig};
+use crate::problem::Wrong;
+use crate::table::{Section, SettingDescription, rows};
+use crate::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig};
 use forebay_policy::near::nearest;
 
 /// The lists of sections at the top level that are not a site's.
-pub(super) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
+pub(crate) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
 
 /// What is wrong with `name` in `section`, which is empty at the top level and else as people are
 /// told it, such as `site.redirect`. Only what may stand there is suggested.
-pub(super) fn wrong(section: &str, name: &str) -> Wrong {
+pub(crate) fn wrong(section: &str, name: &str) -> Wrong {
     if let Some(wrong) = foreign::wrong(section, name) {
         return wrong;
     }
@@ -51,7 +51,7 @@ pub(super) fn wrong(section: &str, name: &str) -> Wrong {
 }
 
 /// Where the setting `key` may stand, in words, if that is not in `section`.
-pub(super) fn elsewhere(section: &str, key: &str) -> Option<&'static str> {
+pub(crate) fn elsewhere(section: &str, key: &str) -> Option<&'static str> {
     if below(section).iter().any(|other| other == key) {
         return None;
     }
@@ -63,7 +63,7 @@ pub(super) fn elsewhere(section: &str, key: &str) -> Option<&'static str> {
 }
 
 /// What may stand in a section, by names below it; of a list of sections its name alone.
-pub(super) fn below(section: &str) -> Vec<String> {
+pub(crate) fn below(section: &str) -> Vec<String> {
     let all = vocabulary();
     let keys = all.iter().filter_map(|key| match section {
         "" => Some(key.as_str()),
@@ -140,7 +140,7 @@ fn has<T: Section>(name: &str) -> bool {
 }
 
 /// Where the key or section `name` belongs, if that is the top level or a section next to it.
-pub(super) fn home(name: &str) -> Option<String> {
+pub(crate) fn home(name: &str) -> Option<String> {
     let is_section = |row: &SettingDescription| row.subsection() == name;
     match name {
         "class" | "rule" => Some(format!("a list of sections of its own, [[{name}]]")),

@@ -1,17 +1,17 @@
 //! What a table of settings is made of. One row makes a setting: how it is parsed, its default, its
 //! range, and what the manual, the sample and `forebay check --print` say about it.
 //!
-//! A kind of section is a type with a table: [`Config`](super::Config) has the rows of the process,
-//! [`ListenerConfig`](super::ListenerConfig) those of a listener, [`SiteConfig`](super::SiteConfig) those of a site, and
+//! A kind of section is a type with a table: [`Config`](crate::Config) has the rows of the process,
+//! [`ListenerConfig`](crate::ListenerConfig) those of a listener, [`SiteConfig`](crate::SiteConfig) those of a site, and
 //! each list of a site is a kind of its own. The reader, the printer and the manual know nothing
 //! else.
 
 mod printer;
 mod reader;
 
-use super::path::Path;
-use super::problem::Wrong;
-use super::value::{Form, Value};
+use crate::path::Path;
+use crate::problem::Wrong;
+use crate::value::{Form, Value};
 pub use printer::Printer;
 pub use reader::ConfigReader;
 use toml_edit::TableLike;
@@ -195,7 +195,7 @@ impl<T> Setting<T> {
 }
 
 /// Whether what `text` amounts to is within a range.
-pub(super) fn in_range(
+pub(crate) fn in_range(
     value: &dyn Value,
     range: Option<(&'static str, &'static str)>,
     text: &str,

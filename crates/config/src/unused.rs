@@ -1,12 +1,12 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
-use super::class::ClassKeepAlive;
-use super::draft::{ConfigDraft, numbered};
-use super::path::Path as At;
-use super::problem::Wrong;
-use super::remarks::Remarks;
-use super::table::{ConfigReader, Section, Setting};
-use super::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, SiteConfig, Size};
+use crate::class::ClassKeepAlive;
+use crate::draft::{ConfigDraft, numbered};
+use crate::path::Path as At;
+use crate::problem::Wrong;
+use crate::remarks::Remarks;
+use crate::table::{ConfigReader, Section, Setting};
+use crate::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, SiteConfig, Size};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
@@ -16,7 +16,7 @@ const SHRINKING: &str = "keep_alive.law = \"linear\" or \"exponential\"";
 
 impl ConfigDraft {
     /// What says something and has no effect beside something else.
-    pub(super) fn remark_unused(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+    pub(crate) fn remark_unused(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
         self.remark_isolated(text, remarks);
         self.remark_exceptions(remarks);

@@ -3,8 +3,8 @@
 
 mod values;
 
-use super::optional::{OneOrMore, Optional, OptionalList};
-use super::units::{Percent, Size};
+use crate::optional::{OneOrMore, Optional, OptionalList};
+use crate::units::{Percent, Size};
 use forebay_http::coding::Coding;
 use forebay_site::rules::Scope;
 use forebay_upstream::settings::{
@@ -32,7 +32,7 @@ pub struct Checks {
 impl Checks {
     const INTERVAL: Duration = Duration::from_secs(5);
 
-    pub(super) fn settings(&self) -> Option<HealthCheckSettings> {
+    pub(crate) fn settings(&self) -> Option<HealthCheckSettings> {
         let statuses = match &self.status.0[..] {
             [] => vec![(200, 299)],
             statuses => statuses.iter().map(|Statuses(least, most)| (*least, *most)).collect(),
@@ -45,7 +45,7 @@ impl Checks {
     }
 
     /// A key that means nothing without a path.
-    pub(super) fn idle(&self) -> Option<&'static str> {
+    pub(crate) fn idle(&self) -> Option<&'static str> {
         let is_alone = self.path.is_none();
         let keys = [
             ("check.interval", self.interval.0.is_some()),
@@ -106,7 +106,7 @@ pub struct UpstreamsConfig {
 
 impl UpstreamsConfig {
     /// A key that means nothing as things are, and what it would need.
-    pub(super) fn idle(&self) -> Option<(&'static str, &'static str)> {
+    pub(crate) fn idle(&self) -> Option<(&'static str, &'static str)> {
         let is_unbounded = self.in_flight.0.is_none();
         let keys = [
             ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
@@ -122,12 +122,12 @@ impl UpstreamsConfig {
     const BODY_TIME: Duration = Duration::from_secs(20);
 
     /// What becomes of bodies, of which those up to `spool_bytes` may be collected.
-    pub(super) fn bodies(&self, spool_bytes: u64) -> BodySettings {
+    pub(crate) fn bodies(&self, spool_bytes: u64) -> BodySettings {
         BodySettings { most_bytes: self.body_bytes.0, spool_bytes }
     }
 
     /// Those at these addresses.
-    pub(super) fn group(
+    pub(crate) fn group(
         &self,
         to: Vec<UpstreamAddress>,
         check: Option<HealthCheckSettings>,
@@ -162,7 +162,7 @@ impl UpstreamsConfig {
 }
 
 /// Makes the path of a Unix socket relative to `directory`.
-pub(super) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)) {
+pub(crate) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)) {
     if let UpstreamAddress::Unix(at) = address {
         at.path_mut().into_iter().for_each(join);
     }
@@ -392,4 +392,4 @@ macro_rules! rows_with_upstreams {
     ] };
 }
 
-pub(super) use rows_with_upstreams;
+pub(crate) use rows_with_upstreams;

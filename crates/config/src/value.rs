@@ -3,8 +3,9 @@
 //! Every type is read from plain text, so that a default in the table, an option of the command
 //! line and a string in a file go the same way. The TOML type is checked before.
 
-use super::problem::Wrong;
-use super::units::{self, ByteRate, Percent, Size};
+use crate::problem::Wrong;
+use crate::quoted::{bare_or_quoted, quote, show_list};
+use crate::units::{self, ByteRate, Percent, Size};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -428,12 +429,12 @@ impl Written for String {
 }
 
 /// `text` is not what belongs into `value`.
-pub(super) fn wrong(value: &dyn Value, text: &str) -> Wrong {
+pub(crate) fn wrong(value: &dyn Value, text: &str) -> Wrong {
     Wrong::Form { expected: value.expected(), found: quote(text), near: suggest(value, text) }
 }
 
 /// The status that `text` says, if it is one that belongs into `value`.
-pub(super) fn status(
+pub(crate) fn status(
     value: &dyn Value,
     text: &str,
     belongs: impl Fn(&u16) -> bool,
@@ -447,7 +448,7 @@ pub(super) fn status(
 }
 
 /// What was probably meant by a wrong text, as TOML.
-pub(super) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
+pub(crate) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
     let near = value.guess(text)?;
     match value.form() {
         Form::Switch | Form::SwitchOrList | Form::Number => Some(near),
@@ -458,34 +459,7 @@ pub(super) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
 }
 
 /// A whole number without a sign.
-pub(super) fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     // str::parse would take a sign
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-/// A text as a TOML basic string.
-pub fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", c as u32)),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// A key of a table as TOML.
-pub(super) fn bare_or_quoted(name: &str) -> String {
-    let is_bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    if !name.is_empty() && name.bytes().all(is_bare) { name.to_owned() } else { quote(name) }
-}
-
-/// An array of strings as TOML.
-pub(super) fn show_list(items: impl Iterator<Item = String>) -> String {
-    let quoted: Vec<String> = items.map(|item| quote(&item)).collect();
-    format!("[{}]", quoted.join(", "))
 }

@@ -5,7 +5,7 @@ use std::path::{Component, PathBuf};
 /// The same place without `..`: php-fpm runs nothing whose path has it. Symbolic links stay, so that one which is
 /// set to another place leads there at once, unless the way up depends on where one leads. A place that is not
 /// here, but where an application is, is taken by its name.
-pub(super) fn without_parents(path: PathBuf) -> PathBuf {
+pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
     if !path.components().any(|part| part == Component::ParentDir) {
         return path;
     }

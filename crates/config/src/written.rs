@@ -1,10 +1,11 @@
 //! The types of a site and of a rule as settings: each is read by `forebay_site` or `forebay_policy`,
 //! which says what is wrong with a text.
 
-use super::LogCondition;
-use super::member::{Member, NOT_CHOSEN};
-use super::problem::Wrong;
-use super::value::{Form, TableEntry, TableOf, Value, Written, quote, show_list, status};
+use crate::LogCondition;
+use crate::member::{Member, NOT_CHOSEN};
+use crate::problem::Wrong;
+use crate::quoted::{quote, show_list};
+use crate::value::{Form, TableEntry, TableOf, Value, Written, status};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
@@ -20,7 +21,7 @@ use forebay_site::rules::{
 use std::fmt::Display;
 
 /// What a reader said about a text.
-pub(super) fn unfit(text: &str, reason: impl Display) -> Wrong {
+pub(crate) fn unfit(text: &str, reason: impl Display) -> Wrong {
     Wrong::Unfit { found: quote(text), reason: reason.to_string() }
 }
 
@@ -39,7 +40,7 @@ macro_rules! written {
     };
 }
 
-pub(super) use written;
+pub(crate) use written;
 
 written!(Host, "a host such as \"shop.example\" or \"*.shop.example\"");
 written!(

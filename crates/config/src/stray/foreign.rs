@@ -1,8 +1,8 @@
 //! Keys that people know from other servers, or guess, and what to write here.
 
 use crate::problem::Wrong;
+use crate::quoted::bare_or_quoted;
 use crate::stray;
-use crate::value::bare_or_quoted;
 
 /// What is wrong with a key of nginx, Apache or Caddy in `section`: what stands for it, or why nothing
 /// does.

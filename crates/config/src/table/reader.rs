@@ -6,7 +6,8 @@
 use super::{Items, Preset, Section, Setting, in_range, split};
 use crate::path::Path;
 use crate::problem::{Problem, Wrong};
-use crate::value::{Form, Value, quote, suggest};
+use crate::quoted::quote;
+use crate::value::{Form, Value, suggest};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use toml_edit::{Item, Key, TableLike, Value as Toml};

@@ -2,7 +2,8 @@
 
 use crate::choice::Keyword;
 use crate::problem::Wrong;
-use crate::value::{Form, TableEntry, TableOf, Value, Written, quote, wrong};
+use crate::quoted::quote;
+use crate::value::{Form, TableEntry, TableOf, Value, Written, wrong};
 use crate::written::written;
 use forebay_http::field::FieldName;
 use forebay_site::rules::ScriptSuffix;
