@@ -1,6 +1,6 @@
 //! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
 
-use crate::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
+use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use crate::{
     ActionChoice, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConfig, WhenChoice,
 };

@@ -1,7 +1,8 @@
 //! A text into a [`Config`], or into everything that is wrong with it.
 
+use crate::problems::path;
 use crate::table::ConfigReader;
-use crate::{ClassConfig, Config, ConfigDraft, Problem, RuleConfig, Wrong, path};
+use crate::{ClassConfig, Config, ConfigDraft, Problem, RuleConfig, Wrong};
 use std::path::Path;
 
 /// Reads a configuration from `text`. `file` is its name for messages, and the directory it names

@@ -9,9 +9,9 @@
 mod printer;
 mod reader;
 
-use crate::path::Path;
-use crate::problem::Wrong;
-use crate::value::{Form, Value};
+use crate::problems::path::Path;
+use crate::problems::problem::Wrong;
+use crate::values::value::{Form, Value};
 pub use printer::Printer;
 pub use reader::ConfigReader;
 use toml_edit::TableLike;

@@ -7,10 +7,9 @@ use crate::seal;
 use crate::upstream_sockets::SocketLimits;
 use forebay_config::choice::Switch;
 use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
-use forebay_config::proxy::ProxyConfig;
 use forebay_config::{
     AdminConfig, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig,
-    Role, SiteConfig,
+    ProxyConfig, Role, SiteConfig,
 };
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};

@@ -1,10 +1,10 @@
 //! What must hold for the sites that want certificates by ACME, and rules that keep the authority out.
 
-use crate::draft::{ConfigDraft, numbered};
 use crate::lower;
-use crate::path::Path as At;
-use crate::problem::Wrong;
-use crate::quoted::quote;
+use crate::problems::path::Path as At;
+use crate::problems::problem::Wrong;
+use crate::problems::quoted::quote;
+use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use forebay_acme::ChallengeKind;
 use forebay_policy::Policy;

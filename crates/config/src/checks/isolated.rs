@@ -1,11 +1,11 @@
 //! What means nothing with `engine = "isolated"`, and what it cannot do yet.
 
-use crate::address::Listen;
-use crate::choice::{FirewallMode, GateMode, Switch};
-use crate::draft::ConfigDraft;
-use crate::path::Path as At;
-use crate::problem::Wrong;
+use crate::problems::path::Path as At;
+use crate::problems::problem::Wrong;
+use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
+use crate::values::address::Listen;
+use crate::values::choice::{FirewallMode, GateMode, Switch};
 use crate::{ListenerConfig, Member, Role};
 use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};

@@ -4,10 +4,10 @@
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
 use super::{Items, Preset, Section, Setting, in_range, split};
-use crate::path::Path;
-use crate::problem::{Problem, Wrong};
-use crate::quoted::quote;
-use crate::value::{Form, Value, suggest};
+use crate::problems::path::Path;
+use crate::problems::problem::{Problem, Wrong};
+use crate::problems::quoted::quote;
+use crate::values::value::{Form, Value, suggest};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use toml_edit::{Item, Key, TableLike, Value as Toml};

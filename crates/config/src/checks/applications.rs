@@ -1,0 +1,187 @@
+//! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
+//! it.
+
+use crate::checks::remarks::Remarks;
+use crate::problems::path::Path as At;
+use crate::problems::problem::Wrong;
+use crate::reading::draft::ConfigDraft;
+use crate::table::ConfigReader;
+use crate::{Listen, SiteConfig};
+use forebay_engine::Engine;
+use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
+use std::net::IpAddr;
+
+impl ConfigDraft {
+    /// Applications that are this server itself; tunnels and queues that keep threads.
+    pub(crate) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+        for (at, site) in self.every_site() {
+            for (place, address) in addresses(text, &at, site) {
+                if self.listens_at(address) {
+                    remarks.push((place, Wrong::Itself { found: address.to_string() }));
+                }
+            }
+            self.remark_tunnels(&at, site, remarks);
+            remark_useless(text, &at, site, remarks);
+            remark_sign_ins(text, &at, site, remarks);
+        }
+        self.remark_queues(remarks);
+    }
+
+    /// Whether this server listens at an address.
+    pub fn listens_at(&self, address: &UpstreamAddress) -> bool {
+        let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        let is_it = |listen: &Listen| match (listen, address) {
+            (Listen::Unix(path), UpstreamAddress::Unix(other)) => path == other,
+            (Listen::At(own), UpstreamAddress::Socket(other)) => {
+                let is_any = own.ip().is_unspecified() && is_local(other.ip());
+                own.port() == other.port() && (own.ip() == other.ip() || is_any)
+            }
+            (Listen::All(port), UpstreamAddress::Socket(other)) => {
+                *port == other.port() && is_local(other.ip())
+            }
+            (listen, UpstreamAddress::Name { host, port }) => {
+                let is_ours = match listen {
+                    Listen::At(own) => is_local(own.ip()),
+                    Listen::All(_) => true,
+                    Listen::Unix(_) => false,
+                };
+                is_ours && listen.port() == Some(*port) && &**host == "localhost"
+            }
+            _ => false,
+        };
+        let listeners = self.all_listeners();
+        let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        endpoints.any(|endpoint| is_it(&endpoint.listen))
+    }
+
+    /// Tunnels where each connection keeps a thread.
+    fn remark_tunnels(&self, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+        let listeners = self.all_listeners();
+        let engines = listeners.iter().map(|(_, listener)| listener.engine);
+        let mut engines = engines.filter(|engine| matches!(engine, Engine::Threads | Engine::Pool));
+        let Some(engine) = engines.next() else { return };
+        for (index, proxy) in site.proxies.iter().enumerate() {
+            if proxy.upgrades() {
+                let at = at.child("proxy").item(index).child("upgrade");
+                remarks.push((at, Wrong::KeepsThread { engine: engine.name() }));
+            }
+        }
+    }
+
+    /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
+    fn remark_queues(&self, remarks: &mut Remarks) {
+        let mut known: Vec<(At, bool, GroupSettings)> = Vec::new();
+        for (at, site) in self.every_site() {
+            let place = |list: &str, index: usize| at.child(list).item(index).child("in_flight");
+            let proxies = site.proxies.iter().enumerate();
+            let proxies =
+                proxies.map(|(index, one)| (place("proxy", index), false, one.settings().group));
+            let scripts = site.fastcgi.iter().enumerate();
+            let scripts = scripts
+                .map(|(index, one)| (place("fastcgi", index), true, one.settings(None).group));
+            known.extend(proxies.chain(scripts));
+        }
+        let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
+        let engine =
+            threads.into_iter().find(|engine| matches!(engine, Engine::Threads | Engine::Pool));
+        for (number, (at, is_fastcgi, group)) in known.iter().enumerate() {
+            if group.in_flight.is_none() {
+                continue;
+            }
+            if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
+                let (engine, requests) = (engine.name(), group.queue.requests.into());
+                remarks.push((at.clone(), Wrong::QueueKeepsThreads { engine, requests }));
+            }
+            let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
+            let others = others.filter(|(_, _, other)| !other.shares_with(group));
+            let is_shared =
+                |to: &&UpstreamAddress| others.clone().any(|(_, _, other)| other.to.contains(to));
+            if let Some(upstream) = group.to.iter().find(is_shared) {
+                let upstream = upstream.to_string();
+                remarks.push((at.clone(), Wrong::CountsAlone { upstream }));
+            }
+        }
+    }
+}
+
+/// Variables by which a script reads its request.
+const OF_EACH_REQUEST: [&str; 5] =
+    ["CONTENT_LENGTH", "CONTENT_TYPE", "REQUEST_METHOD", "QUERY_STRING", "SERVER_PROTOCOL"];
+
+/// What means nothing as things are, or more than can be meant.
+fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+    let place = |list: &str, index: usize| at.child(list).item(index);
+    let proxies = site.proxies.iter().enumerate().map(|(index, one)| {
+        let route = one.route();
+        (place("proxy", index), one.settings().group, route, one.tells_client_first())
+    });
+    let scripts = site.fastcgi.iter().enumerate().map(|(index, one)| {
+        (place("fastcgi", index), one.settings(None).group, one.route(), false)
+    });
+    for (index, one) in site.fastcgi.iter().enumerate() {
+        let set = one.settings(None).request.set;
+        let own = set.iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
+        let wrong = own.map(|(name, _)| Wrong::OfEachRequest { name: name.to_string() });
+        remarks.extend(wrong.map(|wrong| (place("fastcgi", index).child("set"), wrong)));
+        let keys = ["extension", "index", "try", "scripts"];
+        let keys = keys.map(|key| place("fastcgi", index).child(key));
+        let said = keys.into_iter().filter(|at| !one.runs_files() && text.says(at));
+        remarks.extend(said.map(|at| (at, Wrong::Idle { needs: "check_local = true" })));
+    }
+    for (at, group, route, tells_client_first) in proxies.chain(scripts) {
+        let mut useless = |key: &str, is_so: bool, beside: &'static str| {
+            let at = at.child(key);
+            if is_so && text.says(&at) {
+                remarks.push((at, Wrong::Useless { beside }));
+            }
+        };
+        useless("retry_budget", group.retries == 0, "retries = 0");
+        useless("keep_alive.connections", tells_client_first, "proxy_protocol");
+        if route.sends.iter().any(|sent| sent.covers(&route.path)) {
+            remarks.push((at.child("accel_redirect"), Wrong::HidesRoute));
+        }
+    }
+}
+
+/// Connections that are to belong to those who sign in on them, and end with each request. What is not written is as good
+/// as can be, and told nothing of.
+fn remark_sign_ins(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+    for (index, proxy) in site.proxies.iter().enumerate() {
+        let at = at.child("proxy").item(index).child("connection_auth");
+        let beside = match proxy.settings().group.keep_alive.connections {
+            _ if proxy.tells_client_first() => "proxy_protocol",
+            0 => "keep_alive.connections = 0",
+            _ => continue,
+        };
+        if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
+            remarks.push((at, Wrong::NoSignIn { beside }));
+        }
+    }
+}
+
+/// Where the applications of a site are, each with where that stands.
+pub fn addresses<'s>(
+    text: &ConfigReader<'_>,
+    at: &At,
+    site: &'s SiteConfig,
+) -> Vec<(At, &'s UpstreamAddress)> {
+    let place = |list: &str, index: usize, number: usize| {
+        let whole = at.child(list).item(index).child("to");
+        // one may stand without a list
+        Some(whole.item(number)).filter(|item| text.says(item)).unwrap_or(whole)
+    };
+    let mut found = Vec::new();
+    for (index, proxy) in site.proxies.iter().enumerate() {
+        let to = proxy.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0)));
+    }
+    for (index, authority) in site.authorities.iter().enumerate() {
+        let to = authority.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("forward_auth", index, number), &to.0)));
+    }
+    for (index, fastcgi) in site.fastcgi.iter().enumerate() {
+        let to = fastcgi.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("fastcgi", index, number), &to.0)));
+    }
+    found
+}

@@ -1,0 +1,135 @@
+//! Where clients are led for TLS, what is said about it without effect, and certificates that they will refuse.
+
+use crate::checks::remarks::Remarks;
+use crate::problems::path::Path as At;
+use crate::problems::problem::Wrong;
+use crate::reading::draft::ConfigDraft;
+use crate::sections::site::HSTS;
+use crate::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
+use forebay_site::ToHttps;
+use forebay_site::rules::Host;
+use std::time::Duration;
+
+/// Lists of browsers take no host that says less (https://hstspreload.org).
+const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl Config {
+    /// The port to which clients are led for TLS: the usual one if TLS is spoken there, or by nobody but proxies
+    /// that are trusted. `None` if there is no TLS.
+    pub fn https_port(&self) -> Option<u16> {
+        let endpoints = self.listeners.iter().flat_map(|listener| &listener.listen);
+        let ports = endpoints.filter(|endpoint| endpoint.tls);
+        let mut ports = ports.filter_map(|endpoint| endpoint.listen.port()).peekable();
+        let first = ports.peek().copied();
+        let has_proxies = !self.trusted_proxies.is_empty();
+        let usual = has_proxies.then_some(ToHttps::USUAL_PORT);
+        ports.find(|port| *port == ToHttps::USUAL_PORT).or(first).or(usual)
+    }
+}
+
+impl ConfigDraft {
+    /// Which of the addresses speak TLS: any, and all.
+    pub fn speak_tls(&self) -> (bool, bool) {
+        let listeners = self.all_listeners();
+        let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
+    }
+
+    /// What is said about TLS where it is not spoken, or does not do what is meant.
+    pub(crate) fn remark_tls(&self, remarks: &mut Remarks) {
+        let (speaks, only_tls) = self.speak_tls();
+        // a proxy that is trusted may say that its clients have come through TLS
+        let has_https = speaks || !self.process.trusted_proxies.is_empty();
+        for (path, site) in &self.all_sites() {
+            for (key, is_set) in [
+                ("tls.certificate", !site.tls.pairs.is_empty()),
+                ("tls.acme", site.has_acme()),
+                ("tls.client", site.tls.clients.asked != AskClients::Off),
+            ] {
+                if is_set && !speaks {
+                    remarks.push((path.child(key), Wrong::NoTlsAddress { list: "listen" }));
+                }
+            }
+            for (key, is_set) in [
+                ("tls.redirect", site.tls.redirect.0.is_some()),
+                ("tls.hsts", site.tls.hsts.0.is_some()),
+            ] {
+                if is_set && !has_https {
+                    remarks.push((path.child(key), Wrong::NoHttps));
+                }
+            }
+            if speaks
+                && !only_tls
+                && site.tls.clients.asked == AskClients::Required
+                && site.tls.redirect.0.is_none()
+            {
+                remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
+            }
+            let ClientCertificates { asked, authorities, revoked } = &site.tls.clients;
+            for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
+                if *asked == AskClients::Off && !files.is_empty() {
+                    remarks.push((path.child(key), Wrong::WithoutClients));
+                }
+            }
+            if has_https {
+                self.remark_hsts(path, site, remarks);
+            }
+        }
+    }
+
+    /// What a site says about TLS.
+    fn remark_hsts(&self, path: &At, site: &SiteConfig, remarks: &mut Remarks) {
+        let Some(max_age) = site.tls.hsts.0 else {
+            for (key, is_set) in [
+                ("tls.hsts_subdomains", site.tls.hsts_subdomains),
+                ("tls.hsts_preload", site.tls.hsts_preload),
+            ] {
+                if is_set {
+                    remarks.push((path.child(key), Wrong::WithoutHsts));
+                }
+            }
+            return;
+        };
+        if site.has_rule_for(HSTS) || self.site.has_rule_for(HSTS) {
+            remarks.push((path.child("tls.hsts"), Wrong::HstsByRule));
+        } else if site.tls.hsts_preload && (max_age < PRELOAD_MAX_AGE || !site.tls.hsts_subdomains)
+        {
+            remarks.push((path.child("tls.hsts_preload"), Wrong::NotPreloaded));
+        }
+    }
+
+    /// The server's own certificates, each with where its section is and whose hosts it is for.
+    pub fn all_pairs(&self) -> Vec<(At, &KeyPairs, &[Host])> {
+        let of_admin = (At::default().child("admin"), &self.process.admin.pairs, &[][..]);
+        let sites = self.every_site().into_iter();
+        let of_sites = sites.map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
+        of_sites.chain([of_admin]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Listen, ListenEndpoint, ListenerConfig};
+    use forebay_site::rules::Network;
+
+    #[test]
+    fn clients_are_led_to_where_tls_is_spoken() {
+        let port = |endpoints: &[(u16, bool)], proxies: &[&str]| {
+            let listen = endpoints.iter().map(|(port, tls)| {
+                let (listen, tls) = (Listen::All(*port), *tls);
+                ListenEndpoint { listen, tls }
+            });
+            let listener = ListenerConfig { listen: listen.collect(), ..ListenerConfig::default() };
+            let trusted = proxies.iter().map(|text| Network::parse(text).unwrap());
+            let (listeners, trusted_proxies) = (vec![listener], trusted.collect());
+            Config { listeners, trusted_proxies, ..Config::default() }.https_port()
+        };
+        assert_eq!(port(&[(80, false)], &[]), None);
+        assert_eq!(port(&[(80, false), (8443, true), (444, true)], &[]), Some(8443));
+        assert_eq!(port(&[(8443, true), (443, true)], &[]), Some(443));
+        // at a proxy, where it is spoken by nobody else
+        assert_eq!(port(&[(80, false)], &["10.0.0.0/8"]), Some(443));
+        assert_eq!(port(&[(80, false), (8443, true)], &["10.0.0.0/8"]), Some(8443));
+    }
+}
