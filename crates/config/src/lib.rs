@@ -40,16 +40,15 @@ mod sections;
 pub mod table;
 mod values;
 
-pub use checks::{applications, pages, remarks, spared};
+pub use checks::{applications, idle_rules, pages, spared};
 pub use problems::{path, problem};
 pub use reading::{calibration, draft, read};
 pub use sections::listener;
 pub use values::{choice, log_condition, member, value};
 
-pub use checks::remarks::Remarks;
 pub use parse::parse;
 pub use parse::{at_odds, classes_and_rules, rules_at_odds};
-pub use problems::problem::{Problem, Wrong};
+pub use problems::problem::{Problem, Remarks, Wrong};
 pub use problems::quoted::quote;
 pub use reading::calibration::{Calibration, CalibrationError};
 pub use reading::draft::ConfigDraft;

@@ -1,9 +1,8 @@
 //! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
 //! it.
 
-use crate::checks::remarks::Remarks;
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use crate::{Listen, SiteConfig};

@@ -1,8 +1,7 @@
 //! Pages for errors that no client would see; and where a path of a site lies on the disk, which is not asked.
 
 use crate::SiteConfig;
-use crate::checks::remarks::Remarks;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::sections::fastcgi::FastCgiConfig;
 use forebay_site::rules::{Alias, ErrorPage, Route, Template, TemplatePart};

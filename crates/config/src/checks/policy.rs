@@ -2,6 +2,7 @@
 
 mod rule_check;
 
+use crate::checks::text::Text;
 use crate::problems::path::Path;
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
@@ -18,30 +19,6 @@ use std::collections::hash_map::Entry;
 /// What is wrong, each with where it stands.
 type Wrongs = Vec<(Path, Wrong)>;
 
-/// The text that the settings were read from, if there is one.
-#[derive(Clone, Copy)]
-struct Text<'r>(Option<&'r ConfigReader<'r>>);
-
-impl Text<'_> {
-    /// Whether something stands there, be it wrong.
-    fn says(self, path: &Path) -> bool {
-        self.0.is_some_and(|reader| reader.says(path))
-    }
-
-    /// The same, or something else is probably meant to be that.
-    fn means(self, path: &Path) -> bool {
-        self.0.is_some_and(|reader| reader.has(path))
-    }
-
-    fn place(self, path: &Path) -> Option<(usize, usize)> {
-        self.0?.place(&path.exact)
-    }
-
-    fn taken(self, found: String, by: String, first: &Path) -> Wrong {
-        Wrong::Taken { found, by, place: self.place(first) }
-    }
-}
-
 impl ConfigDraft {
     /// What is wrong with classes and rules.
     pub(crate) fn check_policy(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Wrongs) {
@@ -57,7 +34,7 @@ impl ConfigDraft {
                 Entry::Occupied(first) => {
                     let found = format!("the name {}", quote(first.key()));
                     let at = Path::default().child("rule").item(*first.get()).child("name");
-                    let taken = text.taken(found, "another rule".to_owned(), &at);
+                    let taken = taken(text, found, "another rule".to_owned(), &at);
                     wrong.push((path.child("name"), taken));
                 }
             }
@@ -82,7 +59,7 @@ impl ConfigDraft {
         }
         let mut sum = Percent::default();
         for (index, (path, class)) in classes.iter().enumerate() {
-            let mut taken = |key, found: String, same: &dyn Fn(&ClassConfig) -> bool| {
+            let mut tell = |key, found: String, same: &dyn Fn(&ClassConfig) -> bool| {
                 let Some((by, of)) = classes[..index].iter().find(|(_, of)| same(of)) else {
                     return;
                 };
@@ -90,17 +67,17 @@ impl ConfigDraft {
                 let other = "another class".to_owned();
                 let by_name =
                     name.map_or(other, |name| format!("the class {}", quote(name.as_str())));
-                wrong.push((path.child(key), text.taken(found, by_name, &by.child(key))));
+                wrong.push((path.child(key), taken(text, found, by_name, &by.child(key))));
             };
             if let Some(name) = &class.name {
                 let found = format!("the name {}", quote(name.as_str()));
-                taken("name", found, &|other| other.name == class.name);
+                tell("name", found, &|other| other.name == class.name);
             }
             if let Some(priority) = class.priority.0 {
                 let found = format!("the priority {priority}");
-                taken("priority", found, &|other| other.priority == class.priority);
+                tell("priority", found, &|other| other.priority == class.priority);
             }
-            taken("default", "the default".to_owned(), &|other| other.default && class.default);
+            tell("default", "the default".to_owned(), &|other| other.default && class.default);
             let was_too_much = sum > Percent::WHOLE;
             sum.0 = sum.0.saturating_add(class.share.0);
             if sum > Percent::WHOLE && !was_too_much {
@@ -117,4 +94,9 @@ impl ConfigDraft {
             _ => names().map(ToString::to_string).collect(),
         }
     }
+}
+
+/// What belongs to one only, and stands at `first`, too.
+fn taken(text: Text<'_>, found: String, by: String, first: &Path) -> Wrong {
+    Wrong::Taken { found, by, place: text.place(first) }
 }

@@ -1,16 +1,41 @@
 //! Redirects that lead back to themselves: found by following them, as a client would.
 
+use crate::problems::path::Path as At;
+use crate::problems::problem::Wrong;
+use crate::reading::draft::ConfigDraft;
 use forebay_http::path;
 use forebay_site::rules::{Captures, Redirect, TemplatePart};
+use std::collections::HashSet;
 
 /// Clients give up after about so many redirects.
 const MOST_STEPS: usize = 20;
+
+impl ConfigDraft {
+    /// No redirect leads back to itself.
+    pub(crate) fn check_redirects(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let mut told = HashSet::new();
+        for (path, site) in self.every_site() {
+            let inherited = if path.exact.is_empty() { &[][..] } else { &self.site.redirects };
+            let own = site.redirects.len();
+            let rules: Vec<_> = site.redirects.iter().chain(inherited).collect();
+            for (index, from) in endless(&rules) {
+                let at = match index.checked_sub(own) {
+                    None => path.child("redirect").item(index),
+                    Some(index) => At::default().child("redirect").item(index),
+                };
+                if told.insert(at.exact.clone()) {
+                    wrong.push((at.child("to"), Wrong::Endless { from }));
+                }
+            }
+        }
+    }
+}
 
 /// Rules that a client that follows them never leaves, and a path from which that is so; of a circle of
 /// several, one. Followed are
 /// paths that each pattern with stars fits, and those that rules lead to; what else a regular
 /// expression fits is not known.
-pub(crate) fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
+fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut circles: Vec<Vec<u8>> = Vec::new();
     for rule in rules {

@@ -1,10 +1,10 @@
-//! Where clients are led for TLS, what is said about it without effect, and certificates that they will refuse.
+//! Where TLS needs a certificate, where clients are led for it, and what is said about it without effect.
 
-use crate::checks::remarks::Remarks;
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::sections::site::HSTS;
+use crate::table::ConfigReader;
 use crate::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
 use forebay_site::ToHttps;
 use forebay_site::rules::Host;
@@ -33,6 +33,45 @@ impl ConfigDraft {
         let listeners = self.all_listeners();
         let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
         (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
+    }
+
+    /// Each certificate has its key, and where TLS is spoken there is one.
+    pub(crate) fn check_tls(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            let pairs = &site.tls.pairs;
+            let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
+            if certificates != keys {
+                wrong.push((path.child("tls.certificate"), Wrong::Unpaired { certificates, keys }));
+            }
+            if site.tls.clients.asked == AskClients::Off {
+                continue;
+            }
+            // one that cannot be read is told by itself
+            let lacks = |key: &str, is_empty: bool| {
+                is_empty && !text.is_some_and(|text| text.says(&path.child(key)))
+            };
+            if lacks("tls.client_ca", site.tls.clients.authorities.is_empty()) {
+                wrong.push((path.child("tls.client"), Wrong::NoClientAuthority));
+            }
+            if lacks("tls.certificate", !site.tls.acme && pairs.is_empty()) {
+                wrong.push((path.child("tls.client"), Wrong::ClientsWithoutCertificate));
+            }
+        }
+        // one that cannot be read is told by itself
+        let says_one =
+            |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
+        let has_one = |(path, site): &(At, &SiteConfig)| {
+            !site.tls.pairs.is_empty() || site.tls.acme || says_one(path)
+        };
+        if self.every_site().iter().any(has_one) {
+            return;
+        }
+        for (path, listener) in self.all_listeners() {
+            let endpoints = listener.listen.iter().enumerate();
+            for (index, _) in endpoints.filter(|(_, endpoint)| endpoint.tls) {
+                wrong.push((path.child("listen").item(index), Wrong::NoCertificate));
+            }
+        }
     }
 
     /// What is said about TLS where it is not spoken, or does not do what is meant.

@@ -1,8 +1,7 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
-use crate::checks::remarks::Remarks;
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Remarks, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::sections::class::ClassKeepAlive;
 use crate::table::{ConfigReader, Section, Setting};

@@ -2,6 +2,7 @@
 
 mod words;
 
+use crate::problems::path::Path;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -19,6 +20,9 @@ pub struct Problem {
     /// What is wrong.
     pub wrong: Wrong,
 }
+
+/// What is found, each with where it stands.
+pub type Remarks = Vec<(Path, Wrong)>;
 
 /// What one check finds, in its own words.
 pub trait Finding: fmt::Debug + fmt::Display + Send + Sync {}

@@ -100,6 +100,11 @@ impl<'t> ConfigReader<'t> {
         self.places.contains_key(&path.exact)
     }
 
+    /// The place of an item, which may stand alone where a list could.
+    pub fn item(&self, list: &Path, index: usize) -> Path {
+        Some(list.item(index)).filter(|item| self.says(item)).unwrap_or_else(|| list.clone())
+    }
+
     /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
     /// it unnecessary.
     pub fn has(&self, path: &Path) -> bool {

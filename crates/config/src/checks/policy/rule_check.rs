@@ -1,6 +1,7 @@
 //! The checks of one rule: whether it says something, and nothing that means nothing.
 
-use super::{Text, Wrongs};
+use super::Wrongs;
+use crate::checks::text::Text;
 use crate::problems::path::Path;
 use crate::problems::problem::Wrong;
 use crate::reading::draft::ConfigDraft;
