@@ -2,12 +2,45 @@
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
 use crate::reading::draft::ConfigDraft;
 use crate::{ControlSocketChoice, Listen};
 use forebay_sys::unix_address::UnixAddress;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What is wrong with addresses.
+#[derive(Debug)]
+enum AddressFault {
+    /// Two addresses have an address in common.
+    Overlap {
+        /// This one.
+        found: String,
+        /// The other.
+        other: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// A listener for proxies, and no proxy is trusted.
+    NoProxy,
+}
+
+impl Finding for AddressFault {}
+
+impl fmt::Display for AddressFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressFault::Overlap { found, other, place } => {
+                write!(f, "{found:?} overlaps with {other:?}")?;
+                see(f, *place)
+            }
+            AddressFault::NoProxy => {
+                write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
+            }
+        }
+    }
+}
 
 impl ConfigDraft {
     /// No two sockets want the same address.
@@ -52,7 +85,7 @@ impl ConfigDraft {
             return;
         }
         for (path, _) in self.all_listeners().iter().filter(|(_, l)| l.proxy_protocol) {
-            wrong.push((path.child("proxy_protocol"), Wrong::NoProxy));
+            wrong.push((path.child("proxy_protocol"), Wrong::said(AddressFault::NoProxy)));
         }
     }
 }
@@ -62,7 +95,7 @@ fn overlapping(listen: &Listen, other: &Listen, first: &At, text: Text<'_>) -> W
     let (found, place) = (listen.to_string(), text.place(first));
     match listen == other {
         true => Wrong::Taken { found: quote(&found), by: first.shown.clone(), place },
-        false => Wrong::Overlap { found, other: other.to_string(), place },
+        false => Wrong::said(AddressFault::Overlap { found, other: other.to_string(), place }),
     }
 }
 

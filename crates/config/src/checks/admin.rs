@@ -1,12 +1,72 @@
 //! The admin listener: how it is secured, and who can read it.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use crate::{AdminConfig, Listen, ListenEndpoint};
 use forebay_site::rules::Network;
+use std::fmt;
 use std::net::IpAddr;
+
+/// What is said of the admin listener.
+#[derive(Debug)]
+enum AdminFinding {
+    /// The admin listener is to speak TLS, and has no certificate.
+    NoCertificate,
+    /// Tokens would go over the network in clear.
+    TokenInClear {
+        /// The address.
+        listen: String,
+    },
+    /// A list of clients names none that can come to the address.
+    Nobody {
+        /// The address.
+        listen: String,
+    },
+    /// An address for all clients, where only those of this machine are answered.
+    ThisMachineOnly {
+        /// The address.
+        listen: String,
+    },
+    /// An admin listener that strangers may read.
+    ForAll {
+        /// Its address.
+        listen: String,
+    },
+}
+
+impl Finding for AdminFinding {}
+
+impl fmt::Display for AdminFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminFinding::NoCertificate => f.write_str(
+                "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
+            ),
+            AdminFinding::TokenInClear { listen } => write!(
+                f,
+                "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
+                 to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
+            ),
+            AdminFinding::Nobody { listen } => write!(
+                f,
+                "names nobody who can come to {listen:?}; add the address of the machine that reads \
+                 it, such as \"10.0.0.7\""
+            ),
+            AdminFinding::ThisMachineOnly { listen } => write!(
+                f,
+                "{listen:?} is all addresses, and only clients of this machine are answered there: name \
+                 others in admin.allow, or listen at 127.0.0.1"
+            ),
+            AdminFinding::ForAll { listen } => write!(
+                f,
+                "everybody who reaches {listen} reads metrics and status, as no token is asked for: write \
+                 admin.token_file, or allow fewer networks"
+            ),
+        }
+    }
+}
 
 impl ConfigDraft {
     /// Where the admin listener is, and where that stands.
@@ -37,9 +97,12 @@ impl ConfigDraft {
         let has_one = !pairs.is_empty() || text.is_some_and(|text| text.says(&certificate));
         for (at, ListenEndpoint { listen, tls }) in self.admin_endpoints(text) {
             if *tls && !has_one {
-                wrong.push((at, Wrong::NoAdminCertificate));
+                wrong.push((at, Wrong::said(AdminFinding::NoCertificate)));
             } else if !tls && token_file.is_some() && !listen.is_of_this_machine() {
-                wrong.push((at, Wrong::TokenInClear { listen: listen.to_string() }));
+                wrong.push((
+                    at,
+                    Wrong::said(AdminFinding::TokenInClear { listen: listen.to_string() }),
+                ));
             }
         }
     }
@@ -55,18 +118,20 @@ impl ConfigDraft {
             remarks.push((admin.child("tls.certificate"), wrong));
         }
         for (at, ListenEndpoint { listen, .. }) in endpoints {
-            let wrong = match listen {
-                _ if !may_anybody(allow, listen) => Wrong::Nobody { listen: listen.to_string() },
-                _ if is_for_all(listen) && !text.says(&admin.child("allow")) => {
-                    Wrong::ThisMachineOnly { listen: listen.to_string() }
+            let listed = admin.child("allow");
+            let (at, finding) = match listen {
+                _ if !may_anybody(allow, listen) => {
+                    (listed, AdminFinding::Nobody { listen: listen.to_string() })
+                }
+                _ if is_for_all(listen) && !text.says(&listed) => {
+                    (at, AdminFinding::ThisMachineOnly { listen: listen.to_string() })
                 }
                 _ if is_open && !listen.is_of_this_machine() => {
-                    Wrong::AdminForAll { listen: listen.to_string() }
+                    (at, AdminFinding::ForAll { listen: listen.to_string() })
                 }
                 _ => continue,
             };
-            let at = if matches!(wrong, Wrong::Nobody { .. }) { admin.child("allow") } else { at };
-            remarks.push((at, wrong));
+            remarks.push((at, Wrong::said(finding)));
         }
     }
 }

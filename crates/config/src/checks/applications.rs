@@ -2,13 +2,100 @@
 //! it.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use crate::{Listen, SiteConfig};
 use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
+use std::fmt;
 use std::net::IpAddr;
+
+/// What is said of applications.
+#[derive(Debug)]
+enum ApplicationRemark {
+    /// A setting that means nothing beside another one.
+    Useless {
+        /// The other one.
+        beside: &'static str,
+    },
+    /// Nobody can sign in on a connection, because none is kept.
+    NoSignIn {
+        /// What keeps none.
+        beside: &'static str,
+    },
+    /// A variable that belongs to each request, set for all.
+    OfEachRequest {
+        /// Which one.
+        name: String,
+    },
+    /// Clients are refused the paths of a route because its application may have these sent.
+    HidesRoute,
+    /// An application that is this server itself.
+    Itself {
+        /// Where.
+        found: String,
+    },
+    /// Each connection to an application that becomes a tunnel keeps a thread.
+    TunnelKeepsThread {
+        /// Of this engine.
+        engine: &'static str,
+    },
+    /// The same, of requests that wait for an application; as many as may.
+    QueueKeepsThreads {
+        /// Of this engine.
+        engine: &'static str,
+        /// So many may wait.
+        requests: u64,
+    },
+    /// The same upstream, of which another route says something else.
+    CountsAlone {
+        /// Where it is.
+        upstream: String,
+    },
+}
+
+impl Finding for ApplicationRemark {}
+
+impl fmt::Display for ApplicationRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApplicationRemark::Useless { beside } => write!(f, "means nothing beside {beside}"),
+            ApplicationRemark::NoSignIn { beside } => write!(
+                f,
+                "beside {beside} each request has a connection of its own: a sign-in that takes several, such as \
+                 NTLM, never comes to its end"
+            ),
+            ApplicationRemark::OfEachRequest { name } => write!(
+                f,
+                "sets {name}, which says of each request what it is: scripts misread all others"
+            ),
+            ApplicationRemark::HidesRoute => f.write_str(
+                "has the path of its own route in it: clients get 404 for all that the application has",
+            ),
+            ApplicationRemark::Itself { found } => {
+                write!(f, "this server listens at {found}, and would ask itself for ever")
+            }
+            ApplicationRemark::TunnelKeepsThread { engine } => write!(
+                f,
+                "with engine = \"{engine}\" each WebSocket keeps a thread for itself, and those beyond \
+                 tunnel_threads get 503; the engine event keeps \
+                 none, and upgrade = false refuses them"
+            ),
+            ApplicationRemark::QueueKeepsThreads { engine, requests } => write!(
+                f,
+                "with engine = \"{engine}\" each request that waits keeps a thread: {requests} may wait, but \
+                 those beyond upstream_threads get 503; the engine event keeps none"
+            ),
+            ApplicationRemark::CountsAlone { upstream } => write!(
+                f,
+                "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
+                 retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
+                 for each of them alone; say the same of it everywhere"
+            ),
+        }
+    }
+}
 
 impl ConfigDraft {
     /// Applications that are this server itself; tunnels and queues that keep threads.
@@ -16,7 +103,10 @@ impl ConfigDraft {
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
                 if self.listens_at(address) {
-                    remarks.push((place, Wrong::Itself { found: address.to_string() }));
+                    remarks.push((
+                        place,
+                        Wrong::said(ApplicationRemark::Itself { found: address.to_string() }),
+                    ));
                 }
             }
             self.remark_tunnels(&at, site, remarks);
@@ -62,7 +152,10 @@ impl ConfigDraft {
         for (index, proxy) in site.proxies.iter().enumerate() {
             if proxy.upgrades() {
                 let at = at.child("proxy").item(index).child("upgrade");
-                remarks.push((at, Wrong::KeepsThread { engine: engine.name() }));
+                remarks.push((
+                    at,
+                    Wrong::said(ApplicationRemark::TunnelKeepsThread { engine: engine.name() }),
+                ));
             }
         }
     }
@@ -89,7 +182,10 @@ impl ConfigDraft {
             }
             if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
                 let (engine, requests) = (engine.name(), group.queue.requests.into());
-                remarks.push((at.clone(), Wrong::QueueKeepsThreads { engine, requests }));
+                remarks.push((
+                    at.clone(),
+                    Wrong::said(ApplicationRemark::QueueKeepsThreads { engine, requests }),
+                ));
             }
             let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
             let others = others.filter(|(_, _, other)| !other.shares_with(group));
@@ -97,7 +193,8 @@ impl ConfigDraft {
                 |to: &&UpstreamAddress| others.clone().any(|(_, _, other)| other.to.contains(to));
             if let Some(upstream) = group.to.iter().find(is_shared) {
                 let upstream = upstream.to_string();
-                remarks.push((at.clone(), Wrong::CountsAlone { upstream }));
+                remarks
+                    .push((at.clone(), Wrong::said(ApplicationRemark::CountsAlone { upstream })));
             }
         }
     }
@@ -120,7 +217,9 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
     for (index, one) in site.fastcgi.iter().enumerate() {
         let set = one.settings(None).request.set;
         let own = set.iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
-        let wrong = own.map(|(name, _)| Wrong::OfEachRequest { name: name.to_string() });
+        let wrong = own.map(|(name, _)| {
+            Wrong::said(ApplicationRemark::OfEachRequest { name: name.to_string() })
+        });
         remarks.extend(wrong.map(|wrong| (place("fastcgi", index).child("set"), wrong)));
         let keys = ["extension", "index", "try", "scripts"];
         let keys = keys.map(|key| place("fastcgi", index).child(key));
@@ -131,13 +230,13 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         let mut useless = |key: &str, is_so: bool, beside: &'static str| {
             let at = at.child(key);
             if is_so && text.says(&at) {
-                remarks.push((at, Wrong::Useless { beside }));
+                remarks.push((at, Wrong::said(ApplicationRemark::Useless { beside })));
             }
         };
         useless("retry_budget", group.retries == 0, "retries = 0");
         useless("keep_alive.connections", tells_client_first, "proxy_protocol");
         if route.sends.iter().any(|sent| sent.covers(&route.path)) {
-            remarks.push((at.child("accel_redirect"), Wrong::HidesRoute));
+            remarks.push((at.child("accel_redirect"), Wrong::said(ApplicationRemark::HidesRoute)));
         }
     }
 }
@@ -153,7 +252,7 @@ fn remark_sign_ins(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks:
             _ => continue,
         };
         if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
-            remarks.push((at, Wrong::NoSignIn { beside }));
+            remarks.push((at, Wrong::said(ApplicationRemark::NoSignIn { beside })));
         }
     }
 }

@@ -1,10 +1,33 @@
 //! Values of `Cache-Control` that browsers do not understand: `forebay check` warns of them.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::values::value::{Value, number};
+use std::fmt;
 use std::time::Duration;
+
+/// A value of `Cache-Control` that browsers do not understand.
+#[derive(Debug)]
+struct CacheControlRemark {
+    /// What is there.
+    found: String,
+    /// What is probably meant.
+    meant: Option<String>,
+}
+
+impl Finding for CacheControlRemark {}
+
+impl fmt::Display for CacheControlRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CacheControlRemark { found, meant } = self;
+        write!(f, "browsers do not understand {found:?}")?;
+        match meant {
+            Some(meant) => write!(f, ", did you mean {meant:?}?"),
+            None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
+        }
+    }
+}
 
 /// Directives without a value, or with one that may be missing (RFC 9111, RFC 8246).
 const FLAGS: [&str; 8] = [
@@ -27,7 +50,10 @@ impl ConfigDraft {
         for (at, site) in self.every_site() {
             let mut look = |at: At, value: &str| {
                 if let Some(meant) = slip(value) {
-                    remarks.push((at, Wrong::CacheControl { found: value.to_owned(), meant }));
+                    remarks.push((
+                        at,
+                        Wrong::said(CacheControlRemark { found: value.to_owned(), meant }),
+                    ));
                 }
             };
             let inherits = !at.exact.is_empty() && site.cache_control == self.site.cache_control;

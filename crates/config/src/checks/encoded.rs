@@ -1,11 +1,35 @@
 //! Patterns for paths that are written as in a URL.
 
 use crate::ForwardAuth;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use forebay_http::path;
 use forebay_site::rules::Pattern;
+use std::fmt;
+
+/// A pattern for paths with a percent-encoding.
+#[derive(Debug)]
+struct EncodedPattern {
+    /// The pattern.
+    found: String,
+    /// What is probably meant.
+    decoded: Option<String>,
+}
+
+impl Finding for EncodedPattern {}
+
+impl fmt::Display for EncodedPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EncodedPattern { found, decoded } = self;
+        write!(
+            f,
+            "{found:?} fits only what a client has encoded twice: paths are decoded \
+             before rules see them"
+        )?;
+        decoded.iter().try_for_each(|text| write!(f, ", write {text:?}"))
+    }
+}
 
 impl ConfigDraft {
     /// Patterns for paths that are written as in a URL.
@@ -13,14 +37,14 @@ impl ConfigDraft {
         for (at, rule) in numbered("rule", &self.rules) {
             for (index, pattern) in rule.path.0.iter().enumerate() {
                 let at = text.item(&at.child("path"), index);
-                remarks.extend(encoded(pattern.as_str()).map(|wrong| (at, wrong)));
+                remarks.extend(encoded(pattern.as_str()).map(|found| (at, Wrong::said(found))));
             }
         }
         for (at, site) in self.every_site() {
             let links = site.links.iter().enumerate();
             links.for_each(|(index, link)| {
                 let at = text.item(&at.child("links"), index);
-                remarks.extend(encoded(link.as_str()).map(|wrong| (at, wrong)));
+                remarks.extend(encoded(link.as_str()).map(|found| (at, Wrong::said(found))));
             });
             for (key, scopes) in [
                 ("listing", &site.listing.0),
@@ -29,12 +53,12 @@ impl ConfigDraft {
             ] {
                 for (index, scope) in scopes.iter().enumerate() {
                     let at = text.item(&at.child(key), index);
-                    remarks.extend(encoded(scope.as_str()).map(|wrong| (at, wrong)));
+                    remarks.extend(encoded(scope.as_str()).map(|found| (at, Wrong::said(found))));
                 }
             }
             let mut note = |list: &str, index, text: &str| {
                 let at = at.child(list).item(index).child("path");
-                remarks.extend(encoded(text).map(|wrong| (at, wrong)));
+                remarks.extend(encoded(text).map(|found| (at, Wrong::said(found))));
             };
             let access = site.access.iter().map(|rule| &rule.path).enumerate();
             let access = access.filter(|(_, scope)| scope.as_regex().is_none());
@@ -69,11 +93,11 @@ impl ConfigDraft {
 }
 
 /// What is wrong with a pattern that has `%20` or the like.
-fn encoded(pattern: &str) -> Option<Wrong> {
+fn encoded(pattern: &str) -> Option<EncodedPattern> {
     let is_escape = |three: &[u8]| three[0] == b'%' && three[1..].iter().all(u8::is_ascii_hexdigit);
     pattern.as_bytes().windows(3).any(is_escape).then(|| {
         let decoded = decoded(pattern);
-        Wrong::Encoded { found: pattern.to_owned(), decoded }
+        EncodedPattern { found: pattern.to_owned(), decoded }
     })
 }
 
@@ -105,10 +129,7 @@ mod tests {
             ("/100%.html", None),
             ("/a b", None),
         ] {
-            let found = encoded(pattern).map(|wrong| match wrong {
-                Wrong::Encoded { decoded, .. } => decoded,
-                wrong => panic!("{wrong}"),
-            });
+            let found = encoded(pattern).map(|found| found.decoded);
             assert_eq!(found, expected.map(|text| text.map(str::to_owned)), "{pattern}");
         }
     }

@@ -1,9 +1,41 @@
 //! What keeps clients out of the firewall although it is to drop them: `forebay check` warns of it.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::{FirewallMode, Listen};
+use std::fmt;
+
+/// What the firewall is not told of.
+#[derive(Debug)]
+enum FirewallRemark {
+    /// Nothing is for the firewall.
+    Nothing,
+    /// No listener gets SYNs of clients.
+    Nowhere,
+    /// A client is ignored for less time than the firewall knows.
+    TooShort,
+}
+
+impl Finding for FirewallRemark {}
+
+impl fmt::Display for FirewallRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FirewallRemark::Nothing => f.write_str(
+                "it has no effect: no limit says ignore, and no rule that asks for client only has \
+                 action = \"drop\"",
+            ),
+            FirewallRemark::Nowhere => f.write_str(
+                "it has no effect: SYNs of clients come to no listener, only those of proxies, or none at \
+                 all to Unix sockets",
+            ),
+            FirewallRemark::TooShort => f.write_str(
+                "the firewall is told of no client for less than 2s: the server alone ignores these",
+            ),
+        }
+    }
+}
 
 impl ConfigDraft {
     /// What the firewall is not told of.
@@ -23,12 +55,12 @@ impl ConfigDraft {
                 has_any |= ignore_ms >= 2000;
                 if ignore_ms < 2000 {
                     let at = at.child(key).child("ignore");
-                    remarks.push((at, Wrong::TooShortForFirewall));
+                    remarks.push((at, Wrong::said(FirewallRemark::TooShort)));
                 }
             }
         }
         if !has_any {
-            remarks.push((mode.clone(), Wrong::NothingForFirewall));
+            remarks.push((mode.clone(), Wrong::said(FirewallRemark::Nothing)));
         }
         let listeners = self.all_listeners();
         let has_syns = listeners.iter().any(|(_, listener)| {
@@ -36,7 +68,7 @@ impl ConfigDraft {
                 && listener.listen.iter().any(|one| !matches!(one.listen, Listen::Unix(_)))
         });
         if !has_syns && !listeners.is_empty() {
-            remarks.push((mode, Wrong::NowhereForFirewall));
+            remarks.push((mode, Wrong::said(FirewallRemark::Nowhere)));
         }
     }
 }

@@ -2,9 +2,44 @@
 
 use crate::GateMode;
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
 use forebay_policy::syn;
+use std::fmt;
+
+/// What the kernel leaves to the server.
+#[derive(Debug)]
+enum GateRemark {
+    /// No rule is for the kernel.
+    Nothing {
+        /// It could queue by class.
+        is_full: bool,
+    },
+    /// A limit on connections that only the server can enforce.
+    NoLimit,
+}
+
+impl Finding for GateRemark {}
+
+impl fmt::Display for GateRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GateRemark::Nothing { is_full } => {
+                f.write_str(
+                    "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
+                     \"drop\"",
+                )?;
+                match is_full {
+                    true => f.write_str(", and no rule gives one of two classes to queue by"),
+                    false => Ok(()),
+                }
+            }
+            GateRemark::NoLimit => {
+                f.write_str("the kernel leaves it to the server: it keeps no limit for each client")
+            }
+        }
+    }
+}
 
 impl ConfigDraft {
     /// Which rules the kernel leaves to the server.
@@ -28,13 +63,16 @@ impl ConfigDraft {
             let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited());
             match limit.map(syn::limits) {
                 Some(Ok(_)) => has_any = true,
-                Some(Err(_)) => remarks.push((at.child("connections"), Wrong::NotInGate)),
+                Some(Err(_)) => {
+                    remarks.push((at.child("connections"), Wrong::said(GateRemark::NoLimit)))
+                }
                 None => {}
             }
         }
         if !has_any {
             let is_full = self.process.gate == GateMode::Full;
-            remarks.push((At::default().child("gate"), Wrong::NothingForGate { is_full }));
+            remarks
+                .push((At::default().child("gate"), Wrong::said(GateRemark::Nothing { is_full })));
         }
     }
 }

@@ -2,12 +2,50 @@
 
 use crate::RuleConfig;
 use crate::problems::path::Path as At;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong, did_you_mean, see};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use forebay_policy::near::nearest;
 use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::Host;
+use std::fmt;
+
+/// Why a rule decides nothing.
+#[derive(Debug)]
+enum IdleRule {
+    /// A rule for a host that no site has.
+    Unserved {
+        /// The host.
+        found: String,
+        /// The one of a site that is probably meant.
+        near: Option<String>,
+    },
+    /// A rule that never decides anything.
+    Outdone {
+        /// The name of the rule before it that does.
+        by: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+}
+
+impl Finding for IdleRule {}
+
+impl fmt::Display for IdleRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdleRule::Unserved { found, near } => {
+                write!(f, "no site answers for {found:?}")?;
+                did_you_mean(f, near.as_deref())
+            }
+            IdleRule::Outdone { by, place } => {
+                write!(f, "decides nothing: the rule {by:?} before it fits everything")?;
+                see(f, *place)?;
+                write!(f, "; the first match per setting counts, put the special rule first")
+            }
+        }
+    }
+}
 
 impl ConfigDraft {
     /// Rules for hosts that no site has. A site without hosts has them all.
@@ -22,7 +60,8 @@ impl ConfigDraft {
                 if !hosts.iter().any(|host| meets(asked, host)) {
                     let found = asked.as_str().to_owned();
                     let near = nearest(&found, hosts.iter().map(|host| host.as_str()));
-                    let wrong = Wrong::Unserved { near: near.map(str::to_owned), found };
+                    let wrong =
+                        Wrong::said(IdleRule::Unserved { near: near.map(str::to_owned), found });
                     remarks.push((text.item(&at.child("site"), index), wrong));
                 }
             }
@@ -35,7 +74,7 @@ impl ConfigDraft {
         for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
             if let Some((first, place, by)) = general.iter().find(|(.., by)| by.outdoes(rule)) {
                 let place = text.place(&place.exact);
-                remarks.push((at, Wrong::Outdone { by: by.name(*first), place }));
+                remarks.push((at, Wrong::said(IdleRule::Outdone { by: by.name(*first), place })));
             } else if rule.fits_always() {
                 general.push((index, at, rule));
             }

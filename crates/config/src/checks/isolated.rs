@@ -1,7 +1,7 @@
 //! What means nothing with `engine = "isolated"`, and what it cannot do yet.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use crate::values::address::Listen;
@@ -10,7 +10,36 @@ use crate::{ListenerConfig, Member, Role};
 use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
 use forebay_upstream::stage::ADDED_BYTES;
+use std::fmt;
 use std::net::SocketAddr;
+
+/// What is said beside the engine isolated.
+#[derive(Debug)]
+enum IsolatedFinding {
+    /// The engine isolated cannot do this.
+    Cannot {
+        /// Why.
+        what: &'static str,
+    },
+    /// The engine isolated does nothing with this.
+    Idle {
+        /// Why.
+        what: &'static str,
+    },
+}
+
+impl Finding for IsolatedFinding {}
+
+impl fmt::Display for IsolatedFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolatedFinding::Cannot { what } => write!(f, "not with engine = \"isolated\": {what}"),
+            IsolatedFinding::Idle { what } => {
+                write!(f, "means nothing with engine = \"isolated\": {what}")
+            }
+        }
+    }
+}
 
 /// Most bytes of a head that a loop has room for.
 const MOST_HEAD_BYTES: u64 = 64 * 1024;
@@ -60,7 +89,8 @@ impl ConfigDraft {
             let idle = said.filter(|at| text.says(at)).map(|at| (at, Wrong::Idle { needs }));
             return remarks.extend(idle);
         }
-        let mut remark = |at: At, what| remarks.push((at, Wrong::IdleIsolated { what }));
+        let mut remark =
+            |at: At, what| remarks.push((at, Wrong::said(IsolatedFinding::Idle { what })));
         if self.classes.len() > 1 {
             let what =
                 "classes order requests in receive; behind it they are answered as they come";
@@ -130,7 +160,9 @@ impl ConfigDraft {
             return;
         }
         let top = At::default();
-        let mut refuse = |at: At, what: &'static str| wrong.push((at, Wrong::NotIsolated { what }));
+        let mut refuse = |at: At, what: &'static str| {
+            wrong.push((at, Wrong::said(IsolatedFinding::Cannot { what })))
+        };
         for (at, _) in listeners.iter().filter(|(_, one)| one.engine != Engine::Isolated) {
             refuse(at.child("engine"), "all listeners have it or none: receive accepts for all");
         }

@@ -1,9 +1,30 @@
 //! What looks like a variable of another server, where values are sent as they stand.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use forebay_http::field::FieldValue;
+use std::fmt;
+
+/// What another server would replace in the value of a field.
+#[derive(Debug)]
+struct NoVariable {
+    /// How it is written.
+    found: String,
+}
+
+impl Finding for NoVariable {}
+
+impl fmt::Display for NoVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoVariable { found } = self;
+        write!(
+            f,
+            "{found:?} is sent as it stands: there are no variables in values of fields; a later version may \
+             give it a meaning"
+        )
+    }
+}
 
 impl ConfigDraft {
     /// Values of fields with `$host` and the like in them, in answers and in requests to applications.
@@ -14,7 +35,7 @@ impl ConfigDraft {
                     let found = variable.to_owned();
                     remarks.push((
                         at.child(list).item(index).child("set"),
-                        Wrong::NoVariable { found },
+                        Wrong::said(NoVariable { found }),
                     ));
                 }
             };

@@ -2,12 +2,54 @@
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong, did_you_mean, see};
 use crate::reading::draft::ConfigDraft;
 use crate::{AccessLog, LogCondition, LogConfig, LogFormat, Member};
 use forebay_policy::near::nearest;
 use std::collections::HashMap;
-use std::path::{Component, Path};
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
+
+/// What is said of logs.
+#[derive(Debug)]
+enum LogFinding {
+    /// There is no such site.
+    NoSite {
+        /// What is there.
+        found: String,
+        /// The one that is probably meant.
+        near: Option<String>,
+    },
+    /// Two formats in one file.
+    TwoFormats {
+        /// Its path.
+        path: PathBuf,
+        /// Where the other one stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// Only JSON lines can do that, and these are others.
+    JsonOnly,
+}
+
+impl Finding for LogFinding {}
+
+impl fmt::Display for LogFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogFinding::NoSite { found, near } => {
+                write!(f, "there is no site {found:?}")?;
+                did_you_mean(f, near.as_deref())
+            }
+            LogFinding::TwoFormats { path, place } => {
+                write!(f, "{path:?} is written in another format by another site")?;
+                see(f, *place)
+            }
+            LogFinding::JsonOnly => {
+                write!(f, "only JSON lines have that: write log.format = \"json\"")
+            }
+        }
+    }
+}
 
 impl ConfigDraft {
     /// No log is where clients could read it, and none is written in two ways.
@@ -30,7 +72,10 @@ impl ConfigDraft {
             match known.get(&**log) {
                 Some((format, first)) if *format != site.log.format => {
                     let (at, place) = (path.child("log.format"), text.place(first));
-                    wrong.push((at, Wrong::TwoFormats { path: log.clone(), place }));
+                    wrong.push((
+                        at,
+                        Wrong::said(LogFinding::TwoFormats { path: log.clone(), place }),
+                    ));
                 }
                 Some(_) => {}
                 None => {
@@ -65,7 +110,10 @@ impl ConfigDraft {
                     wrong.push((at, Wrong::NoClass { found, known }));
                 } else if let Some(site) = condition.site().filter(|name| !is_in(&sites, name)) {
                     let near = nearest(site, sites.iter().map(String::as_str)).map(str::to_owned);
-                    wrong.push((at, Wrong::NoSite { found: site.to_owned(), near }));
+                    wrong.push((
+                        at,
+                        Wrong::said(LogFinding::NoSite { found: site.to_owned(), near }),
+                    ));
                 }
             }
         }
@@ -86,12 +134,12 @@ impl ConfigDraft {
             };
             let at = at.child("log");
             if log.fields != Member::ALL && is_unused(&|log| log.fields == top.fields) {
-                remarks.push((at.child("fields"), Wrong::JsonOnly));
+                remarks.push((at.child("fields"), Wrong::said(LogFinding::JsonOnly)));
             }
             let none = log.conditions.iter().position(LogCondition::is_without_answer);
             if let Some(index) = none.filter(|_| is_unused(&|log| log.conditions == top.conditions))
             {
-                remarks.push((at.child("if").item(index), Wrong::JsonOnly));
+                remarks.push((at.child("if").item(index), Wrong::said(LogFinding::JsonOnly)));
             }
         }
     }

@@ -1,11 +1,46 @@
 //! Pages for errors that no client would see; and where a path of a site lies on the disk, which is not asked.
 
 use crate::SiteConfig;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::sections::fastcgi::FastCgiConfig;
 use forebay_site::rules::{Alias, ErrorPage, Route, Template, TemplatePart};
+use std::fmt;
 use std::path::Path;
+
+/// Why clients do not see an error page.
+#[derive(Debug)]
+enum ErrorPageRemark {
+    /// An error page for refused clients that is itself protected.
+    Unseen {
+        /// Its path.
+        path: String,
+    },
+    /// An error page that an application runs.
+    IsScript {
+        /// Its path.
+        path: String,
+    },
+}
+
+impl Finding for ErrorPageRemark {}
+
+impl fmt::Display for ErrorPageRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorPageRemark::Unseen { path } => write!(
+                f,
+                "clients that are refused do not see {path:?}, because a rule of auth or access \
+                 protects it, too: they get a short page of Forebay's own"
+            ),
+            ErrorPageRemark::IsScript { path } => write!(
+                f,
+                "{path:?} is a script, which is not run for an error: clients get a short page of \
+                 Forebay's own; name a file that is sent as it is"
+            ),
+        }
+    }
+}
 
 impl ConfigDraft {
     /// Error pages that no client sees: those for clients that rules refuse, which rules protect, and scripts.
@@ -13,11 +48,17 @@ impl ConfigDraft {
         for (at, site) in self.all_sites() {
             for page in site.errors.0.iter().filter(|page| self.is_protected(site, page)) {
                 let at = at.child("errors").child(&page.status().to_string());
-                remarks.push((at, Wrong::Unseen { path: page.path().to_owned() }));
+                remarks.push((
+                    at,
+                    Wrong::said(ErrorPageRemark::Unseen { path: page.path().to_owned() }),
+                ));
             }
             for page in site.errors.0.iter().filter(|page| self.is_script(site, page)) {
                 let at = at.child("errors").child(&page.status().to_string());
-                remarks.push((at, Wrong::PageIsScript { path: page.path().to_owned() }));
+                remarks.push((
+                    at,
+                    Wrong::said(ErrorPageRemark::IsScript { path: page.path().to_owned() }),
+                ));
             }
         }
     }

@@ -4,7 +4,7 @@ mod rule_check;
 
 use crate::checks::text::Text;
 use crate::problems::path::Path;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::problems::quoted::quote;
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::sections::class::{MOST_CLASSES, ONLY_CLASS};
@@ -15,6 +15,39 @@ use forebay_policy::At;
 use rule_check::RuleCheck;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
+
+/// What is wrong with classes.
+#[derive(Debug)]
+enum ClassFault {
+    /// The shares of the classes are more than all there is.
+    Shares {
+        /// Their sum so far.
+        sum: String,
+    },
+    /// Too many sections of a list.
+    TooMany {
+        /// How many.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+}
+
+impl Finding for ClassFault {}
+
+impl fmt::Display for ClassFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClassFault::Shares { sum } => {
+                write!(f, "the shares up to this one are {sum}, more than 100%")
+            }
+            ClassFault::TooMany { found, limit } => {
+                write!(f, "there are {found}, at most {limit} are allowed")
+            }
+        }
+    }
+}
 
 /// What is wrong, each with where it stands.
 type Wrongs = Vec<(Path, Wrong)>;
@@ -55,7 +88,7 @@ impl ConfigDraft {
         let classes: Vec<(Path, &ClassConfig)> = numbered("class", &self.classes).collect();
         if let Some((path, _)) = classes.get(MOST_CLASSES) {
             let (found, limit) = (classes.len(), MOST_CLASSES);
-            wrong.push((path.clone(), Wrong::TooMany { found, limit }));
+            wrong.push((path.clone(), Wrong::said(ClassFault::TooMany { found, limit })));
         }
         let mut sum = Percent::default();
         for (index, (path, class)) in classes.iter().enumerate() {
@@ -81,7 +114,10 @@ impl ConfigDraft {
             let was_too_much = sum > Percent::WHOLE;
             sum.0 = sum.0.saturating_add(class.share.0);
             if sum > Percent::WHOLE && !was_too_much {
-                wrong.push((path.child("share"), Wrong::Shares { sum: sum.to_string() }));
+                wrong.push((
+                    path.child("share"),
+                    Wrong::said(ClassFault::Shares { sum: sum.to_string() }),
+                ));
             }
         }
     }

@@ -1,11 +1,32 @@
 //! Redirects that lead back to themselves: found by following them, as a client would.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use forebay_http::path;
 use forebay_site::rules::{Captures, Redirect, TemplatePart};
 use std::collections::HashSet;
+use std::fmt;
+
+/// A redirect that leads back to itself, by way of others perhaps.
+#[derive(Debug)]
+struct EndlessRedirect {
+    /// A path from which it does.
+    from: String,
+}
+
+impl Finding for EndlessRedirect {}
+
+impl fmt::Display for EndlessRedirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EndlessRedirect { from } = self;
+        write!(
+            f,
+            "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
+             out where it leads to"
+        )
+    }
+}
 
 /// Clients give up after about so many redirects.
 const MOST_STEPS: usize = 20;
@@ -24,7 +45,7 @@ impl ConfigDraft {
                     Some(index) => At::default().child("redirect").item(index),
                 };
                 if told.insert(at.exact.clone()) {
-                    wrong.push((at.child("to"), Wrong::Endless { from }));
+                    wrong.push((at.child("to"), Wrong::said(EndlessRedirect { from })));
                 }
             }
         }

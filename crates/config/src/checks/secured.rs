@@ -1,14 +1,80 @@
 //! Where TLS needs a certificate, where clients are led for it, and what is said about it without effect.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::sections::site::HSTS;
 use crate::table::ConfigReader;
 use crate::{AskClients, ClientCertificates, Config, KeyPairs, SiteConfig};
 use forebay_site::ToHttps;
 use forebay_site::rules::Host;
+use std::fmt;
 use std::time::Duration;
+
+/// What is said of TLS.
+#[derive(Debug)]
+enum TlsFinding {
+    /// TLS is to be spoken, and no site has a certificate.
+    NoCertificate,
+    /// Clients are to show certificates, and no authority is said to have signed them.
+    NoClientAuthority,
+    /// Clients are to show certificates to a site that has none itself.
+    ClientsWithoutCertificate,
+    /// It says more about `tls.client`, which is off.
+    WithoutClients,
+    /// Clients must show certificates, and can come where none can be shown.
+    ClientsInClear,
+    /// It is about https, which neither is spoken nor can be a proxy's.
+    NoHttps,
+    /// A header rule decides about what `tls.hsts` would say.
+    HstsByRule,
+    /// It says more about `tls.hsts`, which is not set.
+    WithoutHsts,
+    /// Browsers would not take the host into their lists.
+    NotPreloaded,
+}
+
+impl Finding for TlsFinding {}
+
+impl fmt::Display for TlsFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsFinding::NoCertificate => {
+                f.write_str(
+                    "TLS is to be spoken here, and no site has tls.certificate and tls.key, or tls.acme",
+                )
+            }
+            TlsFinding::NoClientAuthority => f.write_str(
+                "tls.client_ca is missing: the certificates of the authorities that have signed those of \
+                 the clients",
+            ),
+            TlsFinding::ClientsWithoutCertificate => f.write_str(
+                "clients are asked by a site that shows a certificate itself: tls.certificate and tls.key \
+                 are missing",
+            ),
+            TlsFinding::WithoutClients => {
+                f.write_str("it has no effect without tls.client = \"optional\" or \"required\"")
+            }
+            TlsFinding::ClientsInClear => f.write_str(
+                "requests that come without TLS are answered with 403; tls.redirect would send their \
+                 clients to https",
+            ),
+            TlsFinding::NoHttps => f.write_str(
+                "it has no effect, because no address of listen begins with \"https://\", and \
+                 trusted_proxies names no proxy that could speak TLS",
+            ),
+            TlsFinding::HstsByRule => f.write_str(
+                "it has no effect, because a header rule of this site is about \
+                 Strict-Transport-Security",
+            ),
+            TlsFinding::WithoutHsts => f.write_str("it has no effect without tls.hsts"),
+            TlsFinding::NotPreloaded => f.write_str(
+                "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
+                 tls.hsts_subdomains = true",
+            ),
+        }
+    }
+}
 
 /// Lists of browsers take no host that says less (https://hstspreload.org).
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -51,10 +117,13 @@ impl ConfigDraft {
                 is_empty && !text.is_some_and(|text| text.says(&path.child(key)))
             };
             if lacks("tls.client_ca", site.tls.clients.authorities.is_empty()) {
-                wrong.push((path.child("tls.client"), Wrong::NoClientAuthority));
+                wrong.push((path.child("tls.client"), Wrong::said(TlsFinding::NoClientAuthority)));
             }
             if lacks("tls.certificate", !site.tls.acme && pairs.is_empty()) {
-                wrong.push((path.child("tls.client"), Wrong::ClientsWithoutCertificate));
+                wrong.push((
+                    path.child("tls.client"),
+                    Wrong::said(TlsFinding::ClientsWithoutCertificate),
+                ));
             }
         }
         // one that cannot be read is told by itself
@@ -69,7 +138,10 @@ impl ConfigDraft {
         for (path, listener) in self.all_listeners() {
             let endpoints = listener.listen.iter().enumerate();
             for (index, _) in endpoints.filter(|(_, endpoint)| endpoint.tls) {
-                wrong.push((path.child("listen").item(index), Wrong::NoCertificate));
+                wrong.push((
+                    path.child("listen").item(index),
+                    Wrong::said(TlsFinding::NoCertificate),
+                ));
             }
         }
     }
@@ -94,7 +166,7 @@ impl ConfigDraft {
                 ("tls.hsts", site.tls.hsts.0.is_some()),
             ] {
                 if is_set && !has_https {
-                    remarks.push((path.child(key), Wrong::NoHttps));
+                    remarks.push((path.child(key), Wrong::said(TlsFinding::NoHttps)));
                 }
             }
             if speaks
@@ -102,12 +174,12 @@ impl ConfigDraft {
                 && site.tls.clients.asked == AskClients::Required
                 && site.tls.redirect.0.is_none()
             {
-                remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
+                remarks.push((path.child("tls.client"), Wrong::said(TlsFinding::ClientsInClear)));
             }
             let ClientCertificates { asked, authorities, revoked } = &site.tls.clients;
             for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
                 if *asked == AskClients::Off && !files.is_empty() {
-                    remarks.push((path.child(key), Wrong::WithoutClients));
+                    remarks.push((path.child(key), Wrong::said(TlsFinding::WithoutClients)));
                 }
             }
             if has_https {
@@ -124,16 +196,16 @@ impl ConfigDraft {
                 ("tls.hsts_preload", site.tls.hsts_preload),
             ] {
                 if is_set {
-                    remarks.push((path.child(key), Wrong::WithoutHsts));
+                    remarks.push((path.child(key), Wrong::said(TlsFinding::WithoutHsts)));
                 }
             }
             return;
         };
         if site.has_rule_for(HSTS) || self.site.has_rule_for(HSTS) {
-            remarks.push((path.child("tls.hsts"), Wrong::HstsByRule));
+            remarks.push((path.child("tls.hsts"), Wrong::said(TlsFinding::HstsByRule)));
         } else if site.tls.hsts_preload && (max_age < PRELOAD_MAX_AGE || !site.tls.hsts_subdomains)
         {
-            remarks.push((path.child("tls.hsts_preload"), Wrong::NotPreloaded));
+            remarks.push((path.child("tls.hsts_preload"), Wrong::said(TlsFinding::NotPreloaded)));
         }
     }
 

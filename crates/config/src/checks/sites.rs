@@ -2,12 +2,48 @@
 
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
 use crate::reading::draft::ConfigDraft;
 use crate::{FastCgiConfig, ProxyConfig};
 use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+/// What sites cannot say beside one another.
+#[derive(Debug)]
+enum SiteFault {
+    /// A second site without hosts.
+    SecondDefault {
+        /// The name of the first.
+        first: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// What only a `[[site]]` may have stands at the top level beside such sites.
+    BelongsToSite,
+}
+
+impl Finding for SiteFault {}
+
+impl fmt::Display for SiteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SiteFault::SecondDefault { first, place } => {
+                write!(
+                    f,
+                    "a site without hosts is the default site, and the site {first:?} is that \
+                     already"
+                )?;
+                see(f, *place)?;
+                write!(f, "; give one of them hosts")
+            }
+            SiteFault::BelongsToSite => {
+                write!(f, "cannot be inherited, set it in the [[site]] that it is for")
+            }
+        }
+    }
+}
 
 impl ConfigDraft {
     /// No two sites answer for a host, or have a name.
@@ -35,7 +71,10 @@ impl ConfigDraft {
             if site.hosts.is_empty() {
                 if let Some((first, at)) = &default {
                     let (first, place) = (first.to_string(), text.place(at));
-                    wrong.push((path.clone(), Wrong::SecondDefault { first, place }));
+                    wrong.push((
+                        path.clone(),
+                        Wrong::said(SiteFault::SecondDefault { first, place }),
+                    ));
                     continue;
                 }
                 default = Some((site.name(), path.clone()));
@@ -55,10 +94,10 @@ impl ConfigDraft {
         if !self.sites.is_empty() {
             let top = At::default();
             if self.site.name.is_some() {
-                wrong.push((top.child("name"), Wrong::BelongsToSite));
+                wrong.push((top.child("name"), Wrong::said(SiteFault::BelongsToSite)));
             }
             if !self.site.hosts.is_empty() {
-                wrong.push((top.child("hosts"), Wrong::BelongsToSite));
+                wrong.push((top.child("hosts"), Wrong::said(SiteFault::BelongsToSite)));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
 use crate::problems::path::Path as At;
-use crate::problems::problem::{Remarks, Wrong};
+use crate::problems::problem::{Finding, Remarks, Wrong, see};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::sections::class::ClassKeepAlive;
 use crate::table::{ConfigReader, Section, Setting};
@@ -9,6 +9,54 @@ use crate::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, SiteCon
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::{Auth, Pattern};
+use std::fmt;
+
+/// What leaves a setting without effect.
+#[derive(Debug)]
+enum UnusedSetting {
+    /// A bound that lies behind another one.
+    Exceeds {
+        /// The other one.
+        other: &'static str,
+        /// What comes of it.
+        effect: &'static str,
+    },
+    /// A rule for the same paths as one before it.
+    Shadowed {
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// A rule for clients behind one that decides about all its paths.
+    Covered {
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// A route that each site has for itself.
+    NeverInherited,
+}
+
+impl Finding for UnusedSetting {}
+
+impl fmt::Display for UnusedSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnusedSetting::Exceeds { other, effect } => write!(f, "is more than {other}: {effect}"),
+            UnusedSetting::Shadowed { place } => {
+                write!(f, "decides nothing: one before it is for the same paths")?;
+                see(f, *place)
+            }
+            UnusedSetting::Covered { place } => {
+                write!(f, "decides nothing: one before it is for all its paths")?;
+                see(f, *place)?;
+                write!(f, "; the first match counts, put the special rule first")
+            }
+            UnusedSetting::NeverInherited => f.write_str(
+                "it is never asked: a route of the top level is for sites that have none for the same path, and \
+                 each [[site]] has one",
+            ),
+        }
+    }
+}
 
 /// What a threshold and a floor of keep-alive times belong to.
 const SHRINKING: &str = "keep_alive.law = \"linear\" or \"exponential\"";
@@ -114,7 +162,10 @@ impl ConfigDraft {
             } else if key == "answering" && !heirs.clone().any(|(_, heir)| heir.has_all_answering())
             {
                 let effect = "no more than those may answer";
-                remarks.push((at.child(key), Wrong::Exceeds { other: "workers", effect }));
+                remarks.push((
+                    at.child(key),
+                    Wrong::said(UnusedSetting::Exceeds { other: "workers", effect }),
+                ));
             }
         }
     }
@@ -142,7 +193,10 @@ impl ConfigDraft {
     /// Bounds that lie behind others.
     fn remark_exceeding(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         let mut remark = |key: &str, other, effect| {
-            remarks.push((At::default().child(key), Wrong::Exceeds { other, effect }));
+            remarks.push((
+                At::default().child(key),
+                Wrong::said(UnusedSetting::Exceeds { other, effect }),
+            ));
         };
         let limits = &self.process.limits;
         if let (AutoCount::Fixed(all), AutoCount::Fixed(each)) =
@@ -183,7 +237,10 @@ impl ConfigDraft {
         let floor = At::default().child("keep_alive.floor");
         if shrinks(keep_alive.law) && keep_alive.floor > self.process.timeouts.idle {
             let effect = "the time does not shrink under load";
-            remarks.push((floor, Wrong::Exceeds { other: "timeouts.idle", effect }));
+            remarks.push((
+                floor,
+                Wrong::said(UnusedSetting::Exceeds { other: "timeouts.idle", effect }),
+            ));
         }
     }
 
@@ -205,7 +262,10 @@ impl ConfigDraft {
                 let (of_class, effect) =
                     (own.idle.0.is_some(), "the time does not shrink under load");
                 let other = if of_class { "keep_alive.idle" } else { "timeouts.idle" };
-                remarks.push((at.child("keep_alive.floor"), Wrong::Exceeds { other, effect }));
+                remarks.push((
+                    at.child("keep_alive.floor"),
+                    Wrong::said(UnusedSetting::Exceeds { other, effect }),
+                ));
             }
         }
     }
@@ -243,7 +303,7 @@ impl ConfigDraft {
                     };
                     let key = |index| at.child(list).item(index).child(key_of(pattern));
                     let place = text.place(&key(first).exact);
-                    remarks.push((key(index), Wrong::Shadowed { place }));
+                    remarks.push((key(index), Wrong::said(UnusedSetting::Shadowed { place })));
                 }
             }
         }
@@ -269,7 +329,7 @@ impl ConfigDraft {
             for (index, path) in paths(&self.site).iter().enumerate() {
                 if !own.is_empty() && own.iter().all(|paths| paths.contains(path)) {
                     let at = At::default().child(list).item(index).child("path");
-                    remarks.push((at, Wrong::NeverInherited));
+                    remarks.push((at, Wrong::said(UnusedSetting::NeverInherited)));
                 }
             }
         }
@@ -283,7 +343,7 @@ impl ConfigDraft {
                 let covers = |other: &Auth| other.path.covers(&rule.path);
                 if let Some(first) = site.auth[..index].iter().position(covers) {
                     let place = text.place(&item(first).exact);
-                    remarks.push((item(index), Wrong::Covered { place }));
+                    remarks.push((item(index), Wrong::said(UnusedSetting::Covered { place })));
                 }
             }
         }

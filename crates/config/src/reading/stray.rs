@@ -2,10 +2,27 @@
 
 mod foreign;
 
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::table::{Section, SettingDescription, rows};
 use crate::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig};
 use forebay_policy::near::nearest;
+use std::fmt;
+
+/// There is such a setting, but elsewhere.
+#[derive(Debug)]
+struct Misplaced {
+    /// Where.
+    home: String,
+}
+
+impl Finding for Misplaced {}
+
+impl fmt::Display for Misplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Misplaced { home } = self;
+        write!(f, "unknown key here, it belongs in {home}")
+    }
+}
 
 /// The lists of sections at the top level that are not a site's.
 pub(crate) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
@@ -17,7 +34,7 @@ pub(crate) fn wrong(section: &str, name: &str) -> Wrong {
         return wrong;
     }
     if let Some(home) = home(name).filter(|_| !section.is_empty()) {
-        return Wrong::Misplaced { home };
+        return Wrong::said(Misplaced { home });
     }
     let here = below(section);
     let all = vocabulary();
@@ -45,7 +62,7 @@ pub(crate) fn wrong(section: &str, name: &str) -> Wrong {
         _ => {
             let section = Some(section).filter(|section| is_here && !section.is_empty());
             let brackets: Vec<_> = homes.iter().map(|key| bracket(section, key)).collect();
-            Wrong::Misplaced { home: or(&brackets) }
+            Wrong::said(Misplaced { home: or(&brackets) })
         }
     }
 }

@@ -5,12 +5,50 @@
 
 use super::{Items, Preset, Section, Setting, in_range, split};
 use crate::problems::path::Path;
-use crate::problems::problem::{Problem, Wrong};
+use crate::problems::problem::{Finding, Problem, Wrong, did_you_mean};
 use crate::problems::quoted::quote;
 use crate::values::value::{Form, Value, suggest};
+use forebay_policy::near::nearest;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::ops::Range;
 use toml_edit::{Item, Key, TableLike, Value as Toml};
+
+/// What a value is not.
+#[derive(Debug)]
+enum MisreadValue {
+    /// A value where a section belongs.
+    NoSection {
+        /// What is there.
+        found: String,
+        /// The section that is probably meant, as it would be written in the file.
+        example: String,
+    },
+    /// None of the words allowed, which were told before.
+    OtherChoice {
+        /// What is there.
+        found: String,
+        /// The words allowed.
+        choices: &'static [&'static str],
+    },
+}
+
+impl Finding for MisreadValue {}
+
+impl fmt::Display for MisreadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MisreadValue::NoSection { found, example } => write!(
+                f,
+                "expected a section with settings of its own such as {example}, found {found}"
+            ),
+            MisreadValue::OtherChoice { found, choices } => {
+                write!(f, "{found:?} is none of them either")?;
+                did_you_mean(f, nearest(found, choices.iter().copied()))
+            }
+        }
+    }
+}
 
 /// Where everything stood in a text, by [`Path::exact`].
 type TextPositions = HashMap<String, Range<usize>>;
@@ -266,7 +304,7 @@ impl<'t> ConfigReader<'t> {
         } else {
             self.meant.insert(path.exact.clone());
             let (found, example) = (describe(item), section_of::<T>(&name, item));
-            self.note(&path.shown, at, Wrong::NoSection { found, example });
+            self.note(&path.shown, at, Wrong::said(MisreadValue::NoSection { found, example }));
         }
         true
     }
@@ -349,7 +387,7 @@ impl<'t> ConfigReader<'t> {
             };
             let result = result.map_err(|wrong| match wrong {
                 Wrong::Choice { found, choices } if are_choices_told => {
-                    Wrong::OtherChoice { found, choices }
+                    Wrong::said(MisreadValue::OtherChoice { found, choices })
                 }
                 wrong => {
                     are_choices_told |= matches!(wrong, Wrong::Choice { .. });

@@ -3,12 +3,31 @@
 use super::Wrongs;
 use crate::checks::text::Text;
 use crate::problems::path::Path;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::values::limit::RequestLimit;
 use crate::{ActionChoice, ClassConfig, ClassName, OverChoice, Refuse, RuleConfig, Switch};
 use forebay_policy::PolicyFault;
 use forebay_policy::rate::Rate;
+use std::fmt;
+
+/// Two settings exclude one another, for a reason.
+#[derive(Debug)]
+struct ConnectionsBeside {
+    /// The other one.
+    other: &'static str,
+    /// Why.
+    reason: &'static str,
+}
+
+impl Finding for ConnectionsBeside {}
+
+impl fmt::Display for ConnectionsBeside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConnectionsBeside { other, reason } = self;
+        write!(f, "cannot stand beside {other}: {reason}")
+    }
+}
 
 /// One rule to be checked.
 pub(super) struct RuleCheck<'r> {
@@ -80,7 +99,7 @@ impl RuleCheck<'_> {
         if let Some(other) = self.rule.request_condition() {
             let reason =
                 "connections are counted before a request is read, by client and local only";
-            self.tell("connections", Wrong::Beside { other, reason });
+            self.tell("connections", Wrong::said(ConnectionsBeside { other, reason }));
         }
     }
 
