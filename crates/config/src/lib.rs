@@ -77,6 +77,7 @@ pub use values::per_stage::PerStage;
 pub use values::stage_process::{Role, StageProcess};
 pub use values::units::{ByteRate, Percent, Size};
 pub use values::value::AutoCount;
+pub use values::without_parents::without_parents;
 
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;

@@ -169,8 +169,9 @@ impl ConfigDraft {
             let proxies =
                 proxies.map(|(index, one)| (place("proxy", index), false, one.settings().group));
             let scripts = site.fastcgi.iter().enumerate();
-            let scripts = scripts
-                .map(|(index, one)| (place("fastcgi", index), true, one.settings(None).group));
+            let scripts = scripts.map(|(index, one)| {
+                (place("fastcgi", index), true, one.settings(one.root(None)).group)
+            });
             known.extend(proxies.chain(scripts));
         }
         let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
@@ -212,10 +213,10 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         (place("proxy", index), one.settings().group, route, one.tells_client_first())
     });
     let scripts = site.fastcgi.iter().enumerate().map(|(index, one)| {
-        (place("fastcgi", index), one.settings(None).group, one.route(), false)
+        (place("fastcgi", index), one.settings(one.root(None)).group, one.route(), false)
     });
     for (index, one) in site.fastcgi.iter().enumerate() {
-        let set = one.settings(None).request.set;
+        let set = one.settings(one.root(None)).request.set;
         let own = set.iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
         let wrong = own.map(|(name, _)| {
             Wrong::said(ApplicationRemark::OfEachRequest { name: name.to_string() })

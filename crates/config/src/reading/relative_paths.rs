@@ -2,7 +2,6 @@
 
 use crate::reading::draft::ConfigDraft;
 use crate::sections::upstreams;
-use crate::values::without_parents::without_parents;
 use crate::{
     AccessLog, AcmeConfig, AdminConfig, ClientCertificates, ControlSocketChoice, ForwardAuth,
     KeyPairs, Listen, ProxyConfig,
@@ -10,8 +9,8 @@ use crate::{
 use std::path::{Path, PathBuf};
 
 impl ConfigDraft {
-    /// Makes relative paths relative to `directory`.
-    pub fn rebase(&mut self, directory: &Path) {
+    /// Makes relative paths relative to `directory`; `place` makes of one with `..` one without.
+    pub fn rebase(&mut self, directory: &Path, place: fn(PathBuf) -> PathBuf) {
         // taking a path apart leaves out each "." within it
         let join = |path: &mut PathBuf| *path = directory.join(&*path).components().collect();
         for site in std::iter::once(&mut self.site).chain(&mut self.sites) {
@@ -22,7 +21,7 @@ impl ConfigDraft {
             authorities.iter_mut().chain(revoked).for_each(join);
             for alias in &mut site.aliases {
                 join(&mut alias.to);
-                alias.to = without_parents(std::mem::take(&mut alias.to));
+                alias.to = place(std::mem::take(&mut alias.to));
             }
             let proxied = site.proxies.iter_mut().flat_map(ProxyConfig::to_mut);
             let asked = site.authorities.iter_mut().flat_map(ForwardAuth::to_mut);

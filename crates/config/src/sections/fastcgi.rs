@@ -5,7 +5,6 @@ use crate::sections::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, row
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};
 use crate::values::units::Size;
-use crate::values::without_parents::without_parents;
 use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};
@@ -95,12 +94,15 @@ impl FastCgiConfig {
         Some(path).filter(|_| !self.runs_files())
     }
 
-    /// What the proxy is told of it. `root` is that of the site.
-    pub fn settings(&self, root: Option<&Path>) -> settings::FastCgiSettings {
+    /// Where the application finds its scripts, as the text says it. `root` is that of the site.
+    pub fn root<'r>(&'r self, root: Option<&'r Path>) -> &'r Path {
+        self.0.root.as_deref().or(root).unwrap_or(Path::new("/"))
+    }
+
+    /// What the proxy is told of it; of where its scripts are, this.
+    pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
         let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
-        let root = self.0.root.as_deref().or(root).unwrap_or(Path::new("/"));
-        let root = without_parents(std::path::absolute(root).unwrap_or_else(|_| root.to_owned()));
         let root = root.as_os_str().as_bytes();
         settings::FastCgiSettings {
             group: upstreams.group(to, None),

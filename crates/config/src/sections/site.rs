@@ -15,7 +15,7 @@ use forebay_site::rules::{
 };
 use forebay_site::{EtagMode, SiteSettings, ToHttps};
 use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The field that says that a host is to be asked for through TLS only.
@@ -172,12 +172,15 @@ impl SiteConfig {
     }
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
-    /// of the rules that [ask](SiteSettings::asks).
-    pub fn applications(&self) -> Vec<ApplicationSettings> {
+    /// of the rules that [ask](SiteSettings::asks). `script_root` is the path that scripts are told of a directory:
+    /// whole, and without `..`.
+    pub fn applications(&self, script_root: fn(&Path) -> PathBuf) -> Vec<ApplicationSettings> {
         let proxies = self.proxies.iter().map(|proxy| ApplicationSettings::Proxy(proxy.settings()));
         let root = self.root.as_deref();
-        let fastcgi =
-            self.fastcgi.iter().map(|one| ApplicationSettings::FastCgi(one.settings(root)));
+        let fastcgi = self
+            .fastcgi
+            .iter()
+            .map(|one| ApplicationSettings::FastCgi(one.settings(&script_root(one.root(root)))));
         let authorities = self.authorities.iter();
         let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
         proxies.chain(fastcgi).chain(authorities).collect()
