@@ -10,41 +10,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`table`] | what a table is: settings, defaults, lists of sections; how sections are read and written |
-//! | [`path`] | where something is in a configuration |
-//! | [`process`] | the settings of the process |
-//! | [`listener`], [`site`] | those of a listener and of a site |
-//! | [`class`], [`rule`], [`limit`], [`policy`] | those of a class, of a rule and its limits, and what must hold between them |
-//! | [`value`] | what every type of setting can do, and the plain ones |
-//! | [`optional`] | settings without a value, and with several |
-//! | [`identity`] | those of identities that clients prove by a cookie |
-//! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
+//! | `sections` | the tables: a file for each kind of section, with the type that it fills |
+//! | `values` | the types that a setting can have: how each is read from text, checked and printed |
+//! | `reading` | a TOML text into a [`ConfigDraft`], and a [`Config`] into one; the file of constants |
+//! | `checks` | what must hold between settings, and what is right and yet hardly meant |
+//! | `problems` | one thing that is wrong, where it is, and the line that says so |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
-//! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
-//! | [`proxy`], [`fastcgi`], [`forward_auth`], [`upstreams`] | routes to applications, servers that decide, and what all of them have |
-//! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
-//! | [`calibration`] | the constants that `forebay calibrate` found |
-//! | [`units`] | durations, sizes and rates as people write them |
-//! | `parse` | a text into a [`Config`] |
-//! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
-//! | [`acme`] | certificates by ACME |
-//! | [`draft`] | what a file says, before sites and listeners inherit |
-//! | [`check`](mod@check) | what must hold between settings |
-//! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
-//! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
-//! | `relative_paths`, `without_parents` | paths that are relative to the directory of the file; a path without `..`, for programs that take none |
-//! | `redirects` | redirects that lead back to themselves |
-//! | `remarks` | what is right and yet hardly meant, as far as the text tells; `lints` of the server ask the machine |
-//! | `secured` | where clients are led for TLS, and TLS without effect |
-//! | `unused` | settings that another one leaves without effect |
-//! | `firewall`, `firewalled`, `gated` | the settings of the firewall, and what keeps clients out of it, and rules out of the kernel |
-//! | `spared` | who is never ignored or banned, and rules that would ban them |
-//! | `applications` | applications that cannot work as they are set |
-//! | `pages` | error pages that no client would see, and where paths of a site lie |
-//! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
-//! | `stage_process` | which stage a process of isolated is |
-//! | `per_stage` | values that each of the stages of isolated has for itself |
-//! | [`print`](mod@print) | a [`Config`] as TOML |
-//! | [`problem`] | one thing that is wrong, and the line that says so |
+//! | [`parse`](mod@parse) | all of it: a text into a [`Config`] |
 //!
 //! It deliberately asks nothing of the machine: whether a file is there, a name known or an address free is found
 //! out by the server, which also reads the files. So a text means the same everywhere.
@@ -59,89 +31,53 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod account;
-pub mod acme;
-pub mod address;
-pub mod applications;
-mod caching;
-pub mod calibration;
-pub mod check;
-pub mod choice;
-pub mod class;
-pub mod draft;
-pub mod fastcgi;
-mod firewall;
-mod firewalled;
-pub mod forward_auth;
-mod gated;
-pub mod identity;
-mod isolated;
-pub mod limit;
-pub mod listener;
-mod literal;
-pub mod log_condition;
+mod checks;
 pub mod lower;
-pub mod member;
-pub mod optional;
-pub mod pages;
 pub mod parse;
-pub mod path;
-mod per_stage;
-pub mod policy;
-pub mod print;
-pub mod problem;
-pub mod process;
-pub mod proxy;
-pub mod read;
-mod redirects;
-mod relative_paths;
-pub mod remarks;
-pub mod rule;
-pub mod rules;
-pub mod secured;
-pub mod site;
-pub mod spared;
-mod stage_process;
-mod stray;
+mod problems;
+mod reading;
+mod sections;
 pub mod table;
-pub mod units;
-mod unused;
-pub mod upstreams;
-pub mod value;
-mod without_parents;
-pub mod written;
+mod values;
 
-pub use account::Account;
-pub use acme::AcmeConfig;
-pub use address::{AdminListen, Listen, ListenEndpoint};
-pub use calibration::{Calibration, CalibrationError};
-pub use choice::{
+pub use checks::{applications, idle_rules, pages, spared};
+pub use problems::{path, problem};
+pub use reading::{calibration, draft, read};
+pub use sections::listener;
+pub use values::{choice, log_condition, member, value};
+
+pub use parse::parse;
+pub use parse::{at_odds, classes_and_rules, rules_at_odds};
+pub use problems::problem::{Problem, Remarks, Wrong};
+pub use problems::quoted::quote;
+pub use reading::calibration::{Calibration, CalibrationError};
+pub use reading::draft::ConfigDraft;
+pub use sections::acme::AcmeConfig;
+pub use sections::class::{ClassConfig, ClassName};
+pub use sections::fastcgi::FastCgiConfig;
+pub use sections::firewall::{FirewallSettings, TableName};
+pub use sections::forward_auth::ForwardAuth;
+pub use sections::identity::{CookieName, IdentitySettings};
+pub use sections::isolated::{Isolated, StageAddress};
+pub use sections::listener::ListenerConfig;
+pub use sections::proxy::ProxyConfig;
+pub use sections::rule::{RuleConfig, RuleName};
+pub use sections::site::SiteConfig;
+pub use values::account::Account;
+pub use values::address::{AdminListen, Listen, ListenEndpoint};
+pub use values::choice::{
     AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
     GateCharge, GateMode, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
     Refuse, Switch, WhenChoice,
 };
-pub use class::{ClassConfig, ClassName};
-pub use draft::ConfigDraft;
-pub use fastcgi::FastCgiConfig;
-pub use firewall::{FirewallSettings, TableName};
-pub use forward_auth::ForwardAuth;
-pub use identity::{CookieName, IdentitySettings};
-pub use isolated::{Isolated, StageAddress};
-pub use listener::ListenerConfig;
-pub use log_condition::LogCondition;
-pub use member::Member;
-pub use optional::Optional;
-pub use parse::parse;
-pub use parse::{at_odds, classes_and_rules, rules_at_odds};
-pub use per_stage::PerStage;
-pub use problem::{Problem, Wrong};
-pub use proxy::ProxyConfig;
-pub use remarks::Remarks;
-pub use rule::{RuleConfig, RuleName};
-pub use site::SiteConfig;
-pub use stage_process::{Role, StageProcess};
-pub use units::{ByteRate, Percent, Size};
-pub use value::AutoCount;
+pub use values::log_condition::LogCondition;
+pub use values::member::Member;
+pub use values::optional::Optional;
+pub use values::per_stage::PerStage;
+pub use values::stage_process::{Role, StageProcess};
+pub use values::units::{ByteRate, Percent, Size};
+pub use values::value::AutoCount;
+pub use values::without_parents::without_parents;
 
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
@@ -432,11 +368,4 @@ pub struct SandboxConfig {
     pub seccomp: Confine,
     /// `sandbox.read`
     pub read: Vec<PathBuf>,
-}
-
-impl Default for Config {
-    /// Every setting at its default, with the default listener and one site. That has no root.
-    fn default() -> Config {
-        ConfigDraft::new().resolve()
-    }
 }

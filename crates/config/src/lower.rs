@@ -1,7 +1,7 @@
 //! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
 
-use super::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
-use super::{
+use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
+use crate::{
     ActionChoice, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConfig, WhenChoice,
 };
 use forebay_policy::Policy;
@@ -22,7 +22,7 @@ fn lowered(classes: &[ClassConfig], rules: &[RuleConfig]) -> (Vec<class::Class>,
 ///
 /// # Errors
 /// What is wrong with them.
-pub(super) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(), PolicyError> {
+pub(crate) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(), PolicyError> {
     let (classes, rules) = lowered(classes, rules);
     Policy::check(&classes, &rules)
 }
@@ -31,7 +31,7 @@ pub(super) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(),
 ///
 /// # Errors
 /// What is wrong with them. The checks of a configuration leave nothing.
-pub(super) fn policy(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<Policy, PolicyError> {
+pub(crate) fn policy(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<Policy, PolicyError> {
     let (classes, rules) = lowered(classes, rules);
     Policy::new(&classes, rules)
 }
@@ -40,7 +40,7 @@ impl Config {
     /// Its classes and rules, compiled.
     ///
     /// # Errors
-    /// What is wrong with them: nothing if the configuration was [parsed](super::parse()).
+    /// What is wrong with them: nothing if the configuration was [parsed](crate::parse()).
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         policy(&self.classes, &self.rules)
     }
@@ -108,7 +108,7 @@ impl RuleConfig {
 
 impl ConnectionLimit {
     /// What becomes of connections over the limit. A reset costs the least.
-    pub(super) fn over(&self) -> Refuse {
+    pub(crate) fn over(&self) -> Refuse {
         self.over.0.unwrap_or(Refuse::Reset)
     }
 
@@ -150,7 +150,7 @@ impl RequestLimit {
 
 impl InFlightConfig {
     /// What becomes of requests over the limit.
-    pub(super) fn over(&self) -> OverChoice {
+    pub(crate) fn over(&self) -> OverChoice {
         self.over.0.unwrap_or_default()
     }
 

@@ -1,8 +1,10 @@
 //! A text into a [`Config`], or into everything that is wrong with it.
 
-use super::table::ConfigReader;
-use super::{ClassConfig, Config, ConfigDraft, Problem, RuleConfig, Wrong, path};
-use std::path::Path;
+use crate::problems::path;
+use crate::table::ConfigReader;
+use crate::values::without_parents::without_named_parents;
+use crate::{ClassConfig, Config, ConfigDraft, Problem, RuleConfig, Wrong};
+use std::path::{Path, PathBuf};
 
 /// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
 /// is where relative paths begin. Touches no file.
@@ -11,7 +13,8 @@ use std::path::Path;
 /// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
 /// first place where it is not.
 pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
-    checked(&mut ConfigReader::new(text, file), file).map(ConfigDraft::resolve)
+    let mut reader = ConfigReader::new(text, file);
+    checked(&mut reader, file, without_named_parents).map(ConfigDraft::resolve)
 }
 
 /// The first thing that does not hold together in a configuration whose values are right, each by
@@ -68,10 +71,17 @@ fn odds(draft: &ConfigDraft, reader: &ConfigReader<'_>) -> Vec<(path::Path, Wron
     wrong
 }
 
-/// What the reader's text says, if it holds together.
-pub fn checked(reader: &mut ConfigReader<'_>, file: &str) -> Result<ConfigDraft, Vec<Problem>> {
+/// What the reader's text says, if it holds together. `place` makes of a path with `..` one without.
+///
+/// # Errors
+/// As of [`parse`].
+pub fn checked(
+    reader: &mut ConfigReader<'_>,
+    file: &str,
+    place: fn(PathBuf) -> PathBuf,
+) -> Result<ConfigDraft, Vec<Problem>> {
     let mut draft = reader.draft();
-    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
+    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")), place);
     if reader.is_toml() {
         let wrong = odds(&draft, reader);
         wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));

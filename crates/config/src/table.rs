@@ -1,20 +1,37 @@
 //! What a table of settings is made of. One row makes a setting: how it is parsed, its default, its
 //! range, and what the manual, the sample and `forebay check --print` say about it.
 //!
-//! A kind of section is a type with a table: [`Config`](super::Config) has the rows of the process,
-//! [`ListenerConfig`](super::ListenerConfig) those of a listener, [`SiteConfig`](super::SiteConfig) those of a site, and
+//! A kind of section is a type with a table: [`Config`](crate::Config) has the rows of the process,
+//! [`ListenerConfig`](crate::ListenerConfig) those of a listener, [`SiteConfig`](crate::SiteConfig) those of a site, and
 //! each list of a site is a kind of its own. The reader, the printer and the manual know nothing
 //! else.
 
 mod printer;
 mod reader;
 
-use super::path::Path;
-use super::problem::Wrong;
-use super::value::{Form, Value};
+use crate::problems::path::Path;
+use crate::problems::problem::{Finding, Wrong};
+use crate::values::value::{Form, Value};
 pub use printer::Printer;
 pub use reader::ConfigReader;
+use std::fmt;
 use toml_edit::TableLike;
+
+/// There is such a section, but not in this program.
+#[derive(Debug)]
+struct NotBuilt {
+    /// The Cargo feature it was built without.
+    feature: &'static str,
+}
+
+impl Finding for NotBuilt {}
+
+impl fmt::Display for NotBuilt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NotBuilt { feature } = self;
+        write!(f, "this program was built without it (the Cargo feature {feature})")
+    }
+}
 
 /// One setting of a section of the kind `T`.
 pub struct Setting<T: 'static> {
@@ -115,7 +132,7 @@ pub trait Item: Sized + 'static {
 impl<I: Item> Items for Vec<I> {
     fn read(&mut self, reader: &mut ConfigReader<'_>, path: &Path, table: &dyn TableLike) {
         if let Some(feature) = I::LACKS {
-            return reader.note_at(path, Wrong::NotBuilt { feature });
+            return reader.note_at(path, Wrong::said(NotBuilt { feature }));
         }
         let Some(section) = reader.whole::<I::Section>(path, table) else { return };
         match I::new(section) {
@@ -195,7 +212,7 @@ impl<T> Setting<T> {
 }
 
 /// Whether what `text` amounts to is within a range.
-pub(super) fn in_range(
+pub(crate) fn in_range(
     value: &dyn Value,
     range: Option<(&'static str, &'static str)>,
     text: &str,
@@ -336,6 +353,17 @@ mod tests {
         every_kind!(check);
     }
 
+    /// What is said of an example that needs what is another setting's.
+    const NEEDS_ANOTHER: [&str; 7] = [
+        "nobody could connect: set trusted_proxies",
+        "there is no class ",
+        "means nothing without ",
+        "each certificate needs its key",
+        "tls.client_ca is missing",
+        "clients are asked by a site that shows a certificate itself",
+        "an authority makes certificates for names",
+    ];
+
     #[test]
     fn every_example_is_accepted() {
         fn check<T: Section>(list: &str) {
@@ -348,18 +376,9 @@ mod tests {
                 };
                 let problems = parse(&text, "/etc/forebay.toml").err().unwrap_or_default();
                 let of_the_row = |key: &str| key.ends_with(row.key);
-                // some need what is another setting's example
                 let is_alone = |wrong: &Wrong| {
-                    !matches!(
-                        wrong,
-                        Wrong::NoProxy
-                            | Wrong::NoClass { .. }
-                            | Wrong::Idle { .. }
-                            | Wrong::Unpaired { .. }
-                            | Wrong::NoClientAuthority
-                            | Wrong::ClientsWithoutCertificate
-                            | Wrong::AcmeWithoutHosts
-                    )
+                    let wrong = wrong.to_string();
+                    !NEEDS_ANOTHER.iter().any(|start| wrong.starts_with(start))
                 };
                 let wrong = problems.iter().find(|problem| {
                     of_the_row(&problem.key)

@@ -117,7 +117,7 @@ fn read_as<R>(
         whole(Some(ConfigReader::new(good, &file).end()), Wrong::NotUtf8)
     })?;
     let mut reader = ConfigReader::new(text, &file);
-    let mut draft = checked(&mut reader, &file)?;
+    let mut draft = checked(&mut reader, &file, machine::without_parents)?;
     let subject = LintSubject { draft: &draft, text: &reader };
     let wrong = lints::found(ERRORS, &subject, Depth::Text);
     wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));

@@ -1,14 +1,31 @@
-//! Which machine this is, by its processor and cores, and which addresses it has.
+//! Which machine this is, by its processor and cores, which addresses it has, and where its directories lead.
 
 use forebay_sys::addresses;
 use std::fs;
 use std::net::IpAddr;
+use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The addresses that it has now, for [who is spared](forebay_config::spared). If the kernel does not tell them there
 /// are none: limits then hold for them as they do for everybody.
 pub(crate) fn own_addresses() -> Vec<IpAddr> {
     addresses::held().unwrap_or_default()
+}
+
+/// The same place without `..`: php-fpm runs nothing whose path has it. Symbolic links stay, so that one which is
+/// set to another place leads there at once, unless the way up depends on where one leads. A place that is not
+/// here, but where an application is, is taken by its name.
+pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
+    if !path.components().any(|part| part == Component::ParentDir) {
+        return path;
+    }
+    let whole = std::path::absolute(&path).unwrap_or(path);
+    forebay_config::without_parents(whole, |place| place.canonicalize().unwrap_or(place))
+}
+
+/// The path that scripts are told of a directory.
+pub(crate) fn script_root(root: &Path) -> PathBuf {
+    without_parents(std::path::absolute(root).unwrap_or_else(|_| root.to_owned()))
 }
 
 /// Its name in a file of constants: processor, cores, kernel.
@@ -59,6 +76,22 @@ pub(crate) fn is_other(machine: &str, processor: Option<&str>, cores: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ways_up_are_gone_and_links_stay() {
+        for (path, expected) in [
+            ("/nowhere/app/../public", "/nowhere/public"),
+            ("/nowhere/../../public", "/public"),
+            ("/nowhere/public/..", "/nowhere"),
+            ("/nowhere/public", "/nowhere/public"),
+            // a link, and the way up from where it leads
+            ("/proc/self/exe", "/proc/self/exe"),
+            ("/proc/self/root/../exe", "/exe"),
+            ("/..", "/"),
+        ] {
+            assert_eq!(without_parents(path.into()), Path::new(expected), "{path}");
+        }
+    }
 
     #[test]
     fn a_machine_is_another_if_its_processor_is() {

@@ -1,14 +1,13 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::machine::own_addresses;
+use crate::machine::{own_addresses, script_root};
 use crate::seal;
 use forebay_config::choice::Switch;
 use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
-use forebay_config::proxy::ProxyConfig;
 use forebay_config::{
     AdminConfig, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig,
-    Role, SiteConfig,
+    ProxyConfig, Role,
 };
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
@@ -274,7 +273,7 @@ impl Plan {
 
 /// The applications behind, as the content numbers their routes.
 fn applications(config: &Config) -> Vec<Vec<ApplicationSettings>> {
-    config.sites.iter().map(SiteConfig::applications).collect()
+    config.sites.iter().map(|site| site.applications(script_root)).collect()
 }
 
 /// The order of service.
@@ -479,7 +478,7 @@ fn as_usize(number: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_config::{AutoCount, Listen, Optional, Size};
+    use forebay_config::{AutoCount, Listen, Optional, SiteConfig, Size};
 
     fn machine(descriptors: u64) -> MachineResources {
         MachineResources { cores: 2, memory_bytes: 8 << 30, descriptors }

@@ -5,7 +5,7 @@ use super::costs::{self, CostPoint};
 use super::{
     BY_FILE, BeforeAfter, Calibrate, CalibrationResult, GIVEN, IN_PIECES, NOISE, crossover, is_good,
 };
-use forebay_config::value::quote;
+use forebay_config::quote;
 use forebay_config::{Calibration, Size, calibration};
 use forebay_control::utilisation::Costs;
 use forebay_http::date;

@@ -4,12 +4,51 @@
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
 use super::{Items, Preset, Section, Setting, in_range, split};
-use crate::path::Path;
-use crate::problem::{Problem, Wrong};
-use crate::value::{Form, Value, quote, suggest};
+use crate::problems::path::Path;
+use crate::problems::problem::{Finding, Problem, Wrong, did_you_mean};
+use crate::problems::quoted::quote;
+use crate::values::value::{Form, Value, suggest};
+use forebay_policy::near::nearest;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::ops::Range;
 use toml_edit::{Item, Key, TableLike, Value as Toml};
+
+/// What a value is not.
+#[derive(Debug)]
+enum MisreadValue {
+    /// A value where a section belongs.
+    NoSection {
+        /// What is there.
+        found: String,
+        /// The section that is probably meant, as it would be written in the file.
+        example: String,
+    },
+    /// None of the words allowed, which were told before.
+    OtherChoice {
+        /// What is there.
+        found: String,
+        /// The words allowed.
+        choices: &'static [&'static str],
+    },
+}
+
+impl Finding for MisreadValue {}
+
+impl fmt::Display for MisreadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MisreadValue::NoSection { found, example } => write!(
+                f,
+                "expected a section with settings of its own such as {example}, found {found}"
+            ),
+            MisreadValue::OtherChoice { found, choices } => {
+                write!(f, "{found:?} is none of them either")?;
+                did_you_mean(f, nearest(found, choices.iter().copied()))
+            }
+        }
+    }
+}
 
 /// Where everything stood in a text, by [`Path::exact`].
 type TextPositions = HashMap<String, Range<usize>>;
@@ -97,6 +136,11 @@ impl<'t> ConfigReader<'t> {
     /// Whether something stands at `path` itself, be it wrong.
     pub fn says(&self, path: &Path) -> bool {
         self.places.contains_key(&path.exact)
+    }
+
+    /// The place of an item, which may stand alone where a list could.
+    pub fn item(&self, list: &Path, index: usize) -> Path {
+        Some(list.item(index)).filter(|item| self.says(item)).unwrap_or_else(|| list.clone())
     }
 
     /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
@@ -260,7 +304,7 @@ impl<'t> ConfigReader<'t> {
         } else {
             self.meant.insert(path.exact.clone());
             let (found, example) = (describe(item), section_of::<T>(&name, item));
-            self.note(&path.shown, at, Wrong::NoSection { found, example });
+            self.note(&path.shown, at, Wrong::said(MisreadValue::NoSection { found, example }));
         }
         true
     }
@@ -343,7 +387,7 @@ impl<'t> ConfigReader<'t> {
             };
             let result = result.map_err(|wrong| match wrong {
                 Wrong::Choice { found, choices } if are_choices_told => {
-                    Wrong::OtherChoice { found, choices }
+                    Wrong::said(MisreadValue::OtherChoice { found, choices })
                 }
                 wrong => {
                     are_choices_told |= matches!(wrong, Wrong::Choice { .. });

@@ -1,9 +1,10 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
 use super::links;
+use crate::machine::script_root;
 use forebay_config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
-    ListenEndpoint, ListenerConfig, Role, SiteConfig, Size, StageProcess, Switch,
+    ListenEndpoint, ListenerConfig, Role, Size, StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -79,7 +80,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
 
 /// All applications behind.
 fn applications(config: &Config) -> impl Iterator<Item = settings::ApplicationSettings> {
-    config.sites.iter().flat_map(SiteConfig::applications)
+    config.sites.iter().flat_map(|site| site.applications(script_root))
 }
 
 /// The largest body of a request that is passed on: how large one may be for an application, respond decides.

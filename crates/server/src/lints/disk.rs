@@ -65,12 +65,12 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
             && told.insert(root)
         {
             let root = root.clone();
-            wrong.push((path.child("root"), Wrong::NoDirectory { path: root, error }));
+            wrong.push((path.child("root"), no_directory(root, error)));
         }
         for (index, alias) in site.aliases.iter().enumerate() {
             if let Err(error) = check_directory(&alias.to) {
                 let at = path.child("alias").item(index).child("to");
-                wrong.push((at, Wrong::NoDirectory { path: alias.to.clone(), error }));
+                wrong.push((at, no_directory(alias.to.clone(), error)));
             }
         }
         for (index, link) in site.links.iter().enumerate() {
@@ -80,7 +80,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
                 && told_links.insert(link.clone())
             {
                 let at = path.child("links").item(index);
-                wrong.push((at, Wrong::NoDirectory { path: link, error }));
+                wrong.push((at, no_directory(link, error)));
             }
         }
         if let AccessLog::File(file) = &site.log.access
@@ -131,7 +131,7 @@ fn missing_acme(draft: &ConfigDraft, wrong: &mut Remarks) {
             }
             Ok(bytes) if forebay_tls::Roots::of_pem(&bytes).is_none() => {
                 let words = format!("there is no certificate in {path:?}");
-                wrong.push((at.child("ca"), Wrong::Certificate(words)));
+                wrong.push((at.child("ca"), wrong_certificate(words)));
             }
             Ok(_) => {}
         }
@@ -145,13 +145,22 @@ pub(super) fn storage(of: &LintSubject<'_>, remarks: &mut Remarks) {
         && let Some((path, error)) = no_room_for(&storage.join("x"), true)
     {
         let at = At::default().child("acme.storage");
-        remarks.push((at, Wrong::NoDirectory { path, error }));
+        remarks.push((at, no_directory(path, error)));
     }
 }
 
 /// A file or a directory that cannot be what it is named for.
 #[derive(Debug)]
 enum UnusableFile {
+    /// A directory the configuration names cannot be used.
+    NoDirectory {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A certificate or its key is wrong.
+    Certificate(String),
     /// The tokens of the admin listener.
     Tokens { path: PathBuf, error: TokensError },
     /// The keys of identities.
@@ -175,6 +184,10 @@ impl Finding for UnusableFile {}
 impl fmt::Display for UnusableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            UnusableFile::NoDirectory { path, error } => {
+                write!(f, "cannot use the directory {path:?}: {error}")
+            }
+            UnusableFile::Certificate(error) => f.write_str(error),
             UnusableFile::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
             UnusableFile::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
             UnusableFile::NoSocketDirectory { path, error } => {
@@ -185,6 +198,14 @@ impl fmt::Display for UnusableFile {
             }
         }
     }
+}
+
+fn no_directory(path: PathBuf, error: io::Error) -> Wrong {
+    Wrong::said(UnusableFile::NoDirectory { path, error })
+}
+
+fn wrong_certificate(error: String) -> Wrong {
+    Wrong::said(UnusableFile::Certificate(error))
 }
 
 /// Certificates and keys of a section that cannot be read, or are none.
@@ -209,7 +230,7 @@ fn missing_pairs<'p>(
         certificates::pairs(pairs)
         && told.insert(&certificates[0])
     {
-        wrong.push((section.child("tls.certificate"), Wrong::Certificate(error.to_string())));
+        wrong.push((section.child("tls.certificate"), wrong_certificate(error.to_string())));
     }
 }
 
@@ -226,11 +247,11 @@ fn missing_clients<'p>(
             let error = match open_regular(file) {
                 Err(error) => Wrong::NoFile { path: file.clone(), error },
                 Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
-                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Err(error) => wrong_certificate(error.to_string()),
                     Ok(_) => continue,
                 },
                 Ok(_) => match certificates::revoked(file) {
-                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Err(error) => wrong_certificate(error.to_string()),
                     Ok(_) => continue,
                 },
             };
@@ -248,7 +269,7 @@ fn wrong_log(file: &Path) -> Option<Wrong> {
     }
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let path = parent.unwrap_or(Path::new(".")).to_owned();
-    check_directory(&path).err().map(|error| Wrong::NoDirectory { path, error })
+    check_directory(&path).err().map(|error| no_directory(path, error))
 }
 
 /// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.

@@ -4,9 +4,9 @@
 use super::LintSubject;
 use super::pages::find;
 use forebay_config::draft::numbered;
+use forebay_config::idle_rules::meets;
 use forebay_config::pages::locate;
 use forebay_config::problem::{Finding, Wrong};
-use forebay_config::remarks::{item, meets};
 use forebay_config::{ConfigDraft, Remarks, RuleConfig, SiteConfig};
 use forebay_site::rules::Alias;
 use std::fmt;
@@ -53,7 +53,7 @@ pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
             if let Some(other) = sites.find_map(|(_, site)| other_path(of.draft, site, path))
                 && !of.draft.rules.iter().any(|by| covers(by, rule, &other))
             {
-                let at = item(of.text, &at.child("path"), index);
+                let at = of.text.item(&at.child("path"), index);
                 remarks.push((at, Wrong::said(IndexRemark { path: path.to_owned(), other })));
             }
         }

@@ -7,8 +7,8 @@
 use crate::machine::own_addresses;
 use forebay_config::spared::SparedBan;
 use forebay_config::table::{Section, Setting, split};
-use forebay_config::value::{Form, Value, quote};
-use forebay_config::{ClassConfig, Config, RuleConfig, Wrong, at_odds};
+use forebay_config::value::{Form, Value};
+use forebay_config::{ClassConfig, Config, RuleConfig, Wrong, at_odds, quote};
 use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use std::fmt::{self, Write};

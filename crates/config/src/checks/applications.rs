@@ -1,0 +1,286 @@
+//! What cannot work between the server and applications behind, as far as the text tells: `forebay check` warns of
+//! it.
+
+use crate::problems::path::Path as At;
+use crate::problems::problem::{Finding, Remarks, Wrong};
+use crate::reading::draft::ConfigDraft;
+use crate::table::ConfigReader;
+use crate::{Listen, SiteConfig};
+use forebay_engine::Engine;
+use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
+use std::fmt;
+use std::net::IpAddr;
+
+/// What is said of applications.
+#[derive(Debug)]
+enum ApplicationRemark {
+    /// A setting that means nothing beside another one.
+    Useless {
+        /// The other one.
+        beside: &'static str,
+    },
+    /// Nobody can sign in on a connection, because none is kept.
+    NoSignIn {
+        /// What keeps none.
+        beside: &'static str,
+    },
+    /// A variable that belongs to each request, set for all.
+    OfEachRequest {
+        /// Which one.
+        name: String,
+    },
+    /// Clients are refused the paths of a route because its application may have these sent.
+    HidesRoute,
+    /// An application that is this server itself.
+    Itself {
+        /// Where.
+        found: String,
+    },
+    /// Each connection to an application that becomes a tunnel keeps a thread.
+    TunnelKeepsThread {
+        /// Of this engine.
+        engine: &'static str,
+    },
+    /// The same, of requests that wait for an application; as many as may.
+    QueueKeepsThreads {
+        /// Of this engine.
+        engine: &'static str,
+        /// So many may wait.
+        requests: u64,
+    },
+    /// The same upstream, of which another route says something else.
+    CountsAlone {
+        /// Where it is.
+        upstream: String,
+    },
+}
+
+impl Finding for ApplicationRemark {}
+
+impl fmt::Display for ApplicationRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApplicationRemark::Useless { beside } => write!(f, "means nothing beside {beside}"),
+            ApplicationRemark::NoSignIn { beside } => write!(
+                f,
+                "beside {beside} each request has a connection of its own: a sign-in that takes several, such as \
+                 NTLM, never comes to its end"
+            ),
+            ApplicationRemark::OfEachRequest { name } => write!(
+                f,
+                "sets {name}, which says of each request what it is: scripts misread all others"
+            ),
+            ApplicationRemark::HidesRoute => f.write_str(
+                "has the path of its own route in it: clients get 404 for all that the application has",
+            ),
+            ApplicationRemark::Itself { found } => {
+                write!(f, "this server listens at {found}, and would ask itself for ever")
+            }
+            ApplicationRemark::TunnelKeepsThread { engine } => write!(
+                f,
+                "with engine = \"{engine}\" each WebSocket keeps a thread for itself, and those beyond \
+                 tunnel_threads get 503; the engine event keeps \
+                 none, and upgrade = false refuses them"
+            ),
+            ApplicationRemark::QueueKeepsThreads { engine, requests } => write!(
+                f,
+                "with engine = \"{engine}\" each request that waits keeps a thread: {requests} may wait, but \
+                 those beyond upstream_threads get 503; the engine event keeps none"
+            ),
+            ApplicationRemark::CountsAlone { upstream } => write!(
+                f,
+                "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
+                 retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
+                 for each of them alone; say the same of it everywhere"
+            ),
+        }
+    }
+}
+
+impl ConfigDraft {
+    /// Applications that are this server itself; tunnels and queues that keep threads.
+    pub(crate) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+        for (at, site) in self.every_site() {
+            for (place, address) in addresses(text, &at, site) {
+                if self.listens_at(address) {
+                    remarks.push((
+                        place,
+                        Wrong::said(ApplicationRemark::Itself { found: address.to_string() }),
+                    ));
+                }
+            }
+            self.remark_tunnels(&at, site, remarks);
+            remark_useless(text, &at, site, remarks);
+            remark_sign_ins(text, &at, site, remarks);
+        }
+        self.remark_queues(remarks);
+    }
+
+    /// Whether this server listens at an address.
+    pub fn listens_at(&self, address: &UpstreamAddress) -> bool {
+        let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        let is_it = |listen: &Listen| match (listen, address) {
+            (Listen::Unix(path), UpstreamAddress::Unix(other)) => path == other,
+            (Listen::At(own), UpstreamAddress::Socket(other)) => {
+                let is_any = own.ip().is_unspecified() && is_local(other.ip());
+                own.port() == other.port() && (own.ip() == other.ip() || is_any)
+            }
+            (Listen::All(port), UpstreamAddress::Socket(other)) => {
+                *port == other.port() && is_local(other.ip())
+            }
+            (listen, UpstreamAddress::Name { host, port }) => {
+                let is_ours = match listen {
+                    Listen::At(own) => is_local(own.ip()),
+                    Listen::All(_) => true,
+                    Listen::Unix(_) => false,
+                };
+                is_ours && listen.port() == Some(*port) && &**host == "localhost"
+            }
+            _ => false,
+        };
+        let listeners = self.all_listeners();
+        let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        endpoints.any(|endpoint| is_it(&endpoint.listen))
+    }
+
+    /// Tunnels where each connection keeps a thread.
+    fn remark_tunnels(&self, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+        let listeners = self.all_listeners();
+        let engines = listeners.iter().map(|(_, listener)| listener.engine);
+        let mut engines = engines.filter(|engine| matches!(engine, Engine::Threads | Engine::Pool));
+        let Some(engine) = engines.next() else { return };
+        for (index, proxy) in site.proxies.iter().enumerate() {
+            if proxy.upgrades() {
+                let at = at.child("proxy").item(index).child("upgrade");
+                remarks.push((
+                    at,
+                    Wrong::said(ApplicationRemark::TunnelKeepsThread { engine: engine.name() }),
+                ));
+            }
+        }
+    }
+
+    /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
+    fn remark_queues(&self, remarks: &mut Remarks) {
+        let mut known: Vec<(At, bool, GroupSettings)> = Vec::new();
+        for (at, site) in self.every_site() {
+            let place = |list: &str, index: usize| at.child(list).item(index).child("in_flight");
+            let proxies = site.proxies.iter().enumerate();
+            let proxies =
+                proxies.map(|(index, one)| (place("proxy", index), false, one.settings().group));
+            let scripts = site.fastcgi.iter().enumerate();
+            let scripts = scripts.map(|(index, one)| {
+                (place("fastcgi", index), true, one.settings(one.root(None)).group)
+            });
+            known.extend(proxies.chain(scripts));
+        }
+        let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
+        let engine =
+            threads.into_iter().find(|engine| matches!(engine, Engine::Threads | Engine::Pool));
+        for (number, (at, is_fastcgi, group)) in known.iter().enumerate() {
+            if group.in_flight.is_none() {
+                continue;
+            }
+            if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
+                let (engine, requests) = (engine.name(), group.queue.requests.into());
+                remarks.push((
+                    at.clone(),
+                    Wrong::said(ApplicationRemark::QueueKeepsThreads { engine, requests }),
+                ));
+            }
+            let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
+            let others = others.filter(|(_, _, other)| !other.shares_with(group));
+            let is_shared =
+                |to: &&UpstreamAddress| others.clone().any(|(_, _, other)| other.to.contains(to));
+            if let Some(upstream) = group.to.iter().find(is_shared) {
+                let upstream = upstream.to_string();
+                remarks
+                    .push((at.clone(), Wrong::said(ApplicationRemark::CountsAlone { upstream })));
+            }
+        }
+    }
+}
+
+/// Variables by which a script reads its request.
+const OF_EACH_REQUEST: [&str; 5] =
+    ["CONTENT_LENGTH", "CONTENT_TYPE", "REQUEST_METHOD", "QUERY_STRING", "SERVER_PROTOCOL"];
+
+/// What means nothing as things are, or more than can be meant.
+fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+    let place = |list: &str, index: usize| at.child(list).item(index);
+    let proxies = site.proxies.iter().enumerate().map(|(index, one)| {
+        let route = one.route();
+        (place("proxy", index), one.settings().group, route, one.tells_client_first())
+    });
+    let scripts = site.fastcgi.iter().enumerate().map(|(index, one)| {
+        (place("fastcgi", index), one.settings(one.root(None)).group, one.route(), false)
+    });
+    for (index, one) in site.fastcgi.iter().enumerate() {
+        let set = one.settings(one.root(None)).request.set;
+        let own = set.iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
+        let wrong = own.map(|(name, _)| {
+            Wrong::said(ApplicationRemark::OfEachRequest { name: name.to_string() })
+        });
+        remarks.extend(wrong.map(|wrong| (place("fastcgi", index).child("set"), wrong)));
+        let keys = ["extension", "index", "try", "scripts"];
+        let keys = keys.map(|key| place("fastcgi", index).child(key));
+        let said = keys.into_iter().filter(|at| !one.runs_files() && text.says(at));
+        remarks.extend(said.map(|at| (at, Wrong::Idle { needs: "check_local = true" })));
+    }
+    for (at, group, route, tells_client_first) in proxies.chain(scripts) {
+        let mut useless = |key: &str, is_so: bool, beside: &'static str| {
+            let at = at.child(key);
+            if is_so && text.says(&at) {
+                remarks.push((at, Wrong::said(ApplicationRemark::Useless { beside })));
+            }
+        };
+        useless("retry_budget", group.retries == 0, "retries = 0");
+        useless("keep_alive.connections", tells_client_first, "proxy_protocol");
+        if route.sends.iter().any(|sent| sent.covers(&route.path)) {
+            remarks.push((at.child("accel_redirect"), Wrong::said(ApplicationRemark::HidesRoute)));
+        }
+    }
+}
+
+/// Connections that are to belong to those who sign in on them, and end with each request. What is not written is as good
+/// as can be, and told nothing of.
+fn remark_sign_ins(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+    for (index, proxy) in site.proxies.iter().enumerate() {
+        let at = at.child("proxy").item(index).child("connection_auth");
+        let beside = match proxy.settings().group.keep_alive.connections {
+            _ if proxy.tells_client_first() => "proxy_protocol",
+            0 => "keep_alive.connections = 0",
+            _ => continue,
+        };
+        if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
+            remarks.push((at, Wrong::said(ApplicationRemark::NoSignIn { beside })));
+        }
+    }
+}
+
+/// Where the applications of a site are, each with where that stands.
+pub fn addresses<'s>(
+    text: &ConfigReader<'_>,
+    at: &At,
+    site: &'s SiteConfig,
+) -> Vec<(At, &'s UpstreamAddress)> {
+    let place = |list: &str, index: usize, number: usize| {
+        let whole = at.child(list).item(index).child("to");
+        // one may stand without a list
+        Some(whole.item(number)).filter(|item| text.says(item)).unwrap_or(whole)
+    };
+    let mut found = Vec::new();
+    for (index, proxy) in site.proxies.iter().enumerate() {
+        let to = proxy.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0)));
+    }
+    for (index, authority) in site.authorities.iter().enumerate() {
+        let to = authority.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("forward_auth", index, number), &to.0)));
+    }
+    for (index, fastcgi) in site.fastcgi.iter().enumerate() {
+        let to = fastcgi.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("fastcgi", index, number), &to.0)));
+    }
+    found
+}

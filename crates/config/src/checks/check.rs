@@ -1,0 +1,30 @@
+//! What must hold between settings. Where two places are at odds, the message names both.
+
+use crate::checks::text::Text;
+use crate::problems::path::Path as At;
+use crate::problems::problem::Wrong;
+use crate::reading::draft::ConfigDraft;
+use crate::table::ConfigReader;
+
+impl ConfigDraft {
+    /// What is wrong between its settings, each with where it stands. `text` is what they were read
+    /// from, if from a text. Touches no file.
+    pub fn problems(&self, text: Option<&ConfigReader<'_>>) -> Vec<(At, Wrong)> {
+        let mut wrong = Vec::new();
+        self.check_hosts(Text(text), &mut wrong);
+        self.check_addresses(Text(text), &mut wrong);
+        self.check_proxies(&mut wrong);
+        self.check_tls(text, &mut wrong);
+        self.check_acme(text, &mut wrong);
+        self.check_admin(text, &mut wrong);
+        self.check_roots(&mut wrong);
+        self.check_aliases(&mut wrong);
+        self.check_routes(Text(text), &mut wrong);
+        self.check_logs(Text(text), &mut wrong);
+        self.check_log_names(&mut wrong);
+        self.check_redirects(&mut wrong);
+        self.check_policy(text, &mut wrong);
+        self.check_isolated(&mut wrong);
+        wrong
+    }
+}

@@ -1,0 +1,113 @@
+//! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it.
+
+use crate::GateMode;
+use crate::problems::path::Path as At;
+use crate::problems::problem::{Finding, Wrong};
+use crate::reading::draft::{ConfigDraft, numbered};
+use forebay_policy::syn;
+use std::fmt;
+
+/// What the kernel leaves to the server.
+#[derive(Debug)]
+enum GateRemark {
+    /// No rule is for the kernel.
+    Nothing {
+        /// It could queue by class.
+        is_full: bool,
+    },
+    /// A limit on connections that only the server can enforce.
+    NoLimit,
+}
+
+impl Finding for GateRemark {}
+
+impl fmt::Display for GateRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GateRemark::Nothing { is_full } => {
+                f.write_str(
+                    "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
+                     \"drop\"",
+                )?;
+                match is_full {
+                    true => f.write_str(", and no rule gives one of two classes to queue by"),
+                    false => Ok(()),
+                }
+            }
+            GateRemark::NoLimit => {
+                f.write_str("the kernel leaves it to the server: it keeps no limit for each client")
+            }
+        }
+    }
+}
+
+impl ConfigDraft {
+    /// Which rules the kernel leaves to the server.
+    pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+        if self.process.gate == GateMode::Off {
+            return;
+        }
+        // rules tell first requests apart
+        let mut has_any = self.process.gate == GateMode::Full
+            && self.classes.len() > 1
+            && self.rules.iter().any(|rule| rule.class.is_some());
+        for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
+            let rule = rule.to_policy(index);
+            if !rule.is_for_connections() {
+                // the kernel ignores those whom it refuses
+                let limits = [&rule.connections, &rule.requests];
+                has_any |= limits.into_iter().flatten().any(|limit| limit.ignore_ms.is_some());
+                continue;
+            }
+            has_any |= matches!(syn::acts(&rule), Ok(Some(_)));
+            let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited());
+            match limit.map(syn::limits) {
+                Some(Ok(_)) => has_any = true,
+                Some(Err(_)) => {
+                    remarks.push((at.child("connections"), Wrong::said(GateRemark::NoLimit)))
+                }
+                None => {}
+            }
+        }
+        if !has_any {
+            let is_full = self.process.gate == GateMode::Full;
+            remarks
+                .push((At::default().child("gate"), Wrong::said(GateRemark::Nothing { is_full })));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::table::ConfigReader;
+
+    fn remarks(text: &str) -> Vec<String> {
+        let draft = ConfigReader::new(text, "").draft();
+        let mut remarks = Vec::new();
+        draft.remark_gate(&mut remarks);
+        remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect()
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_do_is_said() {
+        let limit =
+            |per: &str| format!("[[rule]]\nconnections = {{ rate = \"1/s\", per = \"{per}\" }}\n");
+        let on = |rules: &str| format!("root = \"/\"\ngate = \"auto\"\n{rules}");
+        assert_eq!(remarks(&on(&limit("rule"))), [""; 0]);
+        let each = "rule.connections: the kernel leaves it to the server: it keeps no limit for each client";
+        let nothing = "gate: it has no effect: no rule that asks for client and local only refuses by \
+                       \"reset\" or \"drop\"";
+        assert_eq!(remarks(&on(&limit("client"))), [each, nothing]);
+        let path = "[[rule]]\npath = \"/a\"\naction = \"drop\"\n";
+        assert_eq!(remarks(&on(path)), [nothing]);
+        let action = "[[rule]]\nclient = \"10.0.0.0/8\"\naction = \"drop\"\n";
+        assert_eq!(remarks(&on(action)), [""; 0]);
+        assert_eq!(remarks(&on(action).replace("auto", "address")), [""; 0]);
+        let classes = "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\npriority = 1\n";
+        let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
+        assert_eq!(remarks(&on(&by_url)), [nothing]);
+        assert_eq!(remarks(&on(&by_url).replace("auto", "full")), [""; 0]);
+        let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
+        assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
+    }
+}

@@ -1,0 +1,266 @@
+//! What means nothing with `engine = "isolated"`, and what it cannot do yet.
+
+use crate::problems::path::Path as At;
+use crate::problems::problem::{Finding, Wrong};
+use crate::reading::draft::ConfigDraft;
+use crate::table::ConfigReader;
+use crate::values::address::Listen;
+use crate::values::choice::{FirewallMode, GateMode, Switch};
+use crate::{ListenerConfig, Member, Role};
+use forebay_engine::Engine;
+use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
+use forebay_upstream::stage::ADDED_BYTES;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// What is said beside the engine isolated.
+#[derive(Debug)]
+enum IsolatedFinding {
+    /// The engine isolated cannot do this.
+    Cannot {
+        /// Why.
+        what: &'static str,
+    },
+    /// The engine isolated does nothing with this.
+    Idle {
+        /// Why.
+        what: &'static str,
+    },
+}
+
+impl Finding for IsolatedFinding {}
+
+impl fmt::Display for IsolatedFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolatedFinding::Cannot { what } => write!(f, "not with engine = \"isolated\": {what}"),
+            IsolatedFinding::Idle { what } => {
+                write!(f, "means nothing with engine = \"isolated\": {what}")
+            }
+        }
+    }
+}
+
+/// Most bytes of a head that a loop has room for.
+const MOST_HEAD_BYTES: u64 = 64 * 1024;
+
+/// Members of JSON lines that are not known where the log is written.
+const NOT_IN_RECEIVE: [Member; 9] = [
+    Member::User,
+    Member::Upstream,
+    Member::UpstreamStatus,
+    Member::UpstreamError,
+    Member::UpstreamAttempts,
+    Member::UpstreamQueueUs,
+    Member::UpstreamConnectUs,
+    Member::UpstreamHeadUs,
+    Member::UpstreamUs,
+];
+
+/// What respond does by settings of the process.
+const OF_RESPOND: [&str; 4] =
+    ["cache.bytes", "cache.file_bytes", "cache.open_files", "cache.check_interval"];
+
+/// What respond does by settings of a site.
+const OF_SITE: [&str; 14] = [
+    "links",
+    "index",
+    "try_files",
+    "try_files_except",
+    "hidden",
+    "listing",
+    "appended",
+    "precompressed",
+    "compress",
+    "compress_bytes",
+    "etag",
+    "types",
+    "cache_control",
+    "errors",
+];
+
+impl ConfigDraft {
+    /// What means nothing in stages, or only in stages.
+    pub(crate) fn remark_isolated(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+        let sites = self.every_site();
+        if !self.is_isolated() {
+            let said = sites.iter().map(|(at, _)| at.child("repeat_idempotent"));
+            let needs = "engine = \"isolated\"";
+            let idle = said.filter(|at| text.says(at)).map(|at| (at, Wrong::Idle { needs }));
+            return remarks.extend(idle);
+        }
+        let mut remark =
+            |at: At, what| remarks.push((at, Wrong::said(IsolatedFinding::Idle { what })));
+        if self.classes.len() > 1 {
+            let what =
+                "classes order requests in receive; behind it they are answered as they come";
+            remark(At::default().child("class").item(0).child("priority"), what);
+        }
+        for (at, site) in &sites {
+            let at = at.child("log").child("fields");
+            let is_lost = |member: &Member| site.log.fields.contains(member);
+            if text.says(&at) && NOT_IN_RECEIVE.iter().any(is_lost) {
+                let what = "receive writes the log, and does not know user and upstream";
+                remark(at, what);
+            }
+        }
+        for (at, site) in &sites {
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                let at = at.child("proxy").item(index).child("connection_auth");
+                if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
+                    let what = "stages share their connections, so it is as with \"refuse\"";
+                    remark(at, what);
+                }
+            }
+        }
+        let isolated = &self.process.isolated;
+        for role in Role::ALL {
+            let at = |key: &str| At::default().child("isolated").child(key).child(role.name());
+            let limits = [
+                ("cpu_weight", isolated.cpu_weight.of(role).is_some()),
+                ("memory_high", isolated.memory_high.of(role).is_some()),
+                ("memory_max", isolated.memory_max.of(role).is_some()),
+                ("tasks_max", isolated.tasks_max.of(role).is_some()),
+            ];
+            let is_other = match role {
+                Role::Receive => false,
+                Role::Process => !isolated.process_at.is_empty(),
+                Role::Respond => isolated.is_answered_elsewhere(),
+            };
+            for (key, _) in limits.iter().filter(|(_, is_said)| is_other && *is_said) {
+                remark(at(key), "this stage is other software, which is not started here");
+            }
+        }
+        if !isolated.is_answered_elsewhere() {
+            return;
+        }
+        let theirs = "where other software answers, this is its to do";
+        let of_top = OF_RESPOND.iter().map(|key| At::default().child(key));
+        let of_sites = sites.iter().flat_map(|(at, _)| OF_SITE.iter().map(|key| at.child(key)));
+        for at in of_top.chain(of_sites).filter(|at| text.says(at)) {
+            remark(at, theirs);
+        }
+        for (at, site) in &sites {
+            let counts = [
+                ("alias", site.aliases.len()),
+                ("rewrite", site.rewrites.len()),
+                ("header", site.headers.len()),
+                ("work", site.work.len()),
+            ];
+            for (list, _) in counts.iter().filter(|(_, count)| *count > 0) {
+                remark(at.child(list).item(0), theirs);
+            }
+        }
+    }
+
+    /// What cannot stand beside `engine = "isolated"`.
+    pub(crate) fn check_isolated(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let listeners = self.all_listeners();
+        if !self.is_isolated() {
+            return;
+        }
+        let top = At::default();
+        let mut refuse = |at: At, what: &'static str| {
+            wrong.push((at, Wrong::said(IsolatedFinding::Cannot { what })))
+        };
+        for (at, _) in listeners.iter().filter(|(_, one)| one.engine != Engine::Isolated) {
+            refuse(at.child("engine"), "all listeners have it or none: receive accepts for all");
+        }
+        let process = &self.process;
+        let refused = [
+            (process.gate != GateMode::Off, "gate", "rules are not judged in the kernel yet"),
+            (
+                process.firewall.mode != FirewallMode::Off,
+                "firewall.mode",
+                "the firewall is not told of clients yet",
+            ),
+            (process.agent == Switch::On, "agent", "the agent does not see the other stages yet"),
+            (
+                process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,
+                "limits.head_bytes",
+                "at most 63KiB, because stages add fields of their own",
+            ),
+        ];
+        for (_, key, what) in refused.into_iter().filter(|(is_refused, ..)| *is_refused) {
+            refuse(top.child(key), what);
+        }
+        let isolated = &process.isolated;
+        for (key, list) in
+            [("process_at", &isolated.process_at), ("respond_at", &isolated.respond_at)]
+        {
+            for (index, to) in list.iter().enumerate() {
+                let what = match &to.0 {
+                    UpstreamAddress::Name { .. } => {
+                        "write an address: names of stages are not looked up"
+                    }
+                    address if listens_at(&listeners, address) => {
+                        "this server listens there itself: it would ask itself"
+                    }
+                    _ => continue,
+                };
+                refuse(top.child("isolated").child(key).item(index), what);
+            }
+        }
+        let decides_itself = isolated.process_at.is_empty();
+        for (path, site) in self.every_site().into_iter().filter(|_| !decides_itself) {
+            let rules = [
+                ("access", site.access.len()),
+                ("auth", site.auth.len()),
+                ("redirect", site.redirects.len()),
+            ];
+            for (list, _) in rules.iter().filter(|(_, count)| *count > 0) {
+                let what = "where process is other software, no stage looks at this";
+                refuse(path.child(list).item(0), what);
+            }
+        }
+        for (path, site) in self.all_sites() {
+            if site.has_acme() {
+                refuse(path.child("tls.acme"), "its stages get no certificates by ACME yet");
+            }
+            for (index, _) in site
+                .auth
+                .iter()
+                .enumerate()
+                .filter(|(_, auth)| auth.file.is_some() && isolated.is_answered_elsewhere())
+            {
+                let what =
+                    "write them as users: where other software answers, no stage reads this file";
+                refuse(path.child("auth").item(index).child("file"), what);
+            }
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                if proxy.tells_client_first() {
+                    let at = path.child("proxy").item(index).child("proxy_protocol");
+                    refuse(at, "its stages do not know the port of a client");
+                }
+            }
+            let counts = [
+                ("proxy", site.proxies.len()),
+                ("fastcgi", site.fastcgi.len()),
+                ("forward_auth", site.authorities.len()),
+            ];
+            for (list, count) in counts.into_iter().filter(|_| isolated.is_answered_elsewhere()) {
+                (0..count.min(1)).for_each(|index| {
+                    let what = "where other software answers, no stage asks others";
+                    refuse(path.child(list).item(index), what);
+                });
+            }
+        }
+    }
+}
+
+/// Whether a listener has this address, or all addresses of this machine.
+fn listens_at(listeners: &[(At, ListenerConfig)], address: &UpstreamAddress) -> bool {
+    let is_it = |listen: &Listen| match (listen, address) {
+        (Listen::Unix(path), UpstreamAddress::Unix(to)) => path == to,
+        (Listen::At(at), UpstreamAddress::Socket(to)) => {
+            at == to || (at.ip().is_unspecified() && is_here(to, at.port()))
+        }
+        (Listen::All(port), UpstreamAddress::Socket(to)) => is_here(to, *port),
+        _ => false,
+    };
+    listeners.iter().flat_map(|(_, listener)| &listener.listen).any(|end| is_it(&end.listen))
+}
+
+fn is_here(to: &SocketAddr, port: u16) -> bool {
+    to.port() == port && to.ip().is_loopback()
+}

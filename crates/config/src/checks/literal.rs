@@ -1,0 +1,160 @@
+//! What looks like a variable of another server, where values are sent as they stand.
+
+use crate::problems::path::Path as At;
+use crate::problems::problem::{Finding, Wrong};
+use crate::reading::draft::ConfigDraft;
+use forebay_http::field::FieldValue;
+use std::fmt;
+
+/// What another server would replace in the value of a field.
+#[derive(Debug)]
+struct NoVariable {
+    /// How it is written.
+    found: String,
+}
+
+impl Finding for NoVariable {}
+
+impl fmt::Display for NoVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoVariable { found } = self;
+        write!(
+            f,
+            "{found:?} is sent as it stands: there are no variables in values of fields; a later version may \
+             give it a meaning"
+        )
+    }
+}
+
+impl ConfigDraft {
+    /// Values of fields with `$host` and the like in them, in answers and in requests to applications.
+    pub(crate) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
+        for (at, site) in self.every_site() {
+            let mut look = |list: &str, index, value: &FieldValue| {
+                if let Some(variable) = variable_of(value.as_str()) {
+                    let found = variable.to_owned();
+                    remarks.push((
+                        at.child(list).item(index).child("set"),
+                        Wrong::said(NoVariable { found }),
+                    ));
+                }
+            };
+            for (index, rule) in site.headers.iter().enumerate() {
+                rule.set().iter().for_each(|(_, value)| look("header", index, value));
+            }
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                proxy.set().iter().for_each(|(_, value)| look("proxy", index, value));
+            }
+        }
+    }
+}
+
+/// How a variable begins and ends, and whether its name may begin with a capital, too. That without an end is the last:
+/// others begin with it.
+const FORMS: [(&str, Option<char>, bool); 6] = [
+    // nginx and the shell
+    ("${", Some('}'), true),
+    // HAProxy
+    ("%[", Some(']'), false),
+    // Apache
+    ("%{", Some('}'), true),
+    // Caddy, of the environment and of a request
+    ("{$", Some('}'), true),
+    ("{", Some('}'), false),
+    // nginx
+    ("$", None, false),
+];
+
+/// What nginx (`$host`, `${host}`), HAProxy (`%[src]`), Apache (`%{Host}i`), Caddy (`{http.request.host}`, `{host}`) or
+/// templates (`{{ .Host }}`) would replace in a value.
+fn variable_of(value: &str) -> Option<&str> {
+    value.char_indices().find_map(|(at, _)| {
+        let rest = &value[at..];
+        let len =
+            template_len(rest).or_else(|| FORMS.iter().find_map(|form| len_of(rest, form)))?;
+        Some(&rest[..len])
+    })
+}
+
+/// The length of a variable of one form that a text begins with.
+fn len_of(
+    text: &str,
+    (opening, closing, may_be_capital): &(&str, Option<char>, bool),
+) -> Option<usize> {
+    let name = text.strip_prefix(opening)?;
+    let is_name = |c: char| {
+        let is_more = matches!(c, '.' | '-' | '(' | ')' | ',') && closing.is_some();
+        c.is_ascii_alphanumeric() || c == '_' || is_more
+    };
+    let starts_well = name.starts_with(|c: char| {
+        c.is_ascii_lowercase() || c == '_' || (*may_be_capital && c.is_ascii_uppercase())
+    });
+    let len = name.find(|c| !is_name(c)).unwrap_or(name.len());
+    let is_closed = closing.is_none_or(|closing| name[len..].starts_with(closing));
+    let len = opening.len() + len + closing.map_or(0, char::len_utf8);
+    (starts_well && is_closed).then_some(len)
+}
+
+/// The length of a placeholder of a template that a text begins with. In JSON two braces never stand together so.
+fn template_len(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix("{{")?;
+    let inside = &inside[..inside.find("}}")?];
+    let name = inside.trim_start_matches(['-', ' ', '.', '$']);
+    name.starts_with(|c: char| c.is_ascii_alphabetic()).then_some(inside.len() + 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_told_from_values() {
+        for (value, expected) in [
+            ("$host", Some("$host")),
+            ("http://$http_host:8080/", Some("$http_host")),
+            ("${host}x", Some("${host}")),
+            ("%[src]", Some("%[src]")),
+            ("{http.request.host}", Some("{http.request.host}")),
+            ("{host}", Some("{host}")),
+            ("${Host}i", Some("${Host}")),
+            ("${API_URL}/x", Some("${API_URL}")),
+            ("%{Host}i", Some("%{Host}")),
+            ("https://%{HTTP_HOST}e/", Some("%{HTTP_HOST}")),
+            ("{$HOST}", Some("{$HOST}")),
+            ("{http.request.header.X-Id}", Some("{http.request.header.X-Id}")),
+            ("{{ .Host }}", Some("{{ .Host }}")),
+            ("a {{.Req.Host}} b", Some("{{.Req.Host}}")),
+            ("'nonce-{{- $nonce -}}'", Some("{{- $nonce -}}")),
+            (
+                "{{ placeholder \"http.request.host\" }}",
+                Some("{{ placeholder \"http.request.host\" }}"),
+            ),
+            ("5$", None),
+            ("$5", None),
+            ("US$ 5", None),
+            ("$", None),
+            ("{}", None),
+            (r#"{"group":"default","max_age":1}"#, None),
+            ("${", None),
+            ("100%", None),
+            ("default-src 'self'", None),
+            (
+                "script-src 'nonce-2726c7f26c' 'sha256-x+/{0}=' https:; report-uri /csp?a=%7Bb%7D",
+                None,
+            ),
+            (r#"{"endpoints":[{"url":"https://a.example/"}],"max_age":10886400}"#, None),
+            (r#"{"a":{"b":{}}}"#, None),
+            ("{{}}", None),
+            ("{{ 5 }}", None),
+            ("{{ .Host", None),
+            ("from $5.99, {5} of them", None),
+            ("US$5, A$7, $USD", None),
+            ("${1}", None),
+            ("%{}", None),
+            ("50%{", None),
+            ("caf\u{e9} $", None),
+        ] {
+            assert_eq!(variable_of(value), expected, "{value}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What must hold between settings, and what is right and yet hardly meant, as far as the text tells. Lints of the
+//! server ask the machine.
+//!
+//! | module | what it looks at |
+//! |---|---|
+//! | `check` | all that must hold: it calls the others |
+//! | `remarks` | all that is remarked, likewise |
+//! | `text` | the text that is checked, if there is one |
+//! | `sites` | hosts, names, roots and paths of sites |
+//! | `addresses` | sockets that want the same address, and listeners for proxies |
+//! | `admin` | the admin listener: how it is secured, and who can read it |
+//! | `secured` | certificates that are missing, where clients are led for TLS, and TLS without effect |
+//! | `acme` | sites that want certificates by ACME, and rules that keep the authority out |
+//! | `logs` | logs that clients could read, that are written in two ways, or that ask for what there is not |
+//! | `redirects` | redirects that lead back to themselves |
+//! | `policy` | classes and rules, and what of the two does not fit |
+//! | [`idle_rules`] | rules that decide nothing |
+//! | `encoded` | patterns for paths that are written as in a URL |
+//! | `applications` | applications that cannot work as they are set |
+//! | `held` | threads that slow clients hold, and requests that wait |
+//! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
+//! | `firewalled`, `gated` | what keeps clients out of the firewall, and rules out of the kernel |
+//! | [`spared`] | who is never ignored or banned, and rules that would ban them |
+//! | `isolated` | what the engine isolated cannot do yet, and what means nothing with it |
+//! | [`pages`] | error pages that no client would see, and where paths of a site lie |
+//! | `unused` | settings that another one leaves without effect |
+
+pub(crate) mod acme;
+pub(crate) mod addresses;
+pub(crate) mod admin;
+pub mod applications;
+pub(crate) mod caching;
+pub(crate) mod check;
+pub(crate) mod encoded;
+pub(crate) mod firewalled;
+pub(crate) mod gated;
+pub(crate) mod held;
+pub mod idle_rules;
+pub(crate) mod isolated;
+pub(crate) mod literal;
+pub(crate) mod logs;
+pub mod pages;
+pub(crate) mod policy;
+pub(crate) mod redirects;
+pub(crate) mod remarks;
+pub(crate) mod secured;
+pub(crate) mod sites;
+pub mod spared;
+pub(crate) mod text;
+pub(crate) mod unused;

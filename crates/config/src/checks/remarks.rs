@@ -1,0 +1,30 @@
+//! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it, and so does a
+//! server.
+
+use crate::problems::problem::Remarks;
+use crate::reading::draft::ConfigDraft;
+use crate::table::ConfigReader;
+
+impl ConfigDraft {
+    /// What will have no effect, or not the one that is probably meant, as far as the text tells by itself.
+    pub fn remarks_of_text(&self, text: &ConfigReader<'_>) -> Remarks {
+        let mut all = Vec::new();
+        let remarks = &mut all;
+        self.remark_admin(text, remarks);
+        self.remark_hosts(text, remarks);
+        self.remark_order(text, remarks);
+        self.remark_paths(text, remarks);
+        self.remark_unused(text, remarks);
+        self.remark_held(remarks);
+        self.remark_unseen(remarks);
+        self.remark_applications(text, remarks);
+        self.remark_caching(remarks);
+        self.remark_tls(remarks);
+        self.remark_acme(remarks);
+        self.remark_logs(remarks);
+        self.remark_gate(remarks);
+        self.remark_firewall(remarks);
+        self.remark_literals(remarks);
+        all
+    }
+}

@@ -1,0 +1,11 @@
+//! What is wrong with a configuration, and where.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`problem`] | one thing that is wrong, and the line that says so |
+//! | [`path`] | where something is in a configuration |
+//! | `quoted` | texts as they stand in TOML, and in messages |
+
+pub mod path;
+pub mod problem;
+pub(crate) mod quoted;

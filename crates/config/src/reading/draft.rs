@@ -1,0 +1,132 @@
+//! A configuration before its parts are put together: what the top level says, and the listeners
+//! and sites that inherit from it.
+
+use crate::problems::path::Path;
+use crate::problems::problem::Wrong;
+use crate::reading::stray;
+use crate::sections::listener::DEFAULT_LISTEN;
+use crate::table::{Section, Setting};
+use crate::values::value::Written;
+use crate::{ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig};
+use forebay_engine::Engine;
+
+/// What a file or a command line says.
+#[derive(Clone, Debug)]
+pub struct ConfigDraft {
+    /// The settings of the process.
+    pub process: Config,
+    /// What the top level says about a listener: one of its own if it names an address, and the
+    /// defaults of the others.
+    pub listener: ListenerConfig,
+    /// What the top level says about a site: the only one, or the defaults of the others.
+    pub site: SiteConfig,
+    /// The `[[listener]]`s.
+    pub listeners: Vec<ListenerConfig>,
+    /// The `[[site]]`s.
+    pub sites: Vec<SiteConfig>,
+    /// The `[[class]]`es.
+    pub classes: Vec<ClassConfig>,
+    /// The `[[rule]]`s.
+    pub rules: Vec<RuleConfig>,
+    /// The machine that the file of constants names.
+    pub calibrated_on: Option<String>,
+}
+
+impl Default for ConfigDraft {
+    fn default() -> ConfigDraft {
+        ConfigDraft::new()
+    }
+}
+
+impl ConfigDraft {
+    /// Nothing said: the defaults.
+    pub fn new() -> ConfigDraft {
+        ConfigDraft {
+            process: Config::preset(),
+            listener: ListenerConfig::preset(),
+            site: SiteConfig::preset(),
+            listeners: Vec::new(),
+            sites: Vec::new(),
+            classes: Vec::new(),
+            rules: Vec::new(),
+            calibrated_on: None,
+        }
+    }
+
+    /// Sets the top level's `key` to what `text` says. A list takes it as one more item.
+    ///
+    /// # Errors
+    /// What is wrong with key or text; then nothing is set.
+    pub fn set(&mut self, key: &str, text: &str) -> Result<(), Wrong> {
+        fn set<T: Section>(section: &mut T, key: &str, text: &str) -> Option<Result<(), Wrong>> {
+            let find = |setting: &&Setting<T>| setting.key == key;
+            T::SETTINGS.iter().find(find).map(|setting| setting.set(section, text))
+        }
+        set(&mut self.process, key, text)
+            .or_else(|| set(&mut self.listener, key, text))
+            .or_else(|| set(&mut self.site, key, text))
+            .unwrap_or_else(|| Err(stray::wrong("", key)))
+    }
+
+    /// The listeners there will be, and where they stand.
+    pub fn all_listeners(&self) -> Vec<(Path, ListenerConfig)> {
+        let mut own = self.listener.clone();
+        if own.listen.is_empty() && self.listeners.is_empty() {
+            own.listen.extend(ListenEndpoint::read(DEFAULT_LISTEN));
+        }
+        let own = (!own.listen.is_empty()).then_some((Path::default(), own));
+        let others = numbered("listener", &self.listeners).map(|(path, l)| (path, l.clone()));
+        own.into_iter().chain(others).collect()
+    }
+
+    /// Whether a listener has `engine = "isolated"`.
+    pub fn is_isolated(&self) -> bool {
+        self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
+    }
+
+    /// The sites there will be, and where they stand.
+    pub fn all_sites(&self) -> Vec<(Path, &SiteConfig)> {
+        if self.sites.is_empty() {
+            return vec![(Path::default(), &self.site)];
+        }
+        numbered("site", &self.sites).collect()
+    }
+
+    /// The same, and first what the top level says of all of them, if that is none itself.
+    pub fn every_site(&self) -> Vec<(Path, &SiteConfig)> {
+        let mut sites = self.all_sites();
+        if !self.sites.is_empty() {
+            sites.insert(0, (Path::default(), &self.site));
+        }
+        sites
+    }
+
+    /// The configuration it comes to, if nothing is wrong with it ([`ConfigDraft::problems`]).
+    pub fn resolve(self) -> Config {
+        let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
+        let ConfigDraft { process, site, sites, classes, rules, .. } = self;
+        let log = site.log.clone();
+        let mut config = Config { listeners, classes, rules, log, ..process };
+        if sites.is_empty() {
+            config.sites.push(site);
+        } else {
+            config.sites.extend(sites.into_iter().map(|own| own.inherit(&site)));
+            // what is inherited is for those that it fits
+            config.sites.iter_mut().for_each(|site| site.tls.acme = site.has_acme());
+        }
+        config
+    }
+}
+
+impl Default for Config {
+    /// Every setting at its default, with the default listener and one site. That has no root.
+    fn default() -> Config {
+        ConfigDraft::new().resolve()
+    }
+}
+
+/// Each of `sections` with its place in the list `name`.
+pub fn numbered<'s, T>(name: &str, sections: &'s [T]) -> impl Iterator<Item = (Path, &'s T)> {
+    let path = Path::default().child(name);
+    sections.iter().enumerate().map(move |(index, section)| (path.item(index), section))
+}

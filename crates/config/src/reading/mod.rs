@@ -1,0 +1,17 @@
+//! A text into a draft, and settings into a text.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
+//! | [`draft`] | what a file says, before sites and listeners inherit |
+//! | `stray` | unknown keys, those of other servers too: what was probably meant, or where they belong |
+//! | `relative_paths` | paths that are relative to the directory of the file |
+//! | `print` | a [`Config`](crate::Config) as TOML |
+//! | [`calibration`] | the file of constants that `forebay calibrate` found, read and written |
+
+pub mod calibration;
+pub mod draft;
+pub(crate) mod print;
+pub mod read;
+pub(crate) mod relative_paths;
+pub(crate) mod stray;

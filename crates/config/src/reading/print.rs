@@ -1,0 +1,55 @@
+//! A [`Config`] as TOML that reads back to the same configuration.
+
+use crate::table::{Printer, Section};
+use crate::{Config, LogConfig, SiteConfig};
+
+impl Config {
+    /// All settings as TOML that [`parse`](crate::parse()) reads back to the same configuration, each
+    /// under a comment that says what it means. What has no value is an example in a comment.
+    pub fn to_toml(&self) -> String {
+        let mut config = self.clone();
+        let mut listeners = std::mem::take(&mut config.listeners);
+        let mut sites = std::mem::take(&mut config.sites);
+        let mut printer = Printer::default();
+        // what there is only one of stands at the top level
+        let mut listener = if listeners.len() == 1 { listeners.pop() } else { None };
+        // unless it has another log than what belongs to no site
+        let is_top = matches!(&sites[..], [only] if only.log == config.log);
+        let mut site = if is_top { sites.pop() } else { None };
+        if let Some(listener) = &mut listener {
+            printer.settings(listener, "");
+        }
+        if let Some(site) = &mut site {
+            printer.settings(site, "");
+        }
+        printer.settings(&mut config, "");
+        if let Some(site) = &mut site {
+            printer.subsections(site);
+        }
+        printer.subsections(&mut config);
+        if site.is_none() {
+            printer.top_log(config.log);
+        }
+        config.classes.into_iter().for_each(|class| printer.item("class", class));
+        config.rules.into_iter().for_each(|rule| printer.item("rule", rule));
+        for listener in listeners {
+            printer.item("listener", listener);
+        }
+        match site {
+            Some(site) => printer.lists(site),
+            None => sites.into_iter().for_each(|site| printer.item("site", site)),
+        }
+        printer.text
+    }
+}
+
+impl Printer {
+    /// The log of requests that belong to no site. The first site explains its settings.
+    fn top_log(&mut self, log: LogConfig) {
+        let mut top = SiteConfig { log, ..SiteConfig::blank() };
+        self.line("[log]");
+        self.terse = true;
+        self.settings(&mut top, "log");
+        self.terse = false;
+    }
+}

@@ -1,0 +1,289 @@
+//! The routes of a site to applications that speak FastCGI and run files of the site.
+
+use crate::problems::problem::Wrong;
+use crate::sections::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
+use crate::table::{Item, Preset, Section, Setting};
+use crate::values::optional::{OneOrMore, OptionalList};
+use crate::values::units::Size;
+use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
+use forebay_upstream::target::Ambiguous;
+use forebay_upstream::{fastcgi, settings};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A `[[fastcgi]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FastCgiSection {
+    /// `path`
+    pub path: Option<Scope>,
+    /// `to`
+    pub to: OneOrMore<FastCgiAddress>,
+    /// `root`
+    pub root: Option<PathBuf>,
+    /// `extension`
+    pub extension: Option<ScriptSuffix>,
+    /// `index`
+    pub index: Option<String>,
+    /// `try`
+    pub fallback: Option<MountPath>,
+    /// `scripts`
+    pub only: OptionalList<Scope>,
+    /// `check_local`
+    pub check_local: bool,
+    /// `ambiguous`
+    pub ambiguous: Ambiguous,
+    /// `spool_bytes`
+    pub spool: Size,
+    /// `set`
+    pub set: Variables,
+    /// What all routes have.
+    pub upstreams: UpstreamsConfig,
+}
+
+/// A route to applications that speak FastCGI, in which everything is right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FastCgiConfig(FastCgiSection);
+
+impl FastCgiConfig {
+    /// Beneath which paths they run files.
+    pub fn path(&self) -> Scope {
+        self.0.path.clone().unwrap_or_else(Scope::any)
+    }
+
+    /// Where they are.
+    pub fn to(&self) -> &[FastCgiAddress] {
+        &self.0.to.0
+    }
+
+    /// What relative paths begin at `directory`.
+    pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
+        self.0.to.0.iter_mut().for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
+        // where the application finds files is its own matter, but a relative path is none of its own
+        self.0.root.iter_mut().for_each(join);
+    }
+
+    /// What the site is told of it.
+    pub fn route(&self) -> Route {
+        let FastCgiSection { extension, index, fallback, upstreams, .. } = &self.0;
+        let ending = extension.clone().filter(|_| self.0.check_local);
+        let scripts = ending.map(|ending| Scripts {
+            ending,
+            index: index.as_deref().unwrap_or_default().into(),
+            fallback: fallback.clone(),
+            only: self.0.only.0.clone(),
+        });
+        let UpstreamsConfig { sends, compress, .. } = upstreams;
+        Route {
+            path: self.path(),
+            scripts,
+            sends: sends.clone(),
+            compress: compress.0.clone(),
+            passes: self.0.ambiguous == Ambiguous::Pass,
+        }
+    }
+
+    /// Whether they run files of the site.
+    pub(crate) fn runs_files(&self) -> bool {
+        self.0.check_local
+    }
+
+    /// Beneath which path they are if they run no files, without a slash at its end.
+    fn program(&self) -> Option<Box<[u8]>> {
+        let path = self.path().path().unwrap_or_default().to_owned();
+        let path = path.strip_suffix('/').unwrap_or(&path).as_bytes().into();
+        Some(path).filter(|_| !self.runs_files())
+    }
+
+    /// Where the application finds its scripts, as the text says it. `root` is that of the site.
+    pub fn root<'r>(&'r self, root: Option<&'r Path>) -> &'r Path {
+        self.0.root.as_deref().or(root).unwrap_or(Path::new("/"))
+    }
+
+    /// What the proxy is told of it; of where its scripts are, this.
+    pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
+        let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
+        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let root = root.as_os_str().as_bytes();
+        settings::FastCgiSettings {
+            group: upstreams.group(to, None),
+            request: fastcgi::ScriptSettings {
+                root: root.strip_suffix(b"/").unwrap_or(root).into(),
+                ambiguous: *ambiguous,
+                keep: upstreams.connections > 0,
+                set: set.0.clone(),
+                program: self.program(),
+            },
+            bodies: upstreams.bodies(self.0.spool.0),
+            limits: Default::default(),
+            errors: upstreams.errors,
+            buffer_bytes: upstreams.buffer_bytes.0,
+        }
+    }
+}
+
+impl Item for FastCgiConfig {
+    type Section = FastCgiSection;
+
+    fn new(section: FastCgiSection) -> Result<FastCgiConfig, (&'static str, Wrong)> {
+        let ending = section.extension.as_ref().map_or("", ScriptSuffix::as_str);
+        let is_script = |name: &str| name.len() > ending.len() && name.ends_with(ending);
+        let wrong = |found: &str| Wrong::Unfit {
+            found: format!("{found:?}"),
+            reason: format!("a script ends in {ending:?}, as extension says"),
+        };
+        if let Some(index) = section.index.as_deref().filter(|name| !is_script(name)) {
+            return Err(("index", wrong(index)));
+        }
+        if let Some(path) = section.fallback.as_ref().filter(|path| !is_script(path.as_str())) {
+            return Err(("try", wrong(path.as_str())));
+        }
+        if let (Some(only), Some(path)) = (&section.only.0, &section.fallback)
+            && !only.iter().any(|scope| scope.contains(path.as_str().as_bytes()))
+        {
+            let found = format!("{:?}", path.as_str());
+            let reason = "it is none of those that may run, as scripts says".to_owned();
+            return Err(("try", Wrong::Unfit { found, reason }));
+        }
+        if let Some((key, needs)) = section.upstreams.idle() {
+            return Err((key, Wrong::Idle { needs }));
+        }
+        Ok(FastCgiConfig(section))
+    }
+
+    fn section(&self) -> FastCgiSection {
+        self.0.clone()
+    }
+}
+
+impl Section for FastCgiSection {
+    fn blank() -> FastCgiSection {
+        FastCgiSection {
+            path: None,
+            to: OneOrMore::default(),
+            root: None,
+            extension: None,
+            index: None,
+            fallback: None,
+            only: OptionalList::default(),
+            check_local: false,
+            ambiguous: Ambiguous::default(),
+            spool: Size::default(),
+            set: Variables::default(),
+            upstreams: UpstreamsConfig::default(),
+        }
+    }
+
+    const SETTINGS: &'static [Setting<FastCgiSection>] = rows_with_upstreams!(
+        [
+            Setting {
+                key: "path",
+                preset: Preset::Value("/"),
+                range: None,
+                meaning: "Beneath which paths they run files. Everything else there is sent as any other \
+                          file. Routes are weighed as for proxy.",
+                example: "\"/blog\"",
+                at: |f| &mut f.path,
+            },
+            Setting {
+                key: "to",
+                preset: Preset::Required,
+                range: None,
+                meaning: "Where they are: one, or several that do the same.",
+                example: "\"unix:/run/php/php-fpm.sock\"",
+                at: |f| &mut f.to,
+            },
+            Setting {
+                key: "root",
+                preset: Preset::Unset("the root of the site"),
+                range: None,
+                meaning: "Where they find the files of the site's root, if that is elsewhere for them, as in \
+                          a container. Whether a script is there is seen in the root of the site.",
+                example: "\"/var/www/html\"",
+                at: |f| &mut f.root,
+            },
+            Setting {
+                key: "extension",
+                preset: Preset::Value(".php"),
+                range: None,
+                meaning: "What the names of scripts end with. What follows a script in a path is told it \
+                          as PATH_INFO. A script must be there, or the answer is 404.",
+                example: "\".cgi\"",
+                at: |f| &mut f.extension,
+            },
+            Setting {
+                key: "index",
+                preset: Preset::Value("index.php"),
+                range: None,
+                meaning: "The script that answers for a directory where index names no file of it.",
+                example: "\"main.php\"",
+                at: |f| &mut f.index,
+            },
+            Setting {
+                key: "try",
+                preset: Preset::Unset("404"),
+                range: None,
+                meaning: "The script that answers where there is neither a script nor a file: the front \
+                          controller that WordPress, Laravel or Symfony want.",
+                example: "\"/index.php\"",
+                at: |f| &mut f.fallback,
+            },
+            Setting {
+                key: "scripts",
+                preset: Preset::Unset("all that end so"),
+                range: None,
+                meaning: "The paths of the scripts that may run: \"/index.php\", \"/wp-admin\" for all beneath it, \
+                          \"/wp-admin/*.php\". Every other path with the extension is 404, whether a file is \
+                          there or not, and try does not answer for it.",
+                example: "[\"/index.php\", \"/wp-admin\"]",
+                at: |f| &mut f.only,
+            },
+            Setting {
+                key: "check_local",
+                preset: Preset::Value("true"),
+                range: None,
+                meaning: "Whether they run files of the site. false: they are programs that answer for every path \
+                          of the route, such as those of Go's net/http/fcgi, and no file is looked for. \
+                          SCRIPT_NAME is the path of the route, PATH_INFO what follows it.",
+                example: "false",
+                at: |f| &mut f.check_local,
+            },
+            Setting {
+                key: "ambiguous",
+                preset: Preset::Value("refuse"),
+                range: None,
+                meaning: "What becomes of paths with //, /./ or /../, encoded or not, or with an encoded slash \
+                          or backslash. \"refuse\": 400. \"normalise\": REQUEST_URI is what the rules have \
+                          seen; an encoded slash or backslash is 400. \"pass\": REQUEST_URI is what was sent, \
+                          if the rules allow every reading and choose the same for each; the script is that \
+                          of the reading with all separators.",
+                example: "\"pass\"",
+                at: |f| &mut f.ambiguous,
+            },
+            Setting {
+                key: "spool_bytes",
+                preset: Preset::Value("64KiB"),
+                range: Some(("0B", "1GiB")),
+                meaning: "A request body of at most this size is collected in memory before a script is \
+                          asked, so that none waits for a slow client; a larger one goes to it as it \
+                          comes. A script is told how long the body is, so one whose length is not known \
+                          (Transfer-Encoding: chunked) may not be larger: 413.",
+                example: "\"1MiB\"",
+                at: |f| &mut f.spool,
+            },
+            Setting {
+                key: "set",
+                preset: Preset::Unset("nothing is set"),
+                range: None,
+                meaning: "Variables to set, each instead of what the request says. Their names are free, but for \
+                          HTTP_PROXY.",
+                example: "{ APP_ENV = \"production\" }",
+                at: |f| &mut f.set,
+            },
+        ],
+        [],
+        "0",
+        "Idle connections that are kept to each of them; 0 opens one for each request. Each keeps one \
+         worker of php-fpm to itself: less in all loops together than it has.",
+        "4"
+    );
+}

@@ -1,0 +1,242 @@
+//! The servers of a site that say which requests may pass.
+
+use crate::problems::problem::Wrong;
+use crate::sections::upstreams::{CheckPath, HttpAddress, ToldHost, UpstreamsConfig};
+use crate::table::{Item, Preset, Section, Setting};
+use crate::values::optional::OneOrMore;
+use crate::values::units::{Percent, Size};
+use crate::values::written::ScopeRegex;
+use forebay_http::field::FieldName;
+use forebay_http::path::normalise;
+use forebay_site::rules::Scope;
+use forebay_upstream::target::Ambiguous;
+use forebay_upstream::{is_forwarding, is_own, request, settings};
+use std::time::Duration;
+
+/// A `[[forward_auth]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardAuthSection {
+    /// `path`
+    pub path: Option<Scope>,
+    /// `regex`
+    pub regex: Option<ScopeRegex>,
+    /// `to`
+    pub to: OneOrMore<HttpAddress>,
+    /// `uri`
+    pub uri: Option<CheckPath>,
+    /// `copy`
+    pub copy: Vec<FieldName>,
+    /// `host`
+    pub host: ToldHost,
+    /// `keep_alive.connections`
+    pub connections: u64,
+    /// `keep_alive.idle`
+    pub idle: Duration,
+    /// `timeouts.connect`
+    pub connect: Duration,
+    /// `timeouts.head`
+    pub head: Duration,
+}
+
+/// A server that says which requests may pass, of which everything is right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardAuth(ForwardAuthSection);
+
+impl ForwardAuth {
+    /// For which paths it is asked.
+    pub fn path(&self) -> Scope {
+        let regex = || self.0.regex.clone().map(|regex| regex.0);
+        self.0.path.clone().or_else(regex).unwrap_or_else(Scope::any)
+    }
+
+    /// Where they are.
+    pub fn to(&self) -> &[HttpAddress] {
+        &self.0.to.0
+    }
+
+    /// The same.
+    pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
+        &mut self.0.to.0
+    }
+
+    /// What the proxy is told of it.
+    pub fn settings(&self) -> settings::ProxySettings {
+        let ForwardAuthSection { to, uri, copy, host, .. } = &self.0;
+        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let uri = uri.as_ref().map_or("/", |uri| &*uri.0);
+        let (raw, query) = match uri.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (uri, None),
+        };
+        let mut path = Vec::new();
+        // it was looked at when it was read
+        let _ = normalise(raw.as_bytes(), &mut path);
+        // what is not a person's to say here is as it is for a route that says nothing
+        let upstreams = UpstreamsConfig {
+            retries: 1,
+            retry_budget: Percent(2000),
+            max_fails: 3,
+            fail_time: Duration::from_secs(10),
+            body_bytes: Size(0),
+            connections: self.0.connections,
+            idle: self.0.idle,
+            connect: self.0.connect,
+            head: self.0.head,
+            silence: self.0.head,
+            ..UpstreamsConfig::default()
+        };
+        let group = upstreams.group(to, None);
+        settings::ProxySettings {
+            request: request::RequestSettings {
+                host: host.0.clone(),
+                ambiguous: Ambiguous::Normalise,
+                close: group.keep_alive.connections == 0,
+                ..request::RequestSettings::default()
+            },
+            bodies: upstreams.bodies(0),
+            rewrites: false,
+            group,
+            limits: Default::default(),
+            errors: settings::Errors::Theirs,
+            connection_auth: Default::default(),
+            proxy_protocol: None,
+            buffer_bytes: 0,
+            authority: Some(settings::ForwardAuthSettings {
+                path: path.into(),
+                query: query.map(|query| query.as_bytes().into()),
+                copy: copy.clone(),
+            }),
+        }
+    }
+}
+
+impl Item for ForwardAuth {
+    type Section = ForwardAuthSection;
+
+    fn new(section: ForwardAuthSection) -> Result<ForwardAuth, (&'static str, Wrong)> {
+        if section.path.is_some() && section.regex.is_some() {
+            return Err(("regex", Wrong::Both { other: "path" }));
+        }
+        let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
+        if let Some(CheckPath(uri)) = &section.uri {
+            let path = uri.split('?').next().unwrap_or_default();
+            if let Err(error) = normalise(path.as_bytes(), &mut Vec::new()) {
+                return Err(("uri", unfit(error.reason().to_owned())));
+            }
+        }
+        let is_ours = |name: &&FieldName| is_own(name.as_str()) || is_forwarding(name.as_str());
+        if let Some(name) = section.copy.iter().find(is_ours) {
+            let reason = format!("{name} is written by the proxy and cannot be copied");
+            return Err(("copy", unfit(reason)));
+        }
+        Ok(ForwardAuth(section))
+    }
+
+    fn section(&self) -> ForwardAuthSection {
+        self.0.clone()
+    }
+}
+
+impl Section for ForwardAuthSection {
+    fn blank() -> ForwardAuthSection {
+        ForwardAuthSection {
+            path: None,
+            regex: None,
+            to: OneOrMore::default(),
+            uri: None,
+            copy: Vec::new(),
+            host: ToldHost::default(),
+            connections: 0,
+            idle: Duration::ZERO,
+            connect: Duration::ZERO,
+            head: Duration::ZERO,
+        }
+    }
+
+    const SETTINGS: &'static [Setting<ForwardAuthSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "For which paths it is asked. A path without a star is meant with all below it, as \
+                      in [[auth]]. Of several the first that fits is asked.",
+            example: "\"/intern\"",
+            at: |f| &mut f.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "The same as a regular expression.",
+            example: "'^/(intern|admin)/'",
+            at: |f| &mut f.regex,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "Where it is: one server, or several that do the same. HTTP/1.1 is spoken, without \
+                      TLS.",
+            example: "\"http://127.0.0.1:9091\"",
+            at: |f| &mut f.to,
+        },
+        Setting {
+            key: "uri",
+            preset: Preset::Unset("/"),
+            range: None,
+            meaning: "What it is asked for, by GET and with the fields of the request but without its \
+                      body; X-Forwarded-Method and X-Forwarded-Uri say what the client wants.",
+            example: "\"/api/verify\"",
+            at: |f| &mut f.uri,
+        },
+        Setting {
+            key: "copy",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Fields of its answer that an application is told. What clients say in these is \
+                      dropped.",
+            example: "[\"Remote-User\", \"Remote-Groups\"]",
+            at: |f| &mut f.copy,
+        },
+        Setting {
+            key: "host",
+            preset: Preset::Value("client"),
+            range: None,
+            meaning: "Which host it is told: the one the client has asked for, its own, or another.",
+            example: "\"upstream\"",
+            at: |f| &mut f.host,
+        },
+        Setting {
+            key: "keep_alive.connections",
+            preset: Preset::Value("32"),
+            range: Some(("0", "100000")),
+            meaning: "Idle connections that are kept to it; 0 opens one for each request.",
+            example: "100",
+            at: |f| &mut f.connections,
+        },
+        Setting {
+            key: "keep_alive.idle",
+            preset: Preset::Value("4s"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long; less than the server keeps them.",
+            example: "\"50s\"",
+            at: |f| &mut f.idle,
+        },
+        Setting {
+            key: "timeouts.connect",
+            preset: Preset::Value("3s"),
+            range: Some(("10ms", "5m")),
+            meaning: "Time to open a connection.",
+            example: "\"1s\"",
+            at: |f| &mut f.connect,
+        },
+        Setting {
+            key: "timeouts.head",
+            preset: Preset::Value("10s"),
+            range: Some(("100ms", "1h")),
+            meaning: "Time for its answer; then the client gets 504.",
+            example: "\"2s\"",
+            at: |f| &mut f.head,
+        },
+    ];
+}

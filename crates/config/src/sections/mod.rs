@@ -1,0 +1,28 @@
+//! The tables of settings: a file for each kind of section, with the type that it fills.
+//!
+//! | module | the settings of |
+//! |---|---|
+//! | `process` | the process: the fields of [`Config`](crate::Config) |
+//! | [`listener`], `site` | a listener and a site |
+//! | `class`, `rule` | a class and a rule |
+//! | `rules` | the lists of a site |
+//! | `proxy`, `fastcgi`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
+//! | `identity` | identities that clients prove by a cookie |
+//! | `acme` | certificates by ACME |
+//! | `firewall` | the firewall |
+//! | `isolated` | the engine isolated |
+
+pub(crate) mod acme;
+pub(crate) mod class;
+pub(crate) mod fastcgi;
+pub(crate) mod firewall;
+pub(crate) mod forward_auth;
+pub(crate) mod identity;
+pub(crate) mod isolated;
+pub mod listener;
+pub(crate) mod process;
+pub(crate) mod proxy;
+pub(crate) mod rule;
+pub(crate) mod rules;
+pub(crate) mod site;
+pub(crate) mod upstreams;

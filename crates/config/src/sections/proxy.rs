@@ -1,0 +1,368 @@
+//! The routes of a site to applications that speak HTTP.
+
+use crate::problems::problem::Wrong;
+use crate::sections::upstreams::{
+    Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamsConfig,
+    rows_with_upstreams,
+};
+use crate::table::{Item, Preset, Section, Setting};
+use crate::values::optional::{OneOrMore, Optional};
+use crate::values::written::HeaderFields;
+use forebay_http::field::{FieldName, FieldValue};
+use forebay_http::response::ResponseHeadLimits;
+use forebay_site::rules::{Route, Scope};
+use forebay_upstream::target::{Ambiguous, Base};
+use forebay_upstream::{is_own, request, settings};
+
+/// A `[[proxy]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProxySection {
+    /// `path`
+    pub path: Option<Scope>,
+    /// `to`
+    pub to: OneOrMore<HttpAddress>,
+    /// `host`
+    pub host: ToldHost,
+    /// `strip`
+    pub strip: Option<Base>,
+    /// `prefix`
+    pub prefix: Option<Base>,
+    /// `ambiguous`
+    pub ambiguous: Ambiguous,
+    /// `set`
+    pub set: HeaderFields,
+    /// `remove`
+    pub remove: Vec<FieldName>,
+    /// `redirects`
+    pub redirects: Redirects,
+    /// `upgrade`
+    pub upgrade: bool,
+    /// `bare_lf`
+    pub bare_lf: bool,
+    /// `connection_auth`
+    pub connection_auth: settings::ConnectionAuth,
+    /// `proxy_protocol`
+    pub proxy_protocol: Optional<ProxyProtocolVersion>,
+    /// What all routes have.
+    pub upstreams: UpstreamsConfig,
+    /// `check.*`
+    pub check: Checks,
+}
+
+/// A route to applications that speak HTTP, in which everything is right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProxyConfig(ProxySection);
+
+impl ProxyConfig {
+    /// Which paths they answer.
+    pub fn path(&self) -> Scope {
+        self.0.path.clone().unwrap_or_else(Scope::any)
+    }
+
+    /// What the site is told of it.
+    pub fn route(&self) -> Route {
+        let UpstreamsConfig { sends, compress, .. } = &self.0.upstreams;
+        Route {
+            sends: sends.clone(),
+            compress: compress.0.clone(),
+            passes: self.0.ambiguous == Ambiguous::Pass,
+            ..Route::all(self.path())
+        }
+    }
+
+    /// Where they are.
+    pub fn to(&self) -> &[HttpAddress] {
+        &self.0.to.0
+    }
+
+    /// The same.
+    pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
+        &mut self.0.to.0
+    }
+
+    /// Whether connections begin with whom they are for.
+    pub fn tells_client_first(&self) -> bool {
+        self.0.proxy_protocol.0.is_some()
+    }
+
+    /// What becomes of sign-ins that hold for a connection.
+    pub fn connection_auth(&self) -> settings::ConnectionAuth {
+        self.0.connection_auth
+    }
+
+    /// Whether connections may become tunnels.
+    pub fn upgrades(&self) -> bool {
+        self.0.upgrade
+    }
+
+    /// Fields of requests to it.
+    pub fn set(&self) -> &[(FieldName, FieldValue)] {
+        &self.0.set.0
+    }
+
+    /// What the proxy is told of it.
+    pub fn settings(&self) -> settings::ProxySettings {
+        let ProxySection { to, host, strip, prefix, ambiguous, set, remove, upstreams, .. } =
+            &self.0;
+        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let mut group = upstreams.group(to, self.0.check.settings());
+        // a connection that begins with one client's address is for that client alone
+        if self.0.proxy_protocol.0.is_some() {
+            group.keep_alive.connections = 0;
+        }
+        settings::ProxySettings {
+            request: request::RequestSettings {
+                host: host.0.clone(),
+                strip: strip.clone().unwrap_or_default(),
+                prefix: prefix.clone().unwrap_or_default(),
+                ambiguous: *ambiguous,
+                upgrade: self.0.upgrade,
+                close: group.keep_alive.connections == 0,
+                set: set.0.clone(),
+                remove: remove.clone(),
+            },
+            bodies: upstreams.bodies(0),
+            rewrites: self.0.redirects == Redirects::Rewrite,
+            group,
+            limits: ResponseHeadLimits { bare_lf: self.0.bare_lf, ..Default::default() },
+            errors: upstreams.errors,
+            connection_auth: self.0.connection_auth,
+            proxy_protocol: self.0.proxy_protocol.0.map(Into::into),
+            buffer_bytes: upstreams.buffer_bytes.0,
+            authority: None,
+        }
+    }
+}
+
+impl Item for ProxyConfig {
+    type Section = ProxySection;
+
+    fn new(section: ProxySection) -> Result<ProxyConfig, (&'static str, Wrong)> {
+        let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
+        if let (Some(path), Some(strip)) = (&section.path, &section.strip)
+            && !path.is_below(strip.as_str())
+        {
+            let reason =
+                format!("not all paths of {:?} begin with {:?}", path.as_str(), strip.as_str());
+            return Err(("strip", unfit(reason)));
+        }
+        let own = |name: &FieldName| {
+            let name = name.as_str();
+            let instead = if name.eq_ignore_ascii_case("host") { "; host says which" } else { "" };
+            unfit(format!("{name} is written by the proxy and cannot be changed{instead}"))
+        };
+        let set = &section.set.0;
+        for (at, (name, _)) in set.iter().enumerate() {
+            if is_own(name.as_str()) {
+                return Err(("set", own(name)));
+            }
+            let is_again = set[..at].iter().any(|(before, _)| before.is(name.as_str()));
+            if is_again || section.remove.iter().any(|removed| removed.is(name.as_str())) {
+                return Err(("set", unfit(format!("{name} is there twice"))));
+            }
+        }
+        if let Some(name) = section.remove.iter().find(|name| is_own(name.as_str())) {
+            return Err(("remove", own(name)));
+        }
+        if let Some((key, needs)) = section.upstreams.idle() {
+            return Err((key, Wrong::Idle { needs }));
+        }
+        if let Some(key) = section.check.idle() {
+            return Err((key, Wrong::Idle { needs: "check.path" }));
+        }
+        Ok(ProxyConfig(section))
+    }
+
+    fn section(&self) -> ProxySection {
+        self.0.clone()
+    }
+}
+
+impl Section for ProxySection {
+    fn blank() -> ProxySection {
+        ProxySection {
+            path: None,
+            to: OneOrMore::default(),
+            host: ToldHost::default(),
+            strip: None,
+            prefix: None,
+            ambiguous: Ambiguous::default(),
+            set: HeaderFields::default(),
+            remove: Vec::new(),
+            redirects: Redirects::default(),
+            upgrade: false,
+            bare_lf: false,
+            connection_auth: settings::ConnectionAuth::default(),
+            proxy_protocol: Optional::default(),
+            upstreams: UpstreamsConfig::default(),
+            check: Checks::default(),
+        }
+    }
+
+    const SETTINGS: &'static [Setting<ProxySection>] = rows_with_upstreams!(
+        [
+            Setting {
+                key: "path",
+                preset: Preset::Required,
+                range: None,
+                meaning: "Which paths they answer. A path without a star is meant with all below it: \
+                          \"/api\" is for /api, /api/ and /api/users, not for /apis. \"=/api\" is that \
+                          path alone. Of several routes and aliases, one path alone goes first, then \
+                          patterns such as \"*.php\", then the longest path; files of the root have what \
+                          is left. \"/\" is everything else.",
+                example: "\"/api\"",
+                at: |p| &mut p.path,
+            },
+            Setting {
+                key: "to",
+                preset: Preset::Required,
+                range: None,
+                meaning: "Where they are: one, or several that do the same. A name may have several \
+                          addresses, is looked up again every 10 s, and one that takes no connection is \
+                          left alone meanwhile. HTTP/1.1 is spoken, without TLS.",
+                example: "[\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]",
+                at: |p| &mut p.to,
+            },
+            Setting {
+                key: "host",
+                preset: Preset::Value("client"),
+                range: None,
+                meaning: "Which host they are told: the one the client has asked for, that of the \
+                          upstream, or another. X-Forwarded-Host is the client's in any case.",
+                example: "\"upstream\"",
+                at: |p| &mut p.host,
+            },
+            Setting {
+                key: "strip",
+                preset: Preset::Unset("nothing"),
+                range: None,
+                meaning: "What is taken from the beginning of paths before they are told: with \"/api\", \
+                          /api/users is /users for them.",
+                example: "\"/api\"",
+                at: |p| &mut p.strip,
+            },
+            Setting {
+                key: "prefix",
+                preset: Preset::Unset("nothing"),
+                range: None,
+                meaning: "What is put before paths after that.",
+                example: "\"/v2\"",
+                at: |p| &mut p.prefix,
+            },
+            Setting {
+                key: "ambiguous",
+                preset: Preset::Value("refuse"),
+                range: None,
+                meaning: "What becomes of paths with //, /./ or /../, encoded or not, or with an encoded slash \
+                          or backslash, which others may read in another way than the rules here. \
+                          \"refuse\": 400. \"normalise\": the application is told what the rules have seen; \
+                          an encoded slash or backslash is 400. \"pass\": it is told what was sent, if the \
+                          rules allow every reading and choose the same for each; else, and with /./ or \
+                          /../ in any reading, 400.",
+                example: "\"pass\"",
+                at: |p| &mut p.ambiguous,
+            },
+            Setting {
+                key: "set",
+                preset: Preset::Unset("nothing is set"),
+                range: None,
+                meaning: "Fields of requests to set, each instead of what the client says.",
+                example: "{ \"X-Environment\" = \"test\" }",
+                at: |p| &mut p.set,
+            },
+            Setting {
+                key: "remove",
+                preset: Preset::Items(&[]),
+                range: None,
+                meaning: "Fields of requests to leave out. What the proxy adds can be left out, too: Via, \
+                          X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host, X-Forwarded-Port, \
+                          X-Real-IP, X-Request-Id.",
+                example: "[\"Authorization\"]",
+                at: |p| &mut p.remove,
+            },
+            Setting {
+                key: "redirects",
+                preset: Preset::Value("rewrite"),
+                range: None,
+                meaning: "Whether Location, Refresh and Set-Cookie lead back here where they name an \
+                          upstream, or a path as strip and prefix make it.",
+                example: "\"keep\"",
+                at: |p| &mut p.redirects,
+            },
+            Setting {
+                key: "upgrade",
+                preset: Preset::Value("true"),
+                range: None,
+                meaning: "Whether clients may change to another protocol, as WebSocket does. HTTP/2 \
+                          without TLS is never passed on.",
+                example: "false",
+                at: |p| &mut p.upgrade,
+            },
+            Setting {
+                key: "bare_lf",
+                preset: Preset::Value("false"),
+                range: None,
+                meaning: "Lines of an answer's head, of its chunks and of its trailers may end in LF without \
+                          CR; else such an answer is a 502. The client is told in lines that end in CR LF.",
+                example: "true",
+                at: |p| &mut p.bare_lf,
+            },
+            Setting {
+                key: "connection_auth",
+                preset: Preset::Value("bind"),
+                range: None,
+                meaning: "What becomes of the schemes NTLM, Negotiate, Nego2 and Kerberos, which sign in a \
+                          connection and not a request. \"bind\": a connection on which one was \
+                          offered or used belongs to one client's connection over HTTP/1 and ends with it, \
+                          or after idle; a client \
+                          over HTTP/2 is told to come over HTTP/1.1; where one connection carries many \
+                          clients (a trusted proxy, isolated) it is as with \"refuse\". \"request\": \
+                          connections are shared all the same, for applications that look at each \
+                          request. \"refuse\": these schemes are taken out of what an application offers; \
+                          where it offers no other the answer is 502.",
+                example: "\"refuse\"",
+                at: |p| &mut p.connection_auth,
+            },
+            Setting {
+                key: "proxy_protocol",
+                preset: Preset::Unset("off"),
+                range: None,
+                meaning: "Whether each connection begins with the client's address, and how: v1 or v2 of \
+                          the PROXY protocol. Where a trusted proxy has named the client in \
+                          X-Forwarded-For it is that address, with port 0. Connections are not kept then.",
+                example: "\"v2\"",
+                at: |p| &mut p.proxy_protocol,
+            },
+        ],
+        [
+            Setting {
+                key: "check.path",
+                preset: Preset::Unset("none; they are not asked"),
+                range: None,
+                meaning: "Asks each of them for this path, to learn whether it is well before a request \
+                          does.",
+                example: "\"/health\"",
+                at: |p| &mut p.check.path,
+            },
+            Setting {
+                key: "check.interval",
+                preset: Preset::Unset("5s"),
+                range: Some(("100ms", "1h")),
+                meaning: "How often. Three failures in a row put it out, two good answers bring it back.",
+                example: "\"30s\"",
+                at: |p| &mut p.check.interval,
+            },
+            Setting {
+                key: "check.status",
+                preset: Preset::Unset("2xx"),
+                range: None,
+                meaning: "Which answers are good.",
+                example: "[\"2xx\", \"301\"]",
+                at: |p| &mut p.check.status,
+            },
+        ],
+        "32",
+        "Idle connections that are kept to each of them; 0 opens one for each request.",
+        "100"
+    );
+}

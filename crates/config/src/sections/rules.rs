@@ -1,0 +1,533 @@
+//! The lists of a site: aliases, redirects, rewrites, header rules, authentication, access, work. Each is a
+//! kind of section, read with whatever it has and then checked as a whole.
+
+use crate::problems::problem::Wrong;
+use crate::table::{Item, Preset, Section, Setting};
+use crate::values::value::TableOf;
+use crate::values::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
+use forebay_site::rules::{
+    AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
+    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, WorkHandler,
+};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// What `regex` means beside the `path` of a rule about clients.
+const PATH_REGEX: &str = "The same as a regular expression; (?i) takes upper and lower case for the same. \
+                          It is found anywhere in the path unless it has anchors.";
+
+/// A key, and what is wrong with it.
+type KeyFault = (&'static str, Wrong);
+
+fn unfit(found: impl Display, reason: impl Display) -> Wrong {
+    Wrong::Unfit { found: format!("{:?}", found.to_string()), reason: reason.to_string() }
+}
+
+fn missing(key: &'static str, example: &str) -> KeyFault {
+    (key, Wrong::Missing { example: format!("{key} = {example}") })
+}
+
+/// The pattern of a rule that may be written in two ways.
+fn pattern(path: Option<Pattern>, regex: Option<Regex>) -> Result<Option<Pattern>, KeyFault> {
+    match (path, regex) {
+        (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
+        (path, regex) => Ok(path.or(regex.map(|regex| regex.0))),
+    }
+}
+
+/// The two ways to write a pattern.
+fn two_ways(pattern: Option<&Pattern>) -> (Option<Pattern>, Option<Regex>) {
+    match pattern {
+        Some(pattern) if pattern.is_regex() => (None, Some(Regex(pattern.clone()))),
+        pattern => (pattern.cloned(), None),
+    }
+}
+
+/// The paths of a rule about clients that may be written in two ways; without any, all.
+fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, KeyFault> {
+    match (path, regex) {
+        (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
+        (path, regex) => Ok(path.or(regex.map(|regex| regex.0)).unwrap_or_else(Scope::any)),
+    }
+}
+
+/// The two ways to write them.
+fn two_ways_of(scope: &Scope) -> (Option<Scope>, Option<ScopeRegex>) {
+    match scope.as_regex() {
+        Some(_) => (None, Some(ScopeRegex(scope.clone()))),
+        None => (Some(scope.clone()), None),
+    }
+}
+
+/// A `[[redirect]]`.
+pub struct RedirectSection {
+    path: Option<Pattern>,
+    regex: Option<Regex>,
+    to: Option<Template>,
+    status: RedirectStatus,
+}
+
+impl Item for Redirect {
+    type Section = RedirectSection;
+
+    fn new(section: RedirectSection) -> Result<Redirect, KeyFault> {
+        let RedirectSection { path, regex, to, status } = section;
+        let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
+        let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
+        let text = to.to_string();
+        Redirect::new(pattern, to, status.0).map_err(|error| match error {
+            RedirectError::Status { status } => ("status", unfit(status, error)),
+            error => ("to", unfit(text, error)),
+        })
+    }
+
+    fn section(&self) -> RedirectSection {
+        let (path, regex) = two_ways(Some(self.pattern()));
+        RedirectSection {
+            path,
+            regex,
+            to: Some(self.to().clone()),
+            status: RedirectStatus(self.status()),
+        }
+    }
+}
+
+impl Section for RedirectSection {
+    fn blank() -> RedirectSection {
+        RedirectSection { path: None, regex: None, to: None, status: RedirectStatus::default() }
+    }
+
+    const SETTINGS: &'static [Setting<RedirectSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "Which paths are redirected: \"/exact\", \"/dir/*\", \"*.ext\". A star stands \
+                      for any run of characters, there are at most nine, and $1 to $9 are what they \
+                      stood for. Paths are decoded: write \"/a b\", not \"/a%20b\".",
+            example: "\"/old/*\"",
+            at: |r| &mut r.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "The same as a regular expression; $1 to $9 are its groups.",
+            example: "'^/blog/(\\d+)$'",
+            at: |r| &mut r.regex,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query. \
+                      Without $query and ? in it, the client's query is appended; \"/about?\" leads to \
+                      /about without any query.",
+            example: "\"https://$host/new/$1\"",
+            at: |r| &mut r.to,
+        },
+        Setting {
+            key: "status",
+            preset: Preset::Value("301"),
+            range: None,
+            meaning: "301 and 308 are for ever, 302, 303 and 307 for now; 307 and 308 keep the \
+                      method.",
+            example: "302",
+            at: |r| &mut r.status,
+        },
+    ];
+}
+
+/// A `[[rewrite]]`.
+pub struct RewriteSection {
+    path: Option<Pattern>,
+    regex: Option<Regex>,
+    to: Option<Template>,
+}
+
+impl Item for Rewrite {
+    type Section = RewriteSection;
+
+    fn new(section: RewriteSection) -> Result<Rewrite, KeyFault> {
+        let RewriteSection { path, regex, to } = section;
+        let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
+        let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
+        let text = to.to_string();
+        Rewrite::new(pattern, to).map_err(|error| ("to", unfit(text, error)))
+    }
+
+    fn section(&self) -> RewriteSection {
+        let (path, regex) = two_ways(Some(self.pattern()));
+        RewriteSection { path, regex, to: Some(self.to().clone()) }
+    }
+}
+
+impl Section for RewriteSection {
+    fn blank() -> RewriteSection {
+        RewriteSection { path: None, regex: None, to: None }
+    }
+
+    const SETTINGS: &'static [Setting<RewriteSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "Which paths are rewritten, as for a redirect.",
+            example: "\"/v1/*\"",
+            at: |r| &mut r.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "The same as a regular expression.",
+            example: "'^/user/(\\w+)$'",
+            at: |r| &mut r.regex,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "The path whose file answers instead, with $1 to $9 and $path.",
+            example: "\"/app/$1\"",
+            at: |r| &mut r.to,
+        },
+    ];
+}
+
+/// A `[[header]]`.
+pub struct HeaderSection {
+    path: Option<Pattern>,
+    regex: Option<Regex>,
+    media_type: Option<MediaPattern>,
+    set: HeaderFields,
+    remove: Vec<FieldName>,
+}
+
+impl Item for HeaderRule {
+    type Section = HeaderSection;
+
+    fn new(section: HeaderSection) -> Result<HeaderRule, KeyFault> {
+        let HeaderSection { path, regex, media_type, set, remove } = section;
+        let pattern = pattern(path, regex)?;
+        let is_removed = |name: &str| remove.iter().any(|field| field.is(name));
+        HeaderRule::new(pattern, media_type, set.0, remove.clone()).map_err(|error| match &error {
+            HeaderError::Nothing => missing("set", "{ \"X-Frame-Options\" = \"DENY\" }"),
+            // the reason names the field
+            HeaderError::Own { .. } | HeaderError::Twice { .. } => {
+                let key = match &error {
+                    HeaderError::Own { name } if is_removed(name) => "remove",
+                    _ => "set",
+                };
+                (key, Wrong::Unfit { found: String::new(), reason: error.to_string() })
+            }
+            _ => ("set", unfit("", &error)),
+        })
+    }
+
+    fn section(&self) -> HeaderSection {
+        let (path, regex) = two_ways(self.path());
+        HeaderSection {
+            path,
+            regex,
+            media_type: self.media_type().cloned(),
+            set: TableOf(self.set().to_vec()),
+            remove: self.remove().to_vec(),
+        }
+    }
+}
+
+impl Section for HeaderSection {
+    fn blank() -> HeaderSection {
+        HeaderSection {
+            path: None,
+            regex: None,
+            media_type: None,
+            set: HeaderFields::default(),
+            remove: Vec::new(),
+        }
+    }
+
+    const SETTINGS: &'static [Setting<HeaderSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "Answers to which paths it changes. As for a redirect, a path without a star is that \
+                      path alone, not what is below it: \"/assets/*\" is for all files in /assets.",
+            example: "\"/assets/*\"",
+            at: |h| &mut h.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "The same as a regular expression.",
+            example: "'\\.[0-9a-f]{8}\\.(js|css)$'",
+            at: |h| &mut h.regex,
+        },
+        Setting {
+            key: "type",
+            preset: Preset::Unset("every type"),
+            range: None,
+            meaning: "Answers of which media type it changes.",
+            example: "\"image/*\"",
+            at: |h| &mut h.media_type,
+        },
+        Setting {
+            key: "set",
+            preset: Preset::Unset("nothing is set"),
+            range: None,
+            meaning: "Fields to set, each instead of what the answer would have.",
+            example: "{ \"Cache-Control\" = \"public, max-age=31536000, immutable\" }",
+            at: |h| &mut h.set,
+        },
+        Setting {
+            key: "remove",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Fields to leave out.",
+            example: "[\"Server\"]",
+            at: |h| &mut h.remove,
+        },
+    ];
+}
+
+/// An `[[auth]]`.
+pub struct AuthSection {
+    path: Option<Scope>,
+    regex: Option<ScopeRegex>,
+    realm: Option<Realm>,
+    users: UserList,
+    file: Option<PathBuf>,
+}
+
+impl Item for Auth {
+    type Section = AuthSection;
+
+    fn new(section: AuthSection) -> Result<Auth, KeyFault> {
+        let AuthSection { path, regex, realm, users, file } = section;
+        if users.0.is_empty() && file.is_none() {
+            return Err(missing("file", "\"users\", or users"));
+        }
+        let (path, realm) = (scope(path, regex)?, realm.unwrap_or_default());
+        Ok(Auth { path, realm, users: users.0, file })
+    }
+
+    fn section(&self) -> AuthSection {
+        let (path, regex) = two_ways_of(&self.path);
+        AuthSection {
+            path,
+            regex,
+            realm: Some(self.realm.clone()),
+            users: TableOf(self.users.clone()),
+            file: self.file.clone(),
+        }
+    }
+}
+
+impl Section for AuthSection {
+    fn blank() -> AuthSection {
+        AuthSection { path: None, regex: None, realm: None, users: UserList::default(), file: None }
+    }
+
+    const SETTINGS: &'static [Setting<AuthSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "Which paths ask for a name and a password. A path without a star is meant with \
+                      all below it: \"/private\" is for /private, /private/ and /private/a.txt, not \
+                      for /privateer. \"=/private\" is that path alone. With stars, as in \
+                      \"/private*\" or \"*.pdf\", the whole path must fit.",
+            example: "\"/private\"",
+            at: |a| &mut a.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: PATH_REGEX,
+            example: "'(?i)^/(private|staff)/'",
+            at: |a| &mut a.regex,
+        },
+        Setting {
+            key: "realm",
+            preset: Preset::Value("private"),
+            range: None,
+            meaning: "What a browser shows when it asks.",
+            example: "\"staff only\"",
+            at: |a| &mut a.realm,
+        },
+        Setting {
+            key: "users",
+            preset: Preset::Unset("nobody but those in file"),
+            range: None,
+            meaning: "Names, and hashes of their passwords (argon2id or bcrypt) as `forebay \
+                      hash-password` prints them.",
+            example: "{ alice = \"$argon2id$v=19$m=19456,t=2,p=1$mLBEpCQ5uXGsZLaBbo/gVQ$YSTYY8W1ZlA/1yDH21arf3eEKzPbctQLlbqYSG9yL2A\" }",
+            at: |a| &mut a.users,
+        },
+        Setting {
+            key: "file",
+            preset: Preset::Unset("nobody but those in users"),
+            range: None,
+            meaning: "A file with a line NAME:HASH for each user; relative to the configuration \
+                      file.",
+            example: "\"users\"",
+            at: |a| &mut a.file,
+        },
+    ];
+}
+
+/// An `[[access]]`.
+pub struct AccessSection {
+    path: Option<Scope>,
+    regex: Option<ScopeRegex>,
+    allow: Vec<Network>,
+    deny: Vec<Network>,
+}
+
+impl Item for AccessRule {
+    type Section = AccessSection;
+
+    fn new(section: AccessSection) -> Result<AccessRule, KeyFault> {
+        let AccessSection { path, regex, allow, deny } = section;
+        if allow.is_empty() && deny.is_empty() {
+            return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
+        }
+        Ok(AccessRule { path: scope(path, regex)?, allow, deny })
+    }
+
+    fn section(&self) -> AccessSection {
+        let (path, regex) = two_ways_of(&self.path);
+        AccessSection { path, regex, allow: self.allow.clone(), deny: self.deny.clone() }
+    }
+}
+
+impl Section for AccessSection {
+    fn blank() -> AccessSection {
+        AccessSection { path: None, regex: None, allow: Vec::new(), deny: Vec::new() }
+    }
+
+    const SETTINGS: &'static [Setting<AccessSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "Which paths are guarded. A path without a star is meant with all below it: \
+                      \"/admin\" is for /admin, /admin/ and /admin/a.txt, not for /administrators. \
+                      \"=/admin\" is that path alone. With stars, as in \"/admin*\" or \"*.php\", the \
+                      whole path must fit.",
+            example: "\"/admin\"",
+            at: |a| &mut a.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: PATH_REGEX,
+            example: "'(?i)\\.(bak|sql|old)$'",
+            at: |a| &mut a.regex,
+        },
+        Setting {
+            key: "allow",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Who is admitted, even if denied too. With no deny beside it, everybody else \
+                      gets 403.",
+            example: "[\"10.0.0.0/8\", \"::1\"]",
+            at: |a| &mut a.allow,
+        },
+        Setting {
+            key: "deny",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Who gets 403, unless allowed; \"all\" is everybody.",
+            example: "[\"192.0.2.0/24\"]",
+            at: |a| &mut a.deny,
+        },
+    ];
+}
+
+/// An `[[alias]]`.
+pub struct AliasSection {
+    path: Option<MountPath>,
+    to: Option<PathBuf>,
+}
+
+impl Item for Alias {
+    type Section = AliasSection;
+
+    fn new(section: AliasSection) -> Result<Alias, KeyFault> {
+        let path = section.path.ok_or_else(|| missing("path", "\"/docs\""))?;
+        let to = section.to.ok_or_else(|| missing("to", "\"/srv/docs\""))?;
+        Ok(Alias::new(path, to))
+    }
+
+    fn section(&self) -> AliasSection {
+        AliasSection { path: Some(self.path().clone()), to: Some(self.to.clone()) }
+    }
+}
+
+impl Section for AliasSection {
+    fn blank() -> AliasSection {
+        AliasSection { path: None, to: None }
+    }
+
+    const SETTINGS: &'static [Setting<AliasSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Required,
+            range: None,
+            meaning: "The path beneath which the directory is: \"/docs\" is for /docs/ and all below \
+                      it. What the root has there is not served.",
+            example: "\"/docs\"",
+            at: |a| &mut a.path,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "The directory that is served there; relative to the configuration file. Links on \
+                      the way to it are followed, links within it as within a root.",
+            example: "\"/srv/docs\"",
+            at: |a| &mut a.to,
+        },
+    ];
+}
+
+/// A `[[work]]`.
+pub struct WorkSection {
+    path: Option<Pattern>,
+}
+
+impl Item for WorkHandler {
+    type Section = WorkSection;
+
+    const LACKS: Option<&'static str> = if cfg!(feature = "work") { None } else { Some("work") };
+
+    fn new(section: WorkSection) -> Result<WorkHandler, KeyFault> {
+        Ok(WorkHandler { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
+    }
+
+    fn section(&self) -> WorkSection {
+        WorkSection { path: Some(self.path.clone()) }
+    }
+}
+
+impl Section for WorkSection {
+    fn blank() -> WorkSection {
+        WorkSection { path: None }
+    }
+
+    const SETTINGS: &'static [Setting<WorkSection>] = &[Setting {
+        key: "path",
+        preset: Preset::Required,
+        range: None,
+        meaning: "Which paths take CPU time, memory and bytes as the query says (cpu, mem, out): for \
+                  tests and demonstrations, not for the internet.",
+        example: "\"/work\"",
+        at: |w| &mut w.path,
+    }];
+}

@@ -1,0 +1,395 @@
+//! The settings that all routes to applications have: which upstream is asked, how long it may take, and
+//! what becomes of failures.
+
+mod values;
+
+use crate::values::optional::{OneOrMore, Optional, OptionalList};
+use crate::values::units::{Percent, Size};
+use forebay_http::coding::Coding;
+use forebay_site::rules::Scope;
+use forebay_upstream::settings::{
+    Balance, BodySettings, Errors, GroupSettings, HealthCheckSettings, KeepAliveSettings,
+    QueueSettings, UpstreamAddress, UpstreamTimeouts,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+pub(crate) use values::{
+    CheckPath, FastCgiAddress, HashKey, HttpAddress, ProxyProtocolVersion, Redirects, Statuses,
+    ToldHost, Variables,
+};
+
+/// Active checks, as they are written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checks {
+    /// `check.path`; without it there are none
+    pub path: Option<CheckPath>,
+    /// `check.interval`
+    pub interval: Optional<Duration>,
+    /// `check.status`
+    pub status: OneOrMore<Statuses>,
+}
+
+impl Checks {
+    const INTERVAL: Duration = Duration::from_secs(5);
+
+    pub(crate) fn settings(&self) -> Option<HealthCheckSettings> {
+        let statuses = match &self.status.0[..] {
+            [] => vec![(200, 299)],
+            statuses => statuses.iter().map(|Statuses(least, most)| (*least, *most)).collect(),
+        };
+        Some(HealthCheckSettings {
+            path: self.path.as_ref()?.0.clone(),
+            interval: self.interval.0.unwrap_or(Checks::INTERVAL),
+            statuses,
+        })
+    }
+
+    /// A key that means nothing without a path.
+    pub(crate) fn idle(&self) -> Option<&'static str> {
+        let is_alone = self.path.is_none();
+        let keys = [
+            ("check.interval", self.interval.0.is_some()),
+            ("check.status", !self.status.0.is_empty()),
+        ];
+        keys.iter().find(|(_, is_set)| is_alone && *is_set).map(|(key, _)| *key)
+    }
+}
+
+/// What all routes to applications have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpstreamsConfig {
+    /// `compress`
+    pub compress: OptionalList<Coding>,
+    /// `balance`
+    pub balance: Balance,
+    /// `hash`
+    pub hash: Optional<HashKey>,
+    /// `in_flight`
+    pub in_flight: Optional<u64>,
+    /// `queue.requests`
+    pub queue_requests: Optional<u64>,
+    /// `queue.time`
+    pub queue_time: Optional<Duration>,
+    /// `retries`
+    pub retries: u64,
+    /// `retry_budget`
+    pub retry_budget: Percent,
+    /// `max_fails`
+    pub max_fails: u64,
+    /// `fail_time`
+    pub fail_time: Duration,
+    /// `slow_start`
+    pub slow_start: Optional<Duration>,
+    /// `body_bytes`
+    pub body_bytes: Size,
+    /// `buffer_bytes`
+    pub buffer_bytes: Size,
+    /// `errors`
+    pub errors: Errors,
+    /// `abort_on_close`
+    pub abort_on_close: bool,
+    /// `accel_redirect`
+    pub sends: Vec<Scope>,
+    /// `keep_alive.connections`
+    pub connections: u64,
+    /// `keep_alive.idle`
+    pub idle: Duration,
+    /// `timeouts.connect`
+    pub connect: Duration,
+    /// `timeouts.head`
+    pub head: Duration,
+    /// `timeouts.silence`
+    pub silence: Duration,
+    /// `timeouts.body`
+    pub body: Optional<Duration>,
+}
+
+impl UpstreamsConfig {
+    /// A key that means nothing as things are, and what it would need.
+    pub(crate) fn idle(&self) -> Option<(&'static str, &'static str)> {
+        let is_unbounded = self.in_flight.0.is_none();
+        let keys = [
+            ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
+            ("queue.requests", self.queue_requests.0.is_some() && is_unbounded, "in_flight"),
+            ("queue.time", self.queue_time.0.is_some() && is_unbounded, "in_flight"),
+            ("timeouts.body", self.body.0.is_some() && is_unbounded, "in_flight"),
+        ];
+        keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
+    }
+
+    const QUEUE_REQUESTS: u32 = 1000;
+    const QUEUE_TIME: Duration = Duration::from_secs(10);
+    const BODY_TIME: Duration = Duration::from_secs(20);
+
+    /// What becomes of bodies, of which those up to `spool_bytes` may be collected.
+    pub(crate) fn bodies(&self, spool_bytes: u64) -> BodySettings {
+        BodySettings { most_bytes: self.body_bytes.0, spool_bytes }
+    }
+
+    /// Those at these addresses.
+    pub(crate) fn group(
+        &self,
+        to: Vec<UpstreamAddress>,
+        check: Option<HealthCheckSettings>,
+    ) -> GroupSettings {
+        // ranges keep the numbers small
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        GroupSettings {
+            to,
+            balance: self.balance,
+            key: self.hash.0.clone().unwrap_or_default().0,
+            in_flight: self.in_flight.0.map(small),
+            queue: QueueSettings {
+                requests: self.queue_requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
+                time: self.queue_time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
+            },
+            keep_alive: KeepAliveSettings { connections: small(self.connections), idle: self.idle },
+            timeouts: UpstreamTimeouts {
+                connect: self.connect,
+                head: self.head,
+                body: self.body.0.unwrap_or(UpstreamsConfig::BODY_TIME),
+                silence: self.silence,
+            },
+            retries: small(self.retries),
+            retry_permille: small(self.retry_budget.0 / 10),
+            max_fails: small(self.max_fails),
+            fail_time: self.fail_time,
+            slow_start: self.slow_start.0.unwrap_or_default(),
+            check,
+            abort_on_close: self.abort_on_close,
+        }
+    }
+}
+
+/// Makes the path of a Unix socket relative to `directory`.
+pub(crate) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)) {
+    if let UpstreamAddress::Unix(at) = address {
+        at.path_mut().into_iter().for_each(join);
+    }
+}
+
+/// The rows of a kind of section that has [`UpstreamsConfig`] as `upstreams`: some of its own, those that all
+/// have, those of all in subsections, and then its own in subsections; and how many connections are kept,
+/// what that means, and another number.
+macro_rules! rows_with_upstreams {
+    ([$($plain:expr),* $(,)?], [$($below:expr),* $(,)?], $kept:literal, $keeps:literal, $more:literal) => { &[
+        $($plain,)*
+        Setting {
+            key: "balance",
+            preset: Preset::Value("least"),
+            range: None,
+            meaning: "Which of several is asked: the one with the least requests under way (least), one \
+                      after the other (round-robin), of two that are drawn the one with less under way \
+                      (two-choices), or by hash, so that the same requests go to the same one unless it \
+                      has much more to do than the others.",
+            example: "\"hash\"",
+            at: |s| &mut s.upstreams.balance,
+        },
+        Setting {
+            key: "hash",
+            preset: Preset::Unset("client"),
+            range: None,
+            meaning: "What is the same for the same requests: the client, the url, or a cookie \
+                      (\"cookie=session\"; without it, the client).",
+            example: "\"cookie=session\"",
+            at: |s| &mut s.upstreams.hash,
+        },
+        Setting {
+            key: "in_flight",
+            preset: Preset::Unset("no limit"),
+            range: Some(("1", "1000000")),
+            meaning: "Requests under way to each of them at most, in the whole process: for php-fpm its \
+                      workers. While all have as many, more wait here (queue), in the order of their \
+                      classes; without a limit they wait where the application has them wait, and there \
+                      is no order. Routes that name the same applications and say the same of them count \
+                      together.",
+            example: "8",
+            at: |s| &mut s.upstreams.in_flight,
+        },
+        Setting {
+            key: "retries",
+            preset: Preset::Value("1"),
+            range: Some(("0", "10")),
+            meaning: "How often a request is sent again at most, to another one if there is one. GET, HEAD \
+                      and OPTIONS are while nothing of an answer has been passed on; others only \
+                      where it is certain that nothing ran.",
+            example: "2",
+            at: |s| &mut s.upstreams.retries,
+        },
+        Setting {
+            key: "retry_budget",
+            preset: Preset::Value("20%"),
+            range: Some(("0%", "100%")),
+            meaning: "How many of the requests may be sent again, so that what is down is not asked more \
+                      than usual. Ten are free.",
+            example: "\"10%\"",
+            at: |s| &mut s.upstreams.retry_budget,
+        },
+        Setting {
+            key: "max_fails",
+            preset: Preset::Value("3"),
+            range: Some(("0", "1000")),
+            meaning: "After so many failures in a row one is asked nothing for fail_time; 0 asks on. A \
+                      failure is no connection, none in time, or an answer that cannot be understood; an \
+                      error with a status is an answer. While none is well, all are asked.",
+            example: "1",
+            at: |s| &mut s.upstreams.max_fails,
+        },
+        Setting {
+            key: "fail_time",
+            preset: Preset::Value("10s"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long that is; then one request is let through, and if that fails it is twice \
+                      as long.",
+            example: "\"30s\"",
+            at: |s| &mut s.upstreams.fail_time,
+        },
+        Setting {
+            key: "slow_start",
+            preset: Preset::Unset("off"),
+            range: Some(("1s", "1h")),
+            meaning: "In so long one that is well again gets more and more of its share.",
+            example: "\"30s\"",
+            at: |s| &mut s.upstreams.slow_start,
+        },
+        Setting {
+            key: "body_bytes",
+            preset: Preset::Value("1GiB"),
+            range: Some(("0B", "1TiB")),
+            meaning: "Size of a request body that is passed on; more is answered with 413, before anything \
+                      runs if the request says how long it is. Nothing of it is written to a disk here. \
+                      limits.body_bytes is about requests for files.",
+            example: "\"16MiB\"",
+            at: |s| &mut s.upstreams.body_bytes,
+        },
+        Setting {
+            key: "buffer_bytes",
+            preset: Preset::Value("0B"),
+            range: Some(("0B", "64MiB")),
+            meaning: "So much of an answer is received before its client takes it, in memory, so that a slow \
+                      client does not keep the application busy; what has come goes on at once in any case. \
+                      With 0 the application sends as fast as the client takes it, but for what sockets \
+                      hold. X-Accel-Buffering: no of an answer is 0 for that one.",
+            example: "\"1MiB\"",
+            at: |s| &mut s.upstreams.buffer_bytes,
+        },
+        Setting {
+            key: "errors",
+            preset: Preset::Value("theirs"),
+            range: None,
+            meaning: "Whose page a client sees where the application answers with a status of 400 and \
+                      more: theirs, or ours, which is that of errors.",
+            example: "\"ours\"",
+            at: |s| &mut s.upstreams.errors,
+        },
+        Setting {
+            key: "compress",
+            preset: Preset::Unset("the site's compress, but no answer that has a strong tag (ETag)"),
+            range: None,
+            meaning: "Codings that compressible answers are sent in to clients that take them. A strong tag \
+                      becomes a weak one then, because the bytes are others: and no If-Match holds by it, as \
+                      WebDAV and CouchDB ask for. Therefore answers that have one are compressed only where \
+                      this key is. Empty: none.",
+            example: "[\"gzip\"]",
+            at: |s| &mut s.upstreams.compress,
+        },
+        Setting {
+            key: "abort_on_close",
+            preset: Preset::Value("false"),
+            range: None,
+            meaning: "Whether a client has left that has ended its direction of the connection (a FIN): its \
+                      request leaves the queue, the connection to the application is closed, and its place \
+                      is free, as is always so after a reset, whether of a connection or of a stream of \
+                      HTTP/2. Most who leave send a FIN; but so do programs that send all they have to say \
+                      and then wait for the answer, and these get none then. What has begun to run in the \
+                      application may run on.",
+            example: "true",
+            at: |s| &mut s.upstreams.abort_on_close,
+        },
+        Setting {
+            key: "accel_redirect",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Paths of the site whose files this application may have sent instead of its \
+                      answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
+                      without a star is meant with all below it; access, auth and header rules hold \
+                      for them as for others.",
+            example: "[\"/protected\"]",
+            at: |s| &mut s.upstreams.sends,
+        },
+        Setting {
+            key: "queue.requests",
+            preset: Preset::Unset("1000"),
+            range: Some(("0", "1000000")),
+            meaning: "Requests that wait while all have in_flight under way, at most. Beyond that the last of \
+                      the lowest class gives way to higher ones, and is answered with 503; with 0 nothing \
+                      waits. Each takes a descriptor.",
+            example: "200",
+            at: |s| &mut s.upstreams.queue_requests,
+        },
+        Setting {
+            key: "queue.time",
+            preset: Preset::Unset("10s"),
+            range: Some(("10ms", "1h")),
+            meaning: "For how long; then they are answered with 503.",
+            example: "\"2s\"",
+            at: |s| &mut s.upstreams.queue_time,
+        },
+        Setting {
+            key: "keep_alive.connections",
+            preset: Preset::Value($kept),
+            range: Some(("0", "100000")),
+            meaning: $keeps,
+            example: $more,
+            at: |s| &mut s.upstreams.connections,
+        },
+        Setting {
+            key: "keep_alive.idle",
+            preset: Preset::Value("4s"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long. It must be less than the application keeps them, or requests meet \
+                      connections that are being closed; many keep them for 5 s.",
+            example: "\"50s\"",
+            at: |s| &mut s.upstreams.idle,
+        },
+        Setting {
+            key: "timeouts.connect",
+            preset: Preset::Value("3s"),
+            range: Some(("10ms", "5m")),
+            meaning: "Time to open a connection.",
+            example: "\"1s\"",
+            at: |s| &mut s.upstreams.connect,
+        },
+        Setting {
+            key: "timeouts.head",
+            preset: Preset::Value("60s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time from the end of a request to the end of the answer's head, whatever comes of \
+                      it or of interim answers before; then the client gets 504.",
+            example: "\"10s\"",
+            at: |s| &mut s.upstreams.head,
+        },
+        Setting {
+            key: "timeouts.silence",
+            preset: Preset::Value("60s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time without a byte in a body, in either direction, and in a WebSocket.",
+            example: "\"1h\"",
+            at: |s| &mut s.upstreams.silence,
+        },
+        Setting {
+            key: "timeouts.body",
+            preset: Preset::Unset("20s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time for the body of a request whose place others want (in_flight), from when it has \
+                      the place, and one second more for each 500 bytes that have come; then its client \
+                      gets 408. Time in which the application takes nothing is not counted. While nobody \
+                      wants the place, a body may come as slowly as silence lets it.",
+            example: "\"10s\"",
+            at: |s| &mut s.upstreams.body,
+        },
+        $($below,)*
+    ] };
+}
+
+pub(crate) use rows_with_upstreams;
