@@ -61,7 +61,7 @@ pub use sections::identity::{CookieName, IdentitySettings};
 pub use sections::isolated::{Isolated, StageAddress};
 pub use sections::listener::ListenerConfig;
 pub use sections::proxy::ProxyConfig;
-pub use sections::rule::{RuleConfig, RuleName};
+pub use sections::rule::{RuleConditions, RuleConfig, RuleName};
 pub use sections::site::SiteConfig;
 pub use values::account::Account;
 pub use values::address::{AdminListen, Listen, ListenEndpoint};

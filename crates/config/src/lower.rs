@@ -2,7 +2,8 @@
 
 use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use crate::{
-    ActionChoice, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConfig, WhenChoice,
+    ActionChoice, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConditions, RuleConfig,
+    WhenChoice,
 };
 use forebay_policy::Policy;
 use forebay_policy::PolicyError;
@@ -73,20 +74,7 @@ impl RuleConfig {
                 WhenChoice::SynPolicing => rule::When::From(Degree::SYN_POLICING),
             },
             stop: self.stop,
-            conditions: Conditions {
-                client: self.client.0.clone(),
-                local: self.local.0.clone(),
-                site: self.site.0.clone(),
-                method: self.method.0.clone(),
-                path: self.path.0.clone(),
-                query: self.query.0.clone(),
-                file_type: self.file_type.0.clone(),
-                certificate: self.certificate.0.clone(),
-                identity: self.identity.0.clone(),
-                header: self.header.0.clone(),
-                cookie: self.cookie.0.clone(),
-                ignore_case: self.ignore_case,
-            },
+            conditions: self.conditions.to_policy(),
             class: self.class.as_ref().map(ToString::to_string),
             connections: self.connections.to_policy(),
             requests: self.requests.to_policy(),
@@ -102,6 +90,25 @@ impl RuleConfig {
                 ActionChoice::Reset => rule::Action::Reset,
                 ActionChoice::Drop => rule::Action::Drop,
             }),
+        }
+    }
+}
+
+impl RuleConditions {
+    fn to_policy(&self) -> Conditions {
+        Conditions {
+            client: self.client.0.clone(),
+            local: self.local.0.clone(),
+            site: self.site.0.clone(),
+            method: self.method.0.clone(),
+            path: self.path.0.clone(),
+            query: self.query.0.clone(),
+            file_type: self.file_type.0.clone(),
+            certificate: self.certificate.0.clone(),
+            identity: self.identity.0.clone(),
+            header: self.header.0.clone(),
+            cookie: self.cookie.0.clone(),
+            ignore_case: self.ignore_case,
         }
     }
 }

@@ -35,7 +35,7 @@ impl ConfigDraft {
     /// Patterns for paths that are written as in a URL.
     pub(crate) fn remark_paths(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, rule) in numbered("rule", &self.rules) {
-            for (index, pattern) in rule.path.0.iter().enumerate() {
+            for (index, pattern) in rule.conditions.path.0.iter().enumerate() {
                 let at = text.item(&at.child("path"), index);
                 remarks.extend(encoded(pattern.as_str()).map(|found| (at, Wrong::said(found))));
             }

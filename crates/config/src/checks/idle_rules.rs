@@ -56,7 +56,7 @@ impl ConfigDraft {
         }
         let hosts: Vec<&Host> = sites.iter().flat_map(|(_, site)| &site.hosts).collect();
         for (at, rule) in numbered("rule", &self.rules) {
-            for (index, asked) in rule.site.0.iter().enumerate() {
+            for (index, asked) in rule.conditions.site.0.iter().enumerate() {
                 if !hosts.iter().any(|host| meets(asked, host)) {
                     let found = asked.as_str().to_owned();
                     let near = nearest(&found, hosts.iter().map(|host| host.as_str()));

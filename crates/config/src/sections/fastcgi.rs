@@ -109,7 +109,7 @@ impl FastCgiConfig {
             request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: *ambiguous,
-                keep: upstreams.connections > 0,
+                keep: upstreams.keep_alive.connections > 0,
                 set: set.0.clone(),
                 program: self.program(),
             },

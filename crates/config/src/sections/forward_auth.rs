@@ -1,7 +1,9 @@
 //! The servers of a site that say which requests may pass.
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{CheckPath, HttpAddress, ToldHost, UpstreamsConfig};
+use crate::sections::upstreams::{
+    CheckPath, HttpAddress, KeptConnections, ToldHost, UpstreamTimes, UpstreamsConfig,
+};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
 use crate::values::units::{Percent, Size};
@@ -28,10 +30,8 @@ pub struct ForwardAuthSection {
     pub copy: Vec<FieldName>,
     /// `host`
     pub host: ToldHost,
-    /// `keep_alive.connections`
-    pub connections: u64,
-    /// `keep_alive.idle`
-    pub idle: Duration,
+    /// `keep_alive.*`
+    pub keep_alive: KeptConnections,
     /// `timeouts.connect`
     pub connect: Duration,
     /// `timeouts.head`
@@ -78,11 +78,13 @@ impl ForwardAuth {
             max_fails: 3,
             fail_time: Duration::from_secs(10),
             body_bytes: Size(0),
-            connections: self.0.connections,
-            idle: self.0.idle,
-            connect: self.0.connect,
-            head: self.0.head,
-            silence: self.0.head,
+            keep_alive: self.0.keep_alive.clone(),
+            timeouts: UpstreamTimes {
+                connect: self.0.connect,
+                head: self.0.head,
+                silence: self.0.head,
+                ..UpstreamTimes::default()
+            },
             ..UpstreamsConfig::default()
         };
         let group = upstreams.group(to, None);
@@ -146,8 +148,7 @@ impl Section for ForwardAuthSection {
             uri: None,
             copy: Vec::new(),
             host: ToldHost::default(),
-            connections: 0,
-            idle: Duration::ZERO,
+            keep_alive: KeptConnections::default(),
             connect: Duration::ZERO,
             head: Duration::ZERO,
         }
@@ -212,7 +213,7 @@ impl Section for ForwardAuthSection {
             range: Some(("0", "100000")),
             meaning: "Idle connections that are kept to it; 0 opens one for each request.",
             example: "100",
-            at: |f| &mut f.connections,
+            at: |f| &mut f.keep_alive.connections,
         },
         Setting {
             key: "keep_alive.idle",
@@ -220,7 +221,7 @@ impl Section for ForwardAuthSection {
             range: Some(("100ms", "1h")),
             meaning: "For how long; less than the server keeps them.",
             example: "\"50s\"",
-            at: |f| &mut f.idle,
+            at: |f| &mut f.keep_alive.idle,
         },
         Setting {
             key: "timeouts.connect",

@@ -25,30 +25,8 @@ pub struct RuleConfig {
     pub when: WhenChoice,
     /// `stop`
     pub stop: bool,
-    /// `client`
-    pub client: OneOrMore<Endpoint>,
-    /// `local`
-    pub local: OneOrMore<Endpoint>,
-    /// `site`
-    pub site: OneOrMore<SitePattern>,
-    /// `method`
-    pub method: OneOrMore<MethodPattern>,
-    /// `path`
-    pub path: OneOrMore<PathPattern>,
-    /// `query`
-    pub query: OneOrMore<Parameter>,
-    /// `file_type`
-    pub file_type: OneOrMore<FileType>,
-    /// `certificate`
-    pub certificate: OneOrMore<CertificatePattern>,
-    /// `identity`
-    pub identity: OneOrMore<IdentityPattern>,
-    /// `header`
-    pub header: OneOrMore<FieldCondition>,
-    /// `cookie`
-    pub cookie: OneOrMore<FieldCondition>,
-    /// `ignore_case`
-    pub ignore_case: bool,
+    /// What it is about.
+    pub conditions: RuleConditions,
     /// `class`
     pub class: Option<ClassName>,
     /// `action`
@@ -91,16 +69,15 @@ impl RuleConfig {
     /// Whether there is nothing that it does not fit.
     pub(crate) fn fits_always(&self) -> bool {
         self.when == WhenChoice::Always
-            && self.client.0.is_empty()
-            && self.local.0.is_empty()
-            && self.request_condition().is_none()
+            && self.conditions.fit_connections()
+            && self.conditions.of_request().is_none()
     }
 
     /// Whether `later` decides nothing if it stands behind this rule, which [fits
     /// always](RuleConfig::fits_always).
     pub(crate) fn outdoes(&self, later: &RuleConfig) -> bool {
         // a class by what is in a request goes before one by addresses alone, wherever they stand
-        let keeps_class = later.class.is_some() && later.request_condition().is_some();
+        let keeps_class = later.class.is_some() && later.conditions.of_request().is_some();
         let mut settings = self.decides().into_iter().zip(later.decides());
         let decides_as_much = settings.all(|(first, then)| first || !then);
         self.stop || (decides_as_much && !keeps_class && !later.stop)
@@ -117,9 +94,45 @@ impl RuleConfig {
             self.requests_per_connection.0.is_some(),
         ]
     }
+}
 
-    /// A condition that only a request can meet.
-    pub(crate) fn request_condition(&self) -> Option<&'static str> {
+/// Which connections and requests a rule is about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RuleConditions {
+    /// `client`
+    pub client: OneOrMore<Endpoint>,
+    /// `local`
+    pub local: OneOrMore<Endpoint>,
+    /// `site`
+    pub site: OneOrMore<SitePattern>,
+    /// `method`
+    pub method: OneOrMore<MethodPattern>,
+    /// `path`
+    pub path: OneOrMore<PathPattern>,
+    /// `query`
+    pub query: OneOrMore<Parameter>,
+    /// `file_type`
+    pub file_type: OneOrMore<FileType>,
+    /// `certificate`
+    pub certificate: OneOrMore<CertificatePattern>,
+    /// `identity`
+    pub identity: OneOrMore<IdentityPattern>,
+    /// `header`
+    pub header: OneOrMore<FieldCondition>,
+    /// `cookie`
+    pub cookie: OneOrMore<FieldCondition>,
+    /// `ignore_case`
+    pub ignore_case: bool,
+}
+
+impl RuleConditions {
+    /// Whether every connection meets them, whatever is asked for on it.
+    fn fit_connections(&self) -> bool {
+        self.client.0.is_empty() && self.local.0.is_empty()
+    }
+
+    /// One that only a request can meet, by its key.
+    pub(crate) fn of_request(&self) -> Option<&'static str> {
         let conditions = [
             ("site", self.site.0.is_empty()),
             ("method", self.method.0.is_empty()),
@@ -179,18 +192,7 @@ impl Section for RuleConfig {
             name: None,
             when: WhenChoice::default(),
             stop: false,
-            client: OneOrMore::default(),
-            local: OneOrMore::default(),
-            site: OneOrMore::default(),
-            method: OneOrMore::default(),
-            path: OneOrMore::default(),
-            query: OneOrMore::default(),
-            file_type: OneOrMore::default(),
-            certificate: OneOrMore::default(),
-            identity: OneOrMore::default(),
-            header: OneOrMore::default(),
-            cookie: OneOrMore::default(),
-            ignore_case: false,
+            conditions: RuleConditions::default(),
             class: None,
             action: Optional::default(),
             status: Optional::default(),
@@ -225,7 +227,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         meaning: "Who asks: addresses, networks and ranges of addresses, each with a port or a range \
                   of ports if that matters.",
         example: "[\"10.1.1.0/24\", \"10.0.0.5-10.0.0.9\", \"192.0.2.7:1024-2047\", \"2001:db8::/32\"]",
-        at: |r| &mut r.client,
+        at: |r| &mut r.conditions.client,
     },
     Setting {
         key: "local",
@@ -233,7 +235,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         range: None,
         meaning: "Where the client connected to: addresses and ports of the server.",
         example: "[\"*:80\", \"[2001:db8::1]:8080\"]",
-        at: |r| &mut r.local,
+        at: |r| &mut r.conditions.local,
     },
     Setting {
         key: "site",
@@ -241,7 +243,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         range: None,
         meaning: "The host that is asked for, without port and in any case of letters.",
         example: "[\"shop.example\", \"*.shop.example\"]",
-        at: |r| &mut r.site,
+        at: |r| &mut r.conditions.site,
     },
     Setting {
         key: "method",
@@ -249,7 +251,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         range: None,
         meaning: "The method of the request.",
         example: "[\"GET\", \"HEAD\"]",
-        at: |r| &mut r.method,
+        at: |r| &mut r.conditions.method,
     },
     Setting {
         key: "path",
@@ -261,7 +263,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
                   a regular expression. A path also stands for the compressed forms of its file: \
                   \"/a.css\" for \"/a.css.gz\", \".br\" and \".zst\".",
         example: "\"/cgi-bin/*\"",
-        at: |r| &mut r.path,
+        at: |r| &mut r.conditions.path,
     },
     Setting {
         key: "query",
@@ -271,7 +273,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
                   \"name=val*\", or \"name=~\" and a regular expression. It is held against what is \
                   decoded: %41 is A, + a blank.",
         example: "\"action=export\"",
-        at: |r| &mut r.query,
+        at: |r| &mut r.conditions.query,
     },
     Setting {
         key: "file_type",
@@ -279,7 +281,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         range: None,
         meaning: "The ending of the path, without its dot.",
         example: "[\"zip\", \"iso\"]",
-        at: |r| &mut r.file_type,
+        at: |r| &mut r.conditions.file_type,
     },
     Setting {
         key: "certificate",
@@ -289,7 +291,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
                   \"subject=CN=worker-*,O=Example\", where each star stands for any run of characters, or \
                   \"fingerprint=\" and its SHA-256. Clients without one meet none of these.",
         example: "\"subject=*,O=Example\"",
-        at: |r| &mut r.certificate,
+        at: |r| &mut r.conditions.certificate,
     },
     Setting {
         key: "identity",
@@ -299,7 +301,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
                   with any number of stars, each of which stands for any run of characters. Clients \
                   without a good one meet none of these.",
         example: "[\"gold\", \"buyer-*\"]",
-        at: |r| &mut r.identity,
+        at: |r| &mut r.conditions.identity,
     },
     Setting {
         key: "header",
@@ -308,7 +310,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         meaning: "A field of the request: \"Name\" if it is there, \"Name=value\" or, with stars, \
                   \"Name=val*\", or \"Name=~\" and a regular expression.",
         example: "\"User-Agent=*bot*\"",
-        at: |r| &mut r.header,
+        at: |r| &mut r.conditions.header,
     },
     Setting {
         key: "cookie",
@@ -316,7 +318,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         range: None,
         meaning: "A cookie of the request, written like a field.",
         example: "\"tier=gold\"",
-        at: |r| &mut r.cookie,
+        at: |r| &mut r.conditions.cookie,
     },
     Setting {
         key: "ignore_case",
@@ -324,7 +326,7 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
         range: None,
         meaning: "Whether capitals do not count in path, query and the values of header and cookie.",
         example: "true",
-        at: |r| &mut r.ignore_case,
+        at: |r| &mut r.conditions.ignore_case,
     },
     Setting {
         key: "when",

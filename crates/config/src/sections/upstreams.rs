@@ -66,10 +66,8 @@ pub struct UpstreamsConfig {
     pub hash: Optional<HashKey>,
     /// `in_flight`
     pub in_flight: Optional<u64>,
-    /// `queue.requests`
-    pub queue_requests: Optional<u64>,
-    /// `queue.time`
-    pub queue_time: Optional<Duration>,
+    /// `queue.*`
+    pub queue: QueueConfig,
     /// `retries`
     pub retries: u64,
     /// `retry_budget`
@@ -90,10 +88,33 @@ pub struct UpstreamsConfig {
     pub abort_on_close: bool,
     /// `accel_redirect`
     pub sends: Vec<Scope>,
+    /// `keep_alive.*`
+    pub keep_alive: KeptConnections,
+    /// `timeouts.*`
+    pub timeouts: UpstreamTimes,
+}
+
+/// Requests that wait for one of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueConfig {
+    /// `queue.requests`
+    pub requests: Optional<u64>,
+    /// `queue.time`
+    pub time: Optional<Duration>,
+}
+
+/// Connections to them that are kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptConnections {
     /// `keep_alive.connections`
     pub connections: u64,
     /// `keep_alive.idle`
     pub idle: Duration,
+}
+
+/// How long is waited for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpstreamTimes {
     /// `timeouts.connect`
     pub connect: Duration,
     /// `timeouts.head`
@@ -110,9 +131,9 @@ impl UpstreamsConfig {
         let is_unbounded = self.in_flight.0.is_none();
         let keys = [
             ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
-            ("queue.requests", self.queue_requests.0.is_some() && is_unbounded, "in_flight"),
-            ("queue.time", self.queue_time.0.is_some() && is_unbounded, "in_flight"),
-            ("timeouts.body", self.body.0.is_some() && is_unbounded, "in_flight"),
+            ("queue.requests", self.queue.requests.0.is_some() && is_unbounded, "in_flight"),
+            ("queue.time", self.queue.time.0.is_some() && is_unbounded, "in_flight"),
+            ("timeouts.body", self.timeouts.body.0.is_some() && is_unbounded, "in_flight"),
         ];
         keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
     }
@@ -140,15 +161,18 @@ impl UpstreamsConfig {
             key: self.hash.0.clone().unwrap_or_default().0,
             in_flight: self.in_flight.0.map(small),
             queue: QueueSettings {
-                requests: self.queue_requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
-                time: self.queue_time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
+                requests: self.queue.requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
+                time: self.queue.time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
             },
-            keep_alive: KeepAliveSettings { connections: small(self.connections), idle: self.idle },
+            keep_alive: KeepAliveSettings {
+                connections: small(self.keep_alive.connections),
+                idle: self.keep_alive.idle,
+            },
             timeouts: UpstreamTimeouts {
-                connect: self.connect,
-                head: self.head,
-                body: self.body.0.unwrap_or(UpstreamsConfig::BODY_TIME),
-                silence: self.silence,
+                connect: self.timeouts.connect,
+                head: self.timeouts.head,
+                body: self.timeouts.body.0.unwrap_or(UpstreamsConfig::BODY_TIME),
+                silence: self.timeouts.silence,
             },
             retries: small(self.retries),
             retry_permille: small(self.retry_budget.0 / 10),
@@ -325,7 +349,7 @@ macro_rules! rows_with_upstreams {
                       the lowest class gives way to higher ones, and is answered with 503; with 0 nothing \
                       waits. Each takes a descriptor.",
             example: "200",
-            at: |s| &mut s.upstreams.queue_requests,
+            at: |s| &mut s.upstreams.queue.requests,
         },
         Setting {
             key: "queue.time",
@@ -333,7 +357,7 @@ macro_rules! rows_with_upstreams {
             range: Some(("10ms", "1h")),
             meaning: "For how long; then they are answered with 503.",
             example: "\"2s\"",
-            at: |s| &mut s.upstreams.queue_time,
+            at: |s| &mut s.upstreams.queue.time,
         },
         Setting {
             key: "keep_alive.connections",
@@ -341,7 +365,7 @@ macro_rules! rows_with_upstreams {
             range: Some(("0", "100000")),
             meaning: $keeps,
             example: $more,
-            at: |s| &mut s.upstreams.connections,
+            at: |s| &mut s.upstreams.keep_alive.connections,
         },
         Setting {
             key: "keep_alive.idle",
@@ -350,7 +374,7 @@ macro_rules! rows_with_upstreams {
             meaning: "For how long. It must be less than the application keeps them, or requests meet \
                       connections that are being closed; many keep them for 5 s.",
             example: "\"50s\"",
-            at: |s| &mut s.upstreams.idle,
+            at: |s| &mut s.upstreams.keep_alive.idle,
         },
         Setting {
             key: "timeouts.connect",
@@ -358,7 +382,7 @@ macro_rules! rows_with_upstreams {
             range: Some(("10ms", "5m")),
             meaning: "Time to open a connection.",
             example: "\"1s\"",
-            at: |s| &mut s.upstreams.connect,
+            at: |s| &mut s.upstreams.timeouts.connect,
         },
         Setting {
             key: "timeouts.head",
@@ -367,7 +391,7 @@ macro_rules! rows_with_upstreams {
             meaning: "Time from the end of a request to the end of the answer's head, whatever comes of \
                       it or of interim answers before; then the client gets 504.",
             example: "\"10s\"",
-            at: |s| &mut s.upstreams.head,
+            at: |s| &mut s.upstreams.timeouts.head,
         },
         Setting {
             key: "timeouts.silence",
@@ -375,7 +399,7 @@ macro_rules! rows_with_upstreams {
             range: Some(("100ms", "1d")),
             meaning: "Time without a byte in a body, in either direction, and in a WebSocket.",
             example: "\"1h\"",
-            at: |s| &mut s.upstreams.silence,
+            at: |s| &mut s.upstreams.timeouts.silence,
         },
         Setting {
             key: "timeouts.body",
@@ -386,7 +410,7 @@ macro_rules! rows_with_upstreams {
                       gets 408. Time in which the application takes nothing is not counted. While nobody \
                       wants the place, a body may come as slowly as silence lets it.",
             example: "\"10s\"",
-            at: |s| &mut s.upstreams.body,
+            at: |s| &mut s.upstreams.timeouts.body,
         },
         $($below,)*
     ] };

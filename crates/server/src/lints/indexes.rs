@@ -40,7 +40,7 @@ const MOST_PATHS: usize = 1000;
 pub(super) fn indexes(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let mut asked = 0;
     for (at, rule) in numbered("rule", &of.draft.rules) {
-        for (index, pattern) in rule.path.0.iter().enumerate() {
+        for (index, pattern) in rule.conditions.path.0.iter().enumerate() {
             let path = pattern.as_str();
             if !path.starts_with('/') || path.contains('*') {
                 continue;
@@ -77,13 +77,14 @@ fn other_path(draft: &ConfigDraft, site: &SiteConfig, path: &str) -> Option<Stri
 }
 
 fn is_for(rule: &RuleConfig, site: &SiteConfig) -> bool {
-    rule.site.0.is_empty()
-        || rule.site.0.iter().any(|asked| site.hosts.iter().any(|host| meets(asked, host)))
+    let asked_for = &rule.conditions.site.0;
+    asked_for.is_empty()
+        || asked_for.iter().any(|asked| site.hosts.iter().any(|host| meets(asked, host)))
 }
 
 /// Whether this rule is about the path and decides something that the one `beside` it does.
 fn covers(by: &RuleConfig, beside: &RuleConfig, path: &str) -> bool {
     let mut settings = by.decides().into_iter().zip(beside.decides());
-    by.path.0.iter().any(|pattern| pattern.matches(path.as_bytes()))
+    by.conditions.path.0.iter().any(|pattern| pattern.matches(path.as_bytes()))
         && (by.stop || settings.any(|(one, other)| one && other))
 }

@@ -6,7 +6,9 @@ use crate::problems::path::Path;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::values::limit::RequestLimit;
-use crate::{ActionChoice, ClassConfig, ClassName, OverChoice, Refuse, RuleConfig, Switch};
+use crate::{
+    ActionChoice, ClassConfig, ClassName, OverChoice, Refuse, RuleConditions, RuleConfig, Switch,
+};
 use forebay_policy::PolicyFault;
 use forebay_policy::rate::Rate;
 use std::fmt;
@@ -96,7 +98,7 @@ impl RuleCheck<'_> {
         if self.rule.connections.rate.is_none() {
             return;
         }
-        if let Some(other) = self.rule.request_condition() {
+        if let Some(other) = self.rule.conditions.of_request() {
             let reason =
                 "connections are counted before a request is read, by client and local only";
             self.tell("connections", Wrong::said(ConnectionsBeside { other, reason }));
@@ -125,11 +127,12 @@ impl RuleCheck<'_> {
         let (connections, requests, in_flight) =
             (&rule.connections, &rule.requests, &rule.in_flight);
         let over = requests.over.0.unwrap_or_default();
-        let has_text = !rule.path.0.is_empty()
-            || !rule.query.0.is_empty()
-            || !rule.header.0.is_empty()
-            || !rule.cookie.0.is_empty();
-        if rule.ignore_case
+        let RuleConditions { path, query, header, cookie, ignore_case, .. } = &rule.conditions;
+        let has_text = !(path.0.is_empty()
+            && query.0.is_empty()
+            && header.0.is_empty()
+            && cookie.0.is_empty());
+        if *ignore_case
             && !has_text
             && !["path", "query", "header", "cookie"].iter().any(|key| self.means(key))
         {
@@ -227,7 +230,7 @@ impl RuleCheck<'_> {
     /// Identities are proven to a server that has keys.
     fn identity(&mut self) {
         let is_misread = self.text.means(&Path::default().child("identity").child("keys"));
-        if !self.rule.identity.0.is_empty()
+        if !self.rule.conditions.identity.0.is_empty()
             && self.draft.process.identity.keys.is_none()
             && !is_misread
         {
