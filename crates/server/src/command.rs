@@ -8,14 +8,14 @@ use std::os::unix::net::UnixStream;
 #[derive(Debug)]
 pub struct CommandRequest {
     /// What was asked.
-    pub asked: Asked,
+    pub asked: CommandKind,
     /// Takes one answer.
     pub reply: Sender<CommandAnswer>,
 }
 
 /// What can be asked of a running server.
 #[derive(Debug)]
-pub enum Asked {
+pub enum CommandKind {
     /// A command, in words.
     Command(String),
     /// What the program with this name wants of the rules that are its own.

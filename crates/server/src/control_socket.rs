@@ -18,7 +18,7 @@ mod socket_path;
 pub use ask::ask;
 pub use socket_path::{beside, find};
 
-use crate::command::{Asked, CommandAnswer, CommandRequest};
+use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_config::{Config, ControlSocketChoice};
@@ -287,8 +287,8 @@ fn serve(
 ) -> io::Result<()> {
     let mut line = DeadlineStream::new(stream, patience);
     let asked = match receive(&mut line) {
-        Ok(command) => Asked::Command(command),
-        Err(Unheard::Successor) => Asked::TakeOver(line.stream.try_clone()?),
+        Ok(command) => CommandKind::Command(command),
+        Err(Unheard::Successor) => CommandKind::TakeOver(line.stream.try_clone()?),
         Err(Unheard::Session(received)) => {
             // a session that stays is counted among those that do
             drop(session_slot);
@@ -301,7 +301,7 @@ fn serve(
         }
     };
     let (reply, answers) = bounded(1);
-    let is_successor = matches!(asked, Asked::TakeOver(_));
+    let is_successor = matches!(asked, CommandKind::TakeOver(_));
     tell(CommandRequest { asked, reply });
     let answer = answers.recv_timeout(LONGEST_WORK).unwrap_or_else(|error| match error {
         RecvTimeoutError::Disconnected => CommandAnswer::failed("the server has stopped"),

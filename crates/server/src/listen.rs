@@ -8,7 +8,7 @@
 //! takes the place of this one is given all of them (`handing`).
 
 mod address;
-mod handing;
+pub mod handing;
 mod of_class;
 
 pub use address::{ListenAddress, ListenError};

@@ -3,7 +3,7 @@
 use super::deadline_stream::is_late;
 use super::request::{AgentRequest, Wish, answer};
 use super::{LONGEST_WORK, PATIENCE};
-use crate::command::{Asked, CommandRequest, PolicyChange};
+use crate::command::{CommandKind, CommandRequest, PolicyChange};
 use crossbeam_channel::bounded;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -56,7 +56,7 @@ pub(super) fn serve<T: Fn(CommandRequest)>(
         ControlSession { stream, tell, owner: None, lease: PATIENCE, until, stats: None };
     let why = session.talk(&mut received, owners);
     if let Some(owner) = &session.owner {
-        let _ = session.ask(Asked::Change(owner.name.clone(), PolicyChange::Leave(why)));
+        let _ = session.ask(CommandKind::Change(owner.name.clone(), PolicyChange::Leave(why)));
     }
     Ok(())
 }
@@ -117,9 +117,9 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
         let Some(owner) = &self.owner else { return Err("say hello first".to_owned()) };
         let owner = owner.name.clone();
         let result = match wish {
-            Wish::Put(text) => self.ask(Asked::Change(owner, PolicyChange::Put(text))),
+            Wish::Put(text) => self.ask(CommandKind::Change(owner, PolicyChange::Put(text))),
             Wish::Remove { rules, classes } => {
-                self.ask(Asked::Change(owner, PolicyChange::Remove { rules, classes }))
+                self.ask(CommandKind::Change(owner, PolicyChange::Remove { rules, classes }))
             }
             Wish::Stats(every) => {
                 self.stats = (!every.is_zero()).then(|| (every, Instant::now()));
@@ -151,7 +151,7 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
     }
 
     /// Has the main thread do something.
-    fn ask(&self, asked: Asked) -> Result<Value, String> {
+    fn ask(&self, asked: CommandKind) -> Result<Value, String> {
         let (reply, answers) = bounded(1);
         (self.tell)(CommandRequest { asked, reply });
         let answer = answers.recv_timeout(LONGEST_WORK).map_err(|_| "the server has stopped")?;
@@ -160,7 +160,7 @@ impl<T: Fn(CommandRequest)> ControlSession<'_, T> {
     }
 
     fn send_stats(&mut self) -> io::Result<()> {
-        match self.ask(Asked::Command("policy stats".to_owned())) {
+        match self.ask(CommandKind::Command("policy stats".to_owned())) {
             Ok(Value::String(text)) => self.stream.write_all(format!("{text}\n").as_bytes()),
             _ => Ok(()),
         }

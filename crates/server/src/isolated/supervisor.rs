@@ -9,7 +9,7 @@ use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::status::{self, InstanceStatus, Is};
-use crate::command::{Asked, CommandAnswer, CommandRequest};
+use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
 use crate::control_socket;
 use crate::lints::Depth;
@@ -197,9 +197,9 @@ impl Supervisor {
                 }
             }
             SupervisorEvent::Asked(CommandRequest { asked, reply }) => match asked {
-                Asked::Command(command) => self.answer(&command, reply),
-                Asked::Change(..) => self.answer("policy", reply),
-                Asked::TakeOver(_) => {
+                CommandKind::Command(command) => self.answer(&command, reply),
+                CommandKind::Change(..) => self.answer("policy", reply),
+                CommandKind::TakeOver(_) => {
                     let why = "no other process can take the place of one with engine = \"isolated\" yet: \
                                restart it";
                     let _ = reply.send(CommandAnswer::failed(why));

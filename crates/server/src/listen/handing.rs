@@ -3,13 +3,53 @@
 
 use super::of_class::SocketsOfClasses;
 use super::{AddressSockets, ListenAddress, Listeners, SocketOrigin};
-use crate::upgrade::handed::{HandedAddress, HandedOrigin, HandedSocket};
 use forebay_sys::socket;
 use forebay_sys::unix::SocketFile;
 use forebay_sys::unix_address::UnixAddress;
+use serde::{Deserialize, Serialize};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Instant;
+
+/// A listening socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedSocket {
+    /// What was asked for.
+    pub wanted: HandedAddress,
+    /// Where it is bound.
+    pub bound: HandedAddress,
+    /// Who opened it.
+    pub origin: HandedOrigin,
+}
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HandedAddress {
+    /// At an internet address.
+    Tcp(SocketAddr),
+    /// At the path of a Unix socket.
+    Path(PathBuf),
+    /// At a name in the abstract namespace.
+    Abstract(String),
+}
+
+/// Who opened a socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HandedOrigin {
+    /// The server.
+    Bound,
+    /// The server, with a file.
+    File,
+    /// The service manager, which keeps it open.
+    Inherited {
+        /// What the service manager calls it.
+        name: String,
+        /// IPv4 connections come to `[::]` as well.
+        with_ipv4: bool,
+    },
+}
 
 impl Listeners {
     /// Duplicates of all that are listened at, for the process that takes the place of this one.

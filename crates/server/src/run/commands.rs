@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::takeover::Wanted;
-use crate::command::{Asked, CommandAnswer, CommandRequest};
+use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::upstream_command;
 use forebay_engine::worker;
@@ -12,11 +12,11 @@ impl Server {
     pub(super) fn answer(&mut self, asked: CommandRequest) {
         let CommandRequest { asked, reply } = asked;
         let command = match asked {
-            Asked::Command(command) => command,
-            Asked::Change(owner, change) => {
+            CommandKind::Command(command) => command,
+            CommandKind::Change(owner, change) => {
                 return self.ask_for(Wanted::Agent(owner, change), Some(reply));
             }
-            Asked::TakeOver(stream) => return self.hand_to(stream, &reply),
+            CommandKind::TakeOver(stream) => return self.hand_to(stream, &reply),
         };
         match command.as_str() {
             "reload" => self.ask_for(Wanted::File, Some(reply)),

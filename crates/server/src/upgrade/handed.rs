@@ -1,12 +1,12 @@
 //! What a server hands to the process that takes its place: a text in JSON, and descriptors beside it.
 
+use crate::listen::handing::HandedSocket;
 use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 
 /// The longest text.
 const MOST_BYTES: usize = 64 << 20;
@@ -24,44 +24,6 @@ pub struct Handed {
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
     /// server for dead.
     pub notify: Option<(Vec<u8>, Option<u64>)>,
-}
-
-/// A listening socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandedSocket {
-    /// What was asked for.
-    pub wanted: HandedAddress,
-    /// Where it is bound.
-    pub bound: HandedAddress,
-    /// Who opened it.
-    pub origin: HandedOrigin,
-}
-
-/// Where a socket listens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HandedAddress {
-    /// At an internet address.
-    Tcp(std::net::SocketAddr),
-    /// At the path of a Unix socket.
-    Path(PathBuf),
-    /// At a name in the abstract namespace.
-    Abstract(String),
-}
-
-/// Who opened a socket.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HandedOrigin {
-    /// The server.
-    Bound,
-    /// The server, with a file.
-    File,
-    /// The service manager, which keeps it open.
-    Inherited {
-        /// What the service manager calls it.
-        name: String,
-        /// IPv4 connections come to `[::]` as well.
-        with_ipv4: bool,
-    },
 }
 
 /// What is handed when the successor serves.
@@ -103,6 +65,7 @@ pub(super) fn give(stream: &UnixStream, descriptors: &[OwnedFd]) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listen::handing::{HandedAddress, HandedOrigin};
 
     #[test]
     fn what_is_sent_arrives_with_descriptors_behind_it() {
