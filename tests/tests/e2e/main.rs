@@ -62,6 +62,7 @@ mod tls;
 mod tls_changes;
 mod told;
 mod unruly;
+mod upgrade;
 mod uploads;
 mod validators;
 mod warnings;

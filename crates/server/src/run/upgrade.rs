@@ -105,16 +105,13 @@ impl Server {
     /// Does what a successor says.
     pub(super) fn hear(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
         match said {
-            SuccessorSays::Serves(process) if self.draining.is_none() => {
-                let last = LastWords {
-                    open: self.common.admission.open(),
-                    drained: self.drained_upstreams(),
-                };
-                self.be_succeeded(process);
-                let _ = words.send(last);
+            SuccessorSays::Serves(_) => {
+                let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
+                let _ = words.send(LastWords { open, drained });
             }
-            // it serves beside one that ends: the service manager, or an operator, has ended this one
-            SuccessorSays::Serves(_) => drop(words.send(LastWords::default())),
+            // an operator may have ended this one meanwhile
+            SuccessorSays::HasHeard(_) if self.draining.is_some() => {}
+            SuccessorSays::HasHeard(process) => self.be_succeeded(process),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
             SuccessorSays::IsReplaced => {
                 if let Some(line) = &self.before.line {

@@ -20,6 +20,8 @@ const RISES: Duration = Duration::from_secs(300);
 pub enum SuccessorSays {
     /// The process with this number serves. What this server knows last is to be answered.
     Serves(u32),
+    /// It has heard what this server knows last: from now on it is alone in accepting.
+    HasHeard(u32),
     /// Log files were moved.
     ReopenLogs,
     /// It is replaced itself.
@@ -28,8 +30,8 @@ pub enum SuccessorSays {
     End,
 }
 
-/// Hands over, and hears what the successor says; returns when it has gone. `last_words` is called when it
-/// serves, and is to have this server accept no more.
+/// Hands over, and hears what the successor says; returns when it has gone. What `tell` returns when it serves are the
+/// last words; once they are sent, this server may end at any time.
 ///
 /// # Errors
 /// When the successor has gone before it serves: nothing is to be changed.
@@ -47,11 +49,12 @@ pub fn serve(
     handed::give(&stream, descriptors)?;
     stream.set_read_timeout(Some(RISES))?;
     let mut line = Vec::new();
-    let Heard::Line(said @ SuccessorSays::Serves(_)) = hear(&mut stream, &mut line)? else {
+    let Heard::Line(said @ SuccessorSays::Serves(process)) = hear(&mut stream, &mut line)? else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     let words = tell(said).ok_or(io::ErrorKind::BrokenPipe)?;
     handed::send(&stream, &words)?;
+    tell(SuccessorSays::HasHeard(process));
     stream.set_read_timeout(Some(EVERY))?;
     loop {
         match hear(&mut stream, &mut line) {

@@ -1,0 +1,207 @@
+//! `forebay upgrade`: another process takes the place of the one that serves, and no client notices.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_tests::faults::soon;
+use forebay_tests::server::binary;
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{Options, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+forebay_tests::on_each_engine! {
+    upgrades_lose_nobody,
+    one_that_cannot_serve_changes_nothing,
+}
+
+/// A directory of one test, with a small file in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-upgrade-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("small.txt"), "small").unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that was not started by this process. It is ended when this is dropped.
+struct Successor(Pid);
+
+impl Successor {
+    fn is_there(&self) -> bool {
+        // its parent may leave it as it ended
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.as_raw_nonzero()));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::TERM);
+        soon(PATIENCE, || !self.is_there());
+    }
+}
+
+/// What the command says, and its exit code.
+fn command(server: &Server) -> (Option<i32>, String) {
+    let output = Command::new(binary()).arg("upgrade").arg("-c").arg(server.file()).output();
+    let output = output.unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn upgrade(server: &Server) -> Successor {
+    let (code, said) = command(server);
+    assert_eq!(code, Some(0), "{said}");
+    let number = said.split("upgrade: process ").nth(1).unwrap().split(' ').next().unwrap();
+    Successor(Pid::from_raw(number.parse().unwrap()).unwrap())
+}
+
+/// What clients share with the operator.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    answers: AtomicU64,
+    /// The longest time that a request has taken.
+    longest_ms: AtomicU64,
+}
+
+/// One answer; says whether another may follow on the connection.
+fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> bool {
+    stream.get_mut().write_all(request.as_bytes()).unwrap();
+    let (mut line, mut length, mut goes_on) = (String::new(), 0, true);
+    assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the connection was lost");
+    assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+    while line != "\r\n" {
+        line.clear();
+        stream.read_line(&mut line).unwrap();
+        if let Some(value) = line.strip_prefix("Content-Length: ") {
+            length = value.trim().parse().unwrap();
+        }
+        goes_on &= line != "Connection: close\r\n";
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    goes_on
+}
+
+/// A client that asks again and again, on a connection that it keeps as long as it may.
+fn client(shared: &Arc<Shared>, addr: SocketAddr, keeps: bool, number: u64) -> JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    let mut pauses = fastrand::Rng::with_seed(number);
+    let how = if keeps { "" } else { "Connection: close\r\n" };
+    let request = format!("GET /small.txt HTTP/1.1\r\nHost: a\r\n{how}\r\n");
+    std::thread::spawn(move || {
+        let mut kept = None;
+        while !shared.stop.load(Ordering::Acquire) {
+            let began = Instant::now();
+            let mut stream =
+                kept.take().unwrap_or_else(|| BufReader::new(TcpStream::connect(addr).unwrap()));
+            stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
+            let goes_on = ask(&mut stream, &request);
+            shared.longest_ms.fetch_max(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+            shared.answers.fetch_add(1, Ordering::Relaxed);
+            kept = goes_on.then_some(stream);
+            std::thread::sleep(Duration::from_millis(pauses.u64(0..30)));
+        }
+    })
+}
+
+fn upgrades_lose_nobody(engine: &str) {
+    let folder = Folder::new();
+    let large: Vec<u8> = (0..8_000_000_u32).map(|at| (at % 251) as u8).collect();
+    fs::write(folder.0.join("large.bin"), &large).unwrap();
+    let socket = folder.0.join("server.sock");
+    let options = Options::new(&folder.0).engine(engine);
+    let server = Server::start(&options.config(""));
+    let text = fs::read_to_string(server.file()).unwrap();
+    assert!(text.contains("listen = [\""), "{text}");
+    let at = format!("listen = [\"unix:{}\", \"", socket.display());
+    // a reload could not: the server cannot reach that directory
+    server.configure_with(&text.replacen("listen = [\"", &at, 1));
+    let shared = Arc::new(Shared::default());
+    let clients: Vec<_> =
+        (0..16).map(|number| client(&shared, server.addr(), number % 4 != 0, number)).collect();
+    // a client that is in the middle of an answer all the time
+    let mut slow = wire::connect(server.addr());
+    slow.write_all(b"GET /large.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut got = vec![0; 100_000];
+    slow.read_exact(&mut got).unwrap();
+    let mut successors = Vec::new();
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(300));
+        let before = shared.answers.load(Ordering::Relaxed);
+        successors.push(upgrade(&server));
+        let goes_on = || shared.answers.load(Ordering::Relaxed) > before + 50;
+        assert!(soon(PATIENCE, goes_on), "{engine}: nobody is served");
+    }
+    shared.stop.store(true, Ordering::Release);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    // the first process waits for the slow client, the second for nobody
+    assert!(soon(PATIENCE, || !successors[0].is_there()), "{engine}: {}", server.stderr());
+    slow.read_to_end(&mut got).unwrap();
+    let body = got.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    assert!(got[body..] == large[..], "{engine}: {} bytes of {}", got.len() - body, large.len());
+    // the last one has the standard error of the first, which goes on
+    let first = Successor(Pid::from_raw(server.pid() as i32).unwrap());
+    assert!(soon(PATIENCE, || !first.is_there()), "{engine}: {}", server.stderr());
+    server.says("stopped (replaced): connections: ");
+    let mut over_unix = UnixStream::connect(&socket).unwrap();
+    over_unix.write_all(b"GET /small.txt HTTP/1.0\r\nHost: a\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    over_unix.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("small"), "{engine}: {answer}");
+    drop(successors);
+    assert!(!socket.exists(), "the last one leaves its socket");
+    let longest = shared.longest_ms.load(Ordering::Relaxed);
+    eprintln!("{engine}: {} answers, {longest} ms at most", shared.answers.load(Ordering::Relaxed));
+}
+
+fn one_that_cannot_serve_changes_nothing(engine: &str) {
+    let folder = Folder::new();
+    let server = Server::start(&Options::new(&folder.0).engine(engine).config(""));
+    let good = fs::read_to_string(server.file()).unwrap();
+    let serves = || {
+        let answer = server.exchange(b"GET /small.txt HTTP/1.0\r\nHost: a\r\n\r\n");
+        assert!(answer.ends_with(b"small"), "{}", String::from_utf8_lossy(&answer));
+    };
+    server.configure_with(&good.replace("root = ", "rot = "));
+    let (code, said) = command(&server);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("rot: unknown key"), "{said}");
+    serves();
+    // an address that another program has
+    let other = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let at = format!("listen = [\"{}\", \"", other.local_addr().unwrap());
+    server.configure_with(&good.replacen("listen = [\"", &at, 1));
+    let (code, said) = command(&server);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("Address already in use"), "{said}");
+    assert!(said.contains("the running one goes on as before"), "{said}");
+    server.says("nothing has changed");
+    serves();
+    // and the next one can
+    server.configure_with(&good);
+    let successor = upgrade(&server);
+    serves();
+    drop(successor);
+}
