@@ -22,6 +22,7 @@ use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_config::{Config, ControlSocketChoice};
+use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::process;
 use forebay_sys::unix::{self, SocketFile};
 use forebay_sys::wait_budget::WaitBudget;
@@ -30,6 +31,7 @@ use socket_path::{link, path, remove_dead, unlink};
 use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -59,28 +61,30 @@ pub(crate) fn open(
     Ok(Some(socket))
 }
 
-/// As [`open`], beside the one that another process has there: its place is taken by
-/// [`take_place`](ControlSocket::take_place).
+/// That of the server whose place this process takes, if it is to be at the same path; else as [`open`]. It belongs to
+/// this process once it has [taken its place](ControlSocket::take_place).
 ///
 /// # Errors
 /// As [`open`].
-pub(crate) fn open_beside(
+pub(crate) fn open_handed(
     config: &Config,
     file: Option<&Path>,
+    handed: Option<(PathBuf, OwnedFd)>,
     wait: &mut WaitBudget,
 ) -> Result<Option<ControlSocket>, ControlSocketError> {
     let Some(file) = file else { return Ok(None) };
     let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
     let is_auto = config.control.socket == ControlSocketChoice::Auto;
-    let mut beside = path.clone().into_os_string();
-    beside.push(".next");
-    let opened = ControlSocket::open(Path::new(&beside), wait);
-    let mut socket = opened.map_err(|error| ControlSocketError {
-        path: beside.into(),
-        is_auto: false,
-        error,
-    })?;
-    socket.place = Some((path, is_auto.then(|| file.to_owned())));
+    let handed = handed.filter(|(at, _)| *at == path);
+    let opened = match handed {
+        Some((path, socket)) => {
+            let file = SocketFile::lent(&path);
+            ControlSocket::new(path, UnixListener::from(socket), file)
+        }
+        None => ControlSocket::open(&path, wait),
+    };
+    let mut socket = opened.map_err(|error| ControlSocketError { path, is_auto, error })?;
+    socket.named = is_auto.then(|| file.to_owned());
     Ok(Some(socket))
 }
 
@@ -129,6 +133,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_WORK: Duration = Duration::from_secs(60);
 /// Requests at the same time; more are told to come back.
 const MOST_AT_ONCE: usize = 16;
+/// How long the thread that accepts waits at a time.
+const LONGEST_WAIT_MS: u64 = 60_000;
 /// Connections that wait to be accepted.
 const MOST_WAITING: i32 = 128;
 /// How long one that is told to come back may take to say what it wanted: the next ones wait.
@@ -149,10 +155,12 @@ pub struct ControlSocket {
     path: PathBuf,
     /// Leads to it, where its file was named by another path.
     link: Option<PathBuf>,
-    /// Where it is to be, and the configuration file that may be named by another path.
-    place: Option<(PathBuf, Option<PathBuf>)>,
+    /// The configuration file, whose other name is to lead to it once it has taken its place.
+    named: Option<PathBuf>,
     file: SocketFile,
-    listener: Option<UnixListener>,
+    listener: UnixListener,
+    /// The thread that accepts ends when this does.
+    accepts: Option<UnixStream>,
     patience: ClientPatience,
 }
 
@@ -172,11 +180,14 @@ impl ControlSocket {
             }
         }
         let (socket, file) = unix::listen_private(path, MOST_WAITING, wait)?;
-        let listener = UnixListener::from(socket);
-        listener.set_nonblocking(false)?;
-        let (path, listener) = (path.to_owned(), Some(listener));
+        ControlSocket::new(path.to_owned(), UnixListener::from(socket), file)
+    }
+
+    fn new(path: PathBuf, listener: UnixListener, file: SocketFile) -> io::Result<Self> {
+        // another process may take what has been seen to wait
+        listener.set_nonblocking(true)?;
         let patience = ClientPatience { command: PATIENCE, when_busy: PATIENCE_WHEN_BUSY };
-        Ok(ControlSocket { path, link: None, place: None, file, listener, patience })
+        Ok(ControlSocket { path, link: None, named: None, file, listener, accepts: None, patience })
     }
 
     /// Where it is.
@@ -184,23 +195,25 @@ impl ControlSocket {
         &self.path
     }
 
-    /// Takes the place of the one that another process has, which is not found any more.
+    /// A duplicate for the process that takes the place of this one.
     ///
     /// # Errors
-    /// What the kernel says; it is where it was then.
-    pub fn take_place(&mut self) -> io::Result<()> {
-        let Some((path, file)) = self.place.take() else { return Ok(()) };
-        self.file.rename(&path)?;
-        self.path = path;
-        self.link = file.and_then(|file| link(&self.path, &file));
-        Ok(())
+    /// Lack of descriptors.
+    pub fn hand(&self) -> io::Result<(PathBuf, OwnedFd)> {
+        Ok((self.path.clone(), self.listener.try_clone()?.into()))
     }
 
-    /// Leaves it to a process that [takes its place](ControlSocket::take_place). Commands that are under way are
-    /// answered.
+    /// It belongs to this process from now on.
+    pub fn take_place(&mut self) {
+        self.file.own();
+        self.link = self.named.take().and_then(|file| link(&self.path, &file));
+    }
+
+    /// It belongs to another process from now on. Commands that are under way are answered.
     pub fn leave(&mut self) {
         self.link = None;
         self.file.lend();
+        self.accepts = None;
     }
 
     /// Gives what is asked to `tell`, on a thread of its own.
@@ -211,11 +224,11 @@ impl ControlSocket {
         &mut self,
         tell: impl Fn(CommandRequest) + Clone + Send + 'static,
     ) -> io::Result<()> {
-        if let Some(listener) = self.listener.take() {
-            let thread = std::thread::Builder::new().name("control".to_owned());
-            let patience = self.patience;
-            thread.spawn(move || listen(&listener, patience, &tell))?;
-        }
+        let (accepts, goes_on) = UnixStream::pair()?;
+        let (listener, patience) = (self.listener.try_clone()?, self.patience);
+        let thread = std::thread::Builder::new().name("control".to_owned());
+        thread.spawn(move || listen(&listener, &goes_on, patience, &tell))?;
+        self.accepts = Some(accepts);
         Ok(())
     }
 }
@@ -230,18 +243,29 @@ impl Drop for ControlSocket {
     }
 }
 
+/// Accepts until the other end of `goes_on` is closed.
 fn listen(
     listener: &UnixListener,
+    goes_on: &UnixStream,
     patience: ClientPatience,
     tell: &(impl Fn(CommandRequest) + Clone + Send + 'static),
 ) {
     let busy = Arc::new(AtomicUsize::new(0));
     let owners = Owners::default();
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // no descriptor: a connection will close one
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
+    let waited = [(listener.as_fd(), PollInterest::Read), (goes_on.as_fd(), PollInterest::Read)];
+    loop {
+        match poll::wait(waited, LONGEST_WAIT_MS) {
+            Ok([_, end]) if end.ready => return,
+            _ => {}
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => {
+                // no descriptor: a connection will close one
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
         };
         busy.fetch_add(1, Ordering::Relaxed);
         let session_slot = SessionSlot(Arc::clone(&busy));

@@ -54,10 +54,9 @@ impl Notifier {
         Some((self.at.clone(), self.watchdog.map(|after| after.as_micros() as u64)))
     }
 
-    /// Another process has the place of this one: it is watched from now on, and says nothing itself.
-    pub fn hand_over(&mut self, process: u32) {
+    /// This process is the server from now on: it is watched, and may speak.
+    pub fn main_is(&self, process: u32) {
         self.tell(&format!("MAINPID={process}\n"));
-        self.close();
     }
 
     /// Clients are served, with the configuration of this generation. Also the end of a reload.

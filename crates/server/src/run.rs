@@ -32,6 +32,7 @@ use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
 use crate::upgrade::handed::LastWords;
 use crate::upgrade::predecessor::Predecessor;
+use crate::upgrade::program::RunningProgram;
 use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_config::Config;
@@ -110,6 +111,8 @@ struct Server {
     later: Vec<(Instant, Later)>,
     /// Other processes have the clients that come from now on.
     is_replaced: bool,
+    /// The program that this process runs.
+    program: RunningProgram,
     /// Another process is about to take the place of this one.
     is_handing: bool,
     /// The process whose place this one has taken.

@@ -22,8 +22,10 @@
 //! |---|---|
 //! | [`handed`] | what is handed, as a text and descriptors |
 //! | [`predecessor`] | the successor's end of the connection |
+//! | [`program`] | which program runs, and whether another lies in its place |
 //! | [`successor`] | the predecessor's end |
 
 pub mod handed;
 pub mod predecessor;
+pub mod program;
 pub mod successor;

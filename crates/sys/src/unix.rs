@@ -200,16 +200,6 @@ impl SocketFile {
         self.identity = None;
     }
 
-    /// Gives it this name, of which it takes the place of whatever has it.
-    ///
-    /// # Errors
-    /// What the kernel says; it has the name then that it had.
-    pub fn rename(&mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
-        path.clone_into(&mut self.path);
-        Ok(())
-    }
-
     /// Leaves it where it is.
     pub fn leave(mut self) {
         self.identity = None;

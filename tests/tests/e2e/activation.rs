@@ -2,6 +2,7 @@
 //! The launcher is systemd's own, `systemd-socket-activate`; the manager that listens is the test.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::upgrade::{command as upgrade_command, upgrade};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, engine_lines, free_addr};
@@ -209,6 +210,29 @@ fn the_service_manager_hears_what_happens() {
     server.signal(Signal::TERM);
     assert!(ear.hear().starts_with("STOPPING=1\n"));
     assert!(server.wait(PATIENCE).unwrap().success());
+}
+
+/// It is told which process is the server before that speaks.
+#[test]
+fn the_service_manager_hears_of_an_upgrade() {
+    let folder = site();
+    let path = folder.join("notify");
+    let ear = Ear::new(&path);
+    let mut options = Options::new(folder.join("root")).config("");
+    options.wrapper = vec!["env".into(), format!("NOTIFY_SOCKET={}", path.display())];
+    let server = Server::start(&options);
+    assert!(ear.hear().starts_with("READY=1\n"));
+    let successor = upgrade(&server);
+    let main = format!("MAINPID={}\n", successor.number());
+    assert_eq!(ear.hear(), main, "{}", server.stderr());
+    assert!(ear.hear().starts_with("READY=1\nSTATUS=forebay "));
+    // a server that cannot be had any more is the one that it was
+    let mut good = std::fs::read_to_string(server.file()).unwrap();
+    good.push_str("\n[nonsense]\n");
+    server.configure_with(&good);
+    assert_eq!(upgrade_command(&server).0, Some(78));
+    drop(successor);
+    assert!(ear.hear().starts_with("STOPPING=1\n"));
 }
 
 #[test]

@@ -45,12 +45,17 @@ impl Drop for Folder {
 }
 
 /// A server that was not started by this process. It is ended when this is dropped.
-struct Successor(Pid);
+pub(crate) struct Successor(Pid);
 
 impl Successor {
+    /// The number of its process.
+    pub(crate) fn number(&self) -> i32 {
+        self.0.as_raw_nonzero().get()
+    }
+
     fn is_there(&self) -> bool {
         // its parent may leave it as it ended
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.as_raw_nonzero()));
+        let status = fs::read_to_string(format!("/proc/{}/status", self.number()));
         status.is_ok_and(|status| !status.contains("State:\tZ"))
     }
 }
@@ -63,13 +68,13 @@ impl Drop for Successor {
 }
 
 /// What the command says, and its exit code.
-fn command(server: &Server) -> (Option<i32>, String) {
+pub(crate) fn command(server: &Server) -> (Option<i32>, String) {
     let output = Command::new(binary()).arg("upgrade").arg("-c").arg(server.file()).output();
     let output = output.unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-fn upgrade(server: &Server) -> Successor {
+pub(crate) fn upgrade(server: &Server) -> Successor {
     let (code, said) = command(server);
     assert_eq!(code, Some(0), "{said}");
     let number = said.split("upgrade: process ").nth(1).unwrap().split(' ').next().unwrap();

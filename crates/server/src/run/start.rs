@@ -21,6 +21,7 @@ use crate::seal;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
 use crate::upgrade::predecessor::{Inheritance, Predecessor};
+use crate::upgrade::program::RunningProgram;
 use crate::upkeep;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_config::choice::Keyword;
@@ -68,11 +69,14 @@ impl Server {
         };
         // a process that can connect can also send commands
         let lock_wait = listeners.lock_wait();
-        let control_socket = match &before {
-            Some(_) => control_socket::open_beside(&config, file.as_deref(), lock_wait),
+        let control_socket = match &mut inheritance {
+            Some(handed) => {
+                let handed = handed.control();
+                control_socket::open_handed(&config, file.as_deref(), handed, lock_wait)
+            }
             None => control_socket::open(&config, file.as_deref(), lock_wait),
         };
-        let mut control_socket = control_socket.map_err(RunError::ControlSocket)?;
+        let control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
@@ -157,12 +161,6 @@ impl Server {
             common.prepare(group.clone(), listener_sets).map_err(resources("a loop's descriptors"))
         });
         let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
-        if let Some(socket) = &mut control_socket {
-            let tell = to_main.clone();
-            socket
-                .serve(move |asked| drop(tell.send(Event::Asked(asked))))
-                .map_err(resources("a thread for commands"))?;
-        }
         let start_line = start_line(&plan, &config, &listeners);
         let lack = plan.lack(&config, machine.descriptors);
         let mut server = Server {
@@ -176,6 +174,7 @@ impl Server {
             status,
             admin: None,
             is_replaced: false,
+            program: RunningProgram::here(),
             is_handing: false,
             before: Before::default(),
             was_told_to_drain: false,
@@ -207,6 +206,12 @@ impl Server {
         if let Some((before, inheritance)) = before.zip(inheritance) {
             let taken = server.succeed(before, &inheritance);
             taken.map_err(resources("the place of the server before"))?;
+        }
+        let tell = server.to_main.clone();
+        if let Some(socket) = &mut server.control_socket {
+            socket
+                .serve(move |asked| drop(tell.send(Event::Asked(asked))))
+                .map_err(resources("a thread for commands"))?;
         }
         // the agent does not keep sockets open
         let listeners = Arc::downgrade(&server.listeners);

@@ -147,7 +147,8 @@ impl Server {
         };
         let generation = self.common.live.generation();
         let with_warnings = |first: String| {
-            let lines = [first].into_iter().chain(warnings).chain(self.uncovered());
+            let program = self.program.replaced().filter(|_| is_reload);
+            let lines = [first].into_iter().chain(warnings).chain(self.uncovered()).chain(program);
             CommandAnswer { code: 0, text: lines.map(|line| line + "\n").collect() }
         };
         let answer = match result {

@@ -71,12 +71,17 @@ impl Server {
 
     fn begin_to_hand(&self, stream: UnixStream) -> io::Result<()> {
         let (sockets, mut descriptors) = self.listeners().hand()?;
+        // it came by this socket
+        let control = self.control_socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let (control, descriptor) = control.hand()?;
+        descriptors.push(descriptor);
         descriptors.push(io::stdout().as_fd().try_clone_to_owned()?);
         descriptors.push(io::stderr().as_fd().try_clone_to_owned()?);
         let handed = Handed {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             sockets,
+            control,
             notify: self.notifier.hand(),
         };
         let (admission, to_main) = (Arc::clone(&self.common.admission), self.to_main.clone());
@@ -97,6 +102,7 @@ impl Server {
     /// The process that was to take the place of this one has ended before it served.
     pub(super) fn keep_place(&mut self, error: &io::Error) {
         self.is_handing = false;
+        self.notifier.main_is(std::process::id());
         say(format_args!(
             "upgrade: the other process has ended before it served ({error}): nothing has changed"
         ));
@@ -105,7 +111,9 @@ impl Server {
     /// Does what a successor says.
     pub(super) fn hear(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
         match said {
-            SuccessorSays::Serves(_) => {
+            SuccessorSays::Serves(process) => {
+                // before it speaks to the service manager
+                self.notifier.main_is(process);
                 let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
                 let _ = words.send(LastWords { open, drained });
             }
@@ -128,7 +136,7 @@ impl Server {
     /// Another process has the clients that come from now on, and what is said to the service manager.
     fn be_succeeded(&mut self, process: u32) {
         let most = self.config.timeouts.upgrade;
-        self.notifier.hand_over(process);
+        self.notifier.close();
         self.acme = None;
         if let Some(socket) = &mut self.control_socket {
             socket.leave();
@@ -167,10 +175,8 @@ impl Server {
         self.later.push((Instant::now() + 2 * crate::listen::ARRIVAL, Later::Close));
         let LastWords { open, drained } = predecessor.replace()?;
         self.listeners().own();
-        if let Some(socket) = &mut self.control_socket
-            && let Err(error) = socket.take_place()
-        {
-            say(format_args!("upgrade: commands cannot reach this server: {error}"));
+        if let Some(socket) = &mut self.control_socket {
+            socket.take_place();
         }
         let Handed { process, version, .. } = &inheritance.handed;
         let line = format!(

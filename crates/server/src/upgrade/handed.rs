@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 /// The longest text.
 const MOST_BYTES: usize = 64 << 20;
@@ -18,9 +19,11 @@ pub struct Handed {
     pub version: String,
     /// The process that hands it.
     pub process: u32,
-    /// Its listening sockets, in the order of their descriptors, which follow the text. After them come its
-    /// standard output, which may be the access log, and its standard error.
+    /// Its listening sockets, in the order of their descriptors, which follow the text. After them come that of its
+    /// control socket, its standard output, which may be the access log, and its standard error.
     pub sockets: Vec<HandedSocket>,
+    /// Where its control socket is.
+    pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
     /// server for dead.
     pub notify: Option<(Vec<u8>, Option<u64>)>,

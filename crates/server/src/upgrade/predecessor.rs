@@ -29,6 +29,7 @@ pub struct Inheritance {
     /// What it says.
     pub handed: Handed,
     sockets: Vec<OwnedFd>,
+    control: Option<OwnedFd>,
     /// Where it may write the access log.
     pub standard_output: OwnedFd,
     /// Where it tells the operator what happens.
@@ -47,6 +48,13 @@ impl Inheritance {
     }
 }
 
+impl Inheritance {
+    /// Its control socket, once.
+    pub fn control(&mut self) -> Option<(PathBuf, OwnedFd)> {
+        Some((self.handed.control.clone(), self.control.take()?))
+    }
+}
+
 /// Why nothing was handed.
 #[derive(Debug)]
 pub enum TakeOverError {
@@ -57,6 +65,11 @@ pub enum TakeOverError {
     },
     /// This one is to have stages.
     Isolated,
+    /// A service manager watches the server, and would not know this process.
+    OutsideService {
+        /// What the service manager calls the server.
+        service: String,
+    },
     /// It is not there, or does not answer.
     Unreachable {
         /// Where it was asked.
@@ -74,6 +87,12 @@ impl fmt::Display for TakeOverError {
             }
             TakeOverError::Isolated => f.write_str(
                 "a server with engine = \"isolated\" cannot take the place of another yet: restart it",
+            ),
+            TakeOverError::OutsideService { service } => write!(
+                f,
+                "the running server is {service}, and a process beside it would be none of that service: have \
+                 the service manager start the upgrade (ExecReload=forebay upgrade -c FILE, then systemctl \
+                 reload)"
             ),
             TakeOverError::Unreachable { socket, error } => {
                 write!(f, "the server at {} hands nothing over: {error}", socket.display())
@@ -107,11 +126,21 @@ impl Predecessor {
             return Ok(Err(TakeOverError::Refused { why }));
         }
         let handed: Handed = handed::receive(&stream)?;
-        let mut sockets = descriptors::take(&stream, handed.sockets.len() + 2)?;
+        if handed.notify.is_some()
+            && let Some(service) = service_of(handed.process)
+            && service_of(std::process::id()).as_ref() != Some(&service)
+        {
+            return Ok(Err(TakeOverError::OutsideService { service }));
+        }
+        let mut sockets = descriptors::take(&stream, handed.sockets.len() + 3)?;
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let control = sockets.pop();
         let predecessor = Predecessor { stream, process: handed.process };
-        Ok(Ok((predecessor, Inheritance { handed, sockets, standard_output, standard_error })))
+        Ok(Ok((
+            predecessor,
+            Inheritance { handed, sockets, control, standard_output, standard_error },
+        )))
     }
 
     /// Says that clients are served here: from now on it accepts none. What it knew last is the answer.
@@ -146,6 +175,20 @@ impl Predecessor {
     }
 }
 
+/// The service that a process belongs to, as systemd names its control groups.
+fn service_of(process: u32) -> Option<String> {
+    service_in(&std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?)
+}
+
+/// The innermost service in the paths of control groups, of which each line ends in one.
+fn service_in(groups: &str) -> Option<String> {
+    let path = groups.lines().find_map(|line| {
+        let (head, path) = line.split_at(line.rfind(":/")?);
+        (head == "0:" || head.ends_with(":name=systemd")).then_some(path)
+    });
+    path?.split('/').rfind(|part| part.ends_with(".service")).map(str::to_owned)
+}
+
 /// What a predecessor is told while it serves what it has.
 #[derive(Debug)]
 pub struct PredecessorLine(UnixStream);
@@ -169,5 +212,20 @@ impl PredecessorLine {
     fn say(&self, what: &str) {
         // it may have ended
         let _ = writeln!(&self.0, "{what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_of_a_process_is_that_of_its_group() {
+        let second = "0::/system.slice/forebay.service\n";
+        assert_eq!(service_in(second).as_deref(), Some("forebay.service"));
+        let first = "4:memory:/user.slice\n1:name=systemd:/system.slice/web.service/control\n";
+        assert_eq!(service_in(first).as_deref(), Some("web.service"));
+        assert_eq!(service_in("0::/user.slice/session-1.scope\n"), None);
+        assert_eq!(service_in(""), None);
     }
 }
