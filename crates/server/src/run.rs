@@ -31,7 +31,7 @@ use crate::sandbox::Sandbox;
 use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
 use crate::upgrade::handed::LastWords;
-use crate::upgrade::predecessor::Predecessor;
+use crate::upgrade::predecessor::{EarlierServer, Predecessor};
 use crate::upgrade::program::RunningProgram;
 use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -45,7 +45,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use takeover::{Reload, Wanted};
-use upgrade::Before;
 
 /// What the main thread waits for.
 enum Event {
@@ -60,8 +59,8 @@ enum Event {
     Successor(SuccessorSays, Sender<LastWords>),
     /// It has ended before it served.
     NoSuccessor(io::Error),
-    /// How many connections the process has whose place this one has taken; `None` if it has ended.
-    BeforeHas(Option<usize>),
+    /// How many connections a server has that was replaced; `None` if it has ended.
+    EarlierHas(u32, Option<usize>),
 }
 
 /// What is to be done a little later.
@@ -115,8 +114,8 @@ struct Server {
     program: RunningProgram,
     /// Another process is about to take the place of this one.
     is_handing: bool,
-    /// The process whose place this one has taken.
-    before: Before,
+    /// Servers that were replaced and have connections yet, oldest first.
+    earlier: Vec<EarlierServer>,
     /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
     was_told_to_drain: bool,
     /// The signal that began the drain, and when.
@@ -179,7 +178,7 @@ impl Server {
                 Some(Event::Prepared(next)) => self.finish_reload(next),
                 Some(Event::Successor(said, words)) => self.hear(said, &words),
                 Some(Event::NoSuccessor(error)) => self.keep_place(&error),
-                Some(Event::BeforeHas(open)) => self.hear_of_before(open),
+                Some(Event::EarlierHas(process, open)) => self.hear_of_earlier(process, open),
                 Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
                 Some(Event::Ended(number, outcome)) => {
                     match outcome {

@@ -4,6 +4,7 @@
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
 use crate::start_error::SAME_SIGNAL;
+use crate::upgrade::predecessor::EarlierServer;
 use forebay_config::Role;
 use forebay_engine::control::{Ended, LoopOrder};
 use forebay_sys::stderr::say;
@@ -43,7 +44,7 @@ impl Server {
     /// SIGUSR1: log files were moved, those of the process before, too.
     pub(super) fn reopen_logs(&self) {
         self.common.live.get().logs.reopen();
-        self.before.reopen_logs();
+        self.earlier.iter().for_each(EarlierServer::reopen_logs);
     }
 
     /// A stage leaves its listeners, and those who look at it, to the processes that replace it.

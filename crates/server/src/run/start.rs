@@ -2,7 +2,6 @@
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
 use super::takeover::Reload;
-use super::upgrade::Before;
 use super::{Event, Server};
 use crate::admin::AdminListener;
 use crate::control_socket::{self, ControlSocket};
@@ -176,7 +175,7 @@ impl Server {
             is_replaced: false,
             program: RunningProgram::here(),
             is_handing: false,
-            before: Before::default(),
+            earlier: Vec::new(),
             was_told_to_drain: false,
             control_socket,
             sandbox,
@@ -204,7 +203,7 @@ impl Server {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
         if let Some((before, inheritance)) = before.zip(inheritance) {
-            let taken = server.succeed(before, &inheritance);
+            let taken = server.succeed(before, inheritance);
             taken.map_err(resources("the place of the server before"))?;
         }
         let tell = server.to_main.clone();

@@ -4,7 +4,7 @@
 use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
 use crate::upgrade::handed::{Handed, LastWords};
-use crate::upgrade::predecessor::{Inheritance, Predecessor};
+use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
 use crossbeam_channel::{Sender, bounded};
@@ -18,22 +18,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The server before, as long as it has connections.
-#[derive(Debug, Default)]
-pub(super) struct Before {
-    line: Option<crate::upgrade::predecessor::PredecessorLine>,
-    /// Connections that it has.
-    open: usize,
-}
-
-impl Before {
-    /// Its log files were moved.
-    pub(super) fn reopen_logs(&self) {
-        if let Some(line) = &self.line {
-            line.reopen_logs();
-        }
-    }
-}
+/// Servers that were replaced and have connections yet, at most: the oldest beyond that ends what it has.
+const MOST_EARLIER: usize = 2;
 
 impl Server {
     /// Hands what there is to a process that wants the place of this one, if it may have it.
@@ -74,6 +60,9 @@ impl Server {
         // it came by this socket
         let control = self.control_socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (control, descriptor) = control.hand()?;
+        for earlier in &self.earlier {
+            descriptors.push(earlier.hand()?);
+        }
         descriptors.push(descriptor);
         descriptors.push(io::stdout().as_fd().try_clone_to_owned()?);
         descriptors.push(io::stderr().as_fd().try_clone_to_owned()?);
@@ -81,6 +70,7 @@ impl Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             sockets,
+            before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
             control,
             notify: self.notifier.hand(),
         };
@@ -121,13 +111,9 @@ impl Server {
             SuccessorSays::HasHeard(_) if self.draining.is_some() => {}
             SuccessorSays::HasHeard(process) => self.be_succeeded(process),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
-            SuccessorSays::IsReplaced => {
-                if let Some(line) = &self.before.line {
-                    line.end();
-                }
-            }
+            SuccessorSays::End if self.draining.is_some() => {}
             SuccessorSays::End => {
-                say(format_args!("upgrade: two others were started since: draining"));
+                say(format_args!("upgrade: others were started since: draining"));
                 self.end(SIGTERM);
             }
         }
@@ -142,9 +128,8 @@ impl Server {
             socket.leave();
         }
         self.listeners().hand_over();
-        if let Some(line) = &self.before.line {
-            line.is_second();
-        }
+        // the other process hears of them
+        self.earlier.clear();
         // the last of it is a drain, which ends in order what has no end of its own
         self.plan.drain = self.plan.drain.min(most / 2);
         self.leave_clients(most - self.plan.drain);
@@ -169,7 +154,7 @@ impl Server {
     pub(super) fn succeed(
         &mut self,
         mut predecessor: Predecessor,
-        inheritance: &Inheritance,
+        mut inheritance: Inheritance,
     ) -> io::Result<()> {
         self.listeners().leave_unnamed();
         self.later.push((Instant::now() + 2 * crate::listen::ARRIVAL, Later::Close));
@@ -195,26 +180,37 @@ impl Server {
                 say(format_args!("upgrade: upstream {label} stays drained"));
             }
         }
-        self.before = Before { line: Some(predecessor.line()?), open };
+        self.earlier = inheritance.before();
+        self.earlier.push(predecessor.retire(open));
+        let most = self.earlier.len().saturating_sub(MOST_EARLIER);
+        self.earlier.iter().take(most).for_each(EarlierServer::end);
         self.limit_connections();
-        let to_main = self.to_main.clone();
-        let listen = move || predecessor.listen(|open| drop(to_main.send(Event::BeforeHas(open))));
-        std::thread::Builder::new().name("predecessor".to_owned()).spawn(listen).map(drop)
-    }
-
-    /// The server before has said how many connections it has; `None` if it has ended.
-    pub(super) fn hear_of_before(&mut self, open: Option<usize>) {
-        if open.is_none() {
-            self.before.line = None;
-            say(format_args!("upgrade: the process before has ended"));
+        for earlier in &self.earlier {
+            let (process, to_main) = (earlier.process, self.to_main.clone());
+            earlier.listen(move |open| drop(to_main.send(Event::EarlierHas(process, open))))?;
         }
-        self.before.open = open.unwrap_or(0);
+        Ok(())
+    }
+
+    /// A server that was replaced has said how many connections it has; `None` if it has ended.
+    pub(super) fn hear_of_earlier(&mut self, process: u32, open: Option<usize>) {
+        match open {
+            Some(open) => {
+                let known = self.earlier.iter_mut().find(|earlier| earlier.process == process);
+                known.into_iter().for_each(|earlier| earlier.open = open);
+            }
+            None => {
+                self.earlier.retain(|earlier| earlier.process != process);
+                say(format_args!("upgrade: process {process}, which was replaced, has ended"));
+            }
+        }
         self.limit_connections();
     }
 
-    /// This server and the one before have no more connections together than there may be.
+    /// This server and those before have no more connections together than there may be.
     pub(super) fn limit_connections(&self) {
-        let most = self.plan.connections.saturating_sub(self.before.open).max(1);
+        let earlier: usize = self.earlier.iter().map(|earlier| earlier.open).sum();
+        let most = self.plan.connections.saturating_sub(earlier).max(1);
         self.common.admission.limit(most, self.plan.connections_per_client);
     }
 }

@@ -19,9 +19,12 @@ pub struct Handed {
     pub version: String,
     /// The process that hands it.
     pub process: u32,
-    /// Its listening sockets, in the order of their descriptors, which follow the text. After them come that of its
-    /// control socket, its standard output, which may be the access log, and its standard error.
+    /// Its listening sockets, in the order of their descriptors, which follow the text. After them come the
+    /// connections to the servers before it, that of its control socket, its standard output, which may be the access
+    /// log, and its standard error.
     pub sockets: Vec<HandedSocket>,
+    /// The processes of the servers before it that have connections yet, oldest first, and how many.
+    pub before: Vec<(u32, usize)>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the

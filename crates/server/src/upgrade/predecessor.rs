@@ -10,6 +10,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the other process may take to answer.
@@ -29,6 +30,8 @@ pub struct Inheritance {
     /// What it says.
     pub handed: Handed,
     sockets: Vec<OwnedFd>,
+    /// The servers before it that have connections yet, oldest first.
+    before: Vec<EarlierServer>,
     control: Option<OwnedFd>,
     /// Where it may write the access log.
     pub standard_output: OwnedFd,
@@ -49,6 +52,11 @@ impl Inheritance {
 }
 
 impl Inheritance {
+    /// The servers before it that have connections yet, oldest first, once.
+    pub fn before(&mut self) -> Vec<EarlierServer> {
+        std::mem::take(&mut self.before)
+    }
+
     /// Its control socket, once.
     pub fn control(&mut self) -> Option<(PathBuf, OwnedFd)> {
         Some((self.handed.control.clone(), self.control.take()?))
@@ -132,14 +140,20 @@ impl Predecessor {
         {
             return Ok(Err(TakeOverError::OutsideService { service }));
         }
-        let mut sockets = descriptors::take(&stream, handed.sockets.len() + 3)?;
+        let mut sockets =
+            descriptors::take(&stream, handed.sockets.len() + handed.before.len() + 3)?;
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let control = sockets.pop();
+        let lines = sockets.split_off(handed.sockets.len().min(sockets.len()));
+        let before = handed.before.iter().zip(lines).map(|((process, open), line)| {
+            EarlierServer::new(*process, *open, UnixStream::from(line))
+        });
+        let before = before.collect();
         let predecessor = Predecessor { stream, process: handed.process };
         Ok(Ok((
             predecessor,
-            Inheritance { handed, sockets, control, standard_output, standard_error },
+            Inheritance { handed, sockets, before, control, standard_output, standard_error },
         )))
     }
 
@@ -152,26 +166,76 @@ impl Predecessor {
         handed::receive(&self.stream)
     }
 
-    /// The end by which more can be said.
+    /// It serves what it has, from now on, and has so many connections.
+    pub fn retire(self, open: usize) -> EarlierServer {
+        EarlierServer::new(self.process, open, self.stream)
+    }
+}
+
+/// A server that was replaced, and serves what it has to the end.
+#[derive(Debug)]
+pub struct EarlierServer {
+    /// The number of its process.
+    pub process: u32,
+    /// Connections that it has, as it has said last.
+    pub open: usize,
+    stream: UnixStream,
+    /// The thread that listens ends with this: another process may read what comes.
+    listens: Arc<()>,
+}
+
+impl EarlierServer {
+    fn new(process: u32, open: usize, stream: UnixStream) -> EarlierServer {
+        EarlierServer { process, open, stream, listens: Arc::default() }
+    }
+
+    /// Its log files were moved.
+    pub fn reopen_logs(&self) {
+        self.say("reopen");
+    }
+
+    /// What it has comes to its end now.
+    pub fn end(&self) {
+        self.say("end");
+    }
+
+    fn say(&self, what: &str) {
+        // it may have ended
+        let _ = writeln!(&self.stream, "{what}");
+    }
+
+    /// Its end of the connection, for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn line(&self) -> io::Result<PredecessorLine> {
-        Ok(PredecessorLine(self.stream.try_clone()?))
+    pub fn hand(&self) -> io::Result<OwnedFd> {
+        Ok(self.stream.try_clone()?.into())
     }
 
-    /// Tells `tell` how many connections it has, each time it says so, and at last `None`: it has ended.
-    pub fn listen(self, tell: impl Fn(Option<usize>)) {
+    /// Tells `tell`, on a thread of its own, how many connections it has, each time it says so, and at last `None`: it
+    /// has ended. No more is told once this is dropped.
+    ///
+    /// # Errors
+    /// Lack of threads or descriptors.
+    pub fn listen(&self, tell: impl Fn(Option<usize>) + Send + 'static) -> io::Result<()> {
+        let stream = self.stream.try_clone()?;
         // it speaks each second, and is silent while it is stopped
-        let _ = self.stream.set_read_timeout(None);
-        for line in BufReader::new(&self.stream).lines() {
-            match line.map(|line| line.parse()) {
-                Ok(Ok(open)) => tell(Some(open)),
-                Ok(Err(_)) => {}
-                Err(_) => break,
+        stream.set_read_timeout(None)?;
+        let listens = Arc::downgrade(&self.listens);
+        let listen = move || {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if listens.strong_count() == 0 {
+                    return;
+                }
+                if let Ok(open) = line.parse() {
+                    tell(Some(open));
+                }
             }
-        }
-        tell(None);
+            if listens.strong_count() > 0 {
+                tell(None);
+            }
+        };
+        std::thread::Builder::new().name("predecessor".to_owned()).spawn(listen).map(drop)
     }
 }
 

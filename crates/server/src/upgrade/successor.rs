@@ -24,8 +24,6 @@ pub enum SuccessorSays {
     HasHeard(u32),
     /// Log files were moved.
     ReopenLogs,
-    /// It is replaced itself.
-    IsReplaced,
     /// What is left is to come to its end.
     End,
 }
@@ -75,7 +73,6 @@ enum Heard {
 fn parse(line: &[u8]) -> Option<SuccessorSays> {
     match line {
         b"reopen" => Some(SuccessorSays::ReopenLogs),
-        b"another" => Some(SuccessorSays::IsReplaced),
         b"end" => Some(SuccessorSays::End),
         _ => {
             let number = std::str::from_utf8(line.strip_prefix(b"serves ")?).ok()?;
