@@ -1,7 +1,7 @@
 //! The command line: the options of every experiment, and those of the one that is run.
 
 use crate::Error;
-use crate::experiment::Experiment;
+use crate::benchmark::Benchmark;
 use crate::options::{Axis, Kind, Options, Setting, a_time};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 const SECONDS: &str = "seconds";
 
 /// The arguments of an experiment.
-pub fn command(experiment: &'static Experiment) -> Command {
+pub fn command(experiment: &'static Benchmark) -> Command {
     let mut command = Command::new(experiment.name).about(experiment.about).next_line_help(false);
     for axis in experiment.axes() {
         let known = (axis.known)();
@@ -53,7 +53,7 @@ pub fn command(experiment: &'static Experiment) -> Command {
     common(command, experiment)
 }
 
-fn common(command: Command, experiment: &'static Experiment) -> Command {
+fn common(command: Command, experiment: &'static Benchmark) -> Command {
     let path = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).help(help).value_parser(value_parser!(PathBuf))
     };
@@ -102,7 +102,7 @@ fn a_time_text(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// When this program cannot be found, beside which Forebay's is.
-pub fn options(experiment: &'static Experiment, given: &ArgMatches) -> Result<Options, Error> {
+pub fn options(experiment: &'static Benchmark, given: &ArgMatches) -> Result<Options, Error> {
     let own = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
     let path = |name: &str| given.get_one::<PathBuf>(name).cloned();
     let core = |name: &str| given.get_one::<usize>(name).copied().unwrap_or_default();

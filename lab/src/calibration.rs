@@ -2,8 +2,8 @@
 //! lose is to come back. Where nothing is lost, nothing can.
 
 use crate::Error;
-use crate::claim::{Against, Claim, DecidedBy, Goal};
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
+use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
 use crate::options::Axis;
 use crate::record::{Row, figure, key};
 use crate::run::{Run, Trial};
@@ -11,7 +11,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 /// What is measured.
-pub const CALIBRATION: Experiment = Experiment {
+pub const CALIBRATION: Benchmark = Benchmark {
     name: "calibration",
     title: "Wrong constants, calibrated",
     about: "How much of what wrong constants lose `forebay calibrate` recovers, with 95 % intervals. Its own \
@@ -25,7 +25,7 @@ pub const CALIBRATION: Experiment = Experiment {
     rounds: 1,
     // it takes as long as it takes
     measured: "0s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: false,
     columns: &[
         key("wrong"),
@@ -37,7 +37,7 @@ pub const CALIBRATION: Experiment = Experiment {
     tables: &[],
     lines: &["wrong", "what"],
     ratios: &[],
-    claims: &[Claim {
+    claims: &[BenchmarkClaim {
         what: "recovered, %",
         of: &[],
         figure: "recovered_pc",

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// That a figure is so small, or so large.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct BenchmarkClaim {
     /// What is claimed, in a few words.
     pub what: &'static str,
     /// Of which rows; each combination of their other words has a verdict.
@@ -58,9 +58,16 @@ pub const fn at_most(
     figure: &'static str,
     times: f64,
     to: Reference,
-) -> Claim {
+) -> BenchmarkClaim {
     let against = Against::Others(to);
-    Claim { what, of, figure, against, goal: Goal::AtMost(times, 0.0), by: DecidedBy::Median }
+    BenchmarkClaim {
+        what,
+        of,
+        figure,
+        against,
+        goal: Goal::AtMost(times, 0.0),
+        by: DecidedBy::Median,
+    }
 }
 
 /// What became of a claim.
@@ -106,7 +113,7 @@ impl Goal {
     }
 }
 
-impl Claim {
+impl BenchmarkClaim {
     /// A verdict for each combination of words that the rows of the claim have.
     pub fn verdicts(&self, rows: &[Row]) -> Vec<ClaimResult> {
         let mine: Vec<&Row> = rows.iter().filter(|row| row.is(self.of)).collect();
@@ -216,7 +223,7 @@ mod tests {
         row
     }
 
-    const BESIDE: Claim = Claim {
+    const BESIDE: BenchmarkClaim = BenchmarkClaim {
         what: "beside others",
         of: &[("load", "stuck")],
         figure: "p99",
@@ -251,12 +258,22 @@ mod tests {
     #[test]
     fn each_round_can_decide_and_another_figure_or_nothing_be_compared() {
         let rows = [row(1, "a", "x", 0.0), row(2, "a", "x", 2.0), row(3, "a", "x", 0.0)];
-        let none =
-            Claim { of: &[], against: Against::Nothing, goal: Goal::AtMost(0.0, 0.0), ..BESIDE };
+        let none = BenchmarkClaim {
+            of: &[],
+            against: Against::Nothing,
+            goal: Goal::AtMost(0.0, 0.0),
+            ..BESIDE
+        };
         assert_eq!(none.verdicts(&rows)[0].met, Some(true));
-        assert_eq!(Claim { by: DecidedBy::Each, ..none }.verdicts(&rows)[0].met, Some(false));
-        let column =
-            Claim { against: Against::Column("before"), goal: Goal::AtLeast(0.0, 1.0), ..none };
+        assert_eq!(
+            BenchmarkClaim { by: DecidedBy::Each, ..none }.verdicts(&rows)[0].met,
+            Some(false)
+        );
+        let column = BenchmarkClaim {
+            against: Against::Column("before"),
+            goal: Goal::AtLeast(0.0, 1.0),
+            ..none
+        };
         assert_eq!(column.verdicts(&rows)[0].met, Some(false));
         assert!(table(&BESIDE.verdicts(&rows)).is_empty());
     }

@@ -5,8 +5,8 @@
 
 pub mod load;
 
-use crate::claim::{Against, Claim, DecidedBy, Goal};
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
+use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
 use crate::reference::RowKeys;
@@ -29,8 +29,8 @@ const TIMER: Duration = Duration::from_millis(200);
 const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
 /// Nothing is lost of what can be asked again.
-const fn nothing_lost(of: RowKeys) -> Claim {
-    Claim {
+const fn nothing_lost(of: RowKeys) -> BenchmarkClaim {
+    BenchmarkClaim {
         what: "requests lost",
         of,
         figure: "lost",
@@ -41,7 +41,7 @@ const fn nothing_lost(of: RowKeys) -> Claim {
 }
 
 /// What is measured.
-pub const CRASHES: Experiment = Experiment {
+pub const CRASHES: Benchmark = Benchmark {
     name: "crashes",
     title: "Processes killed, frozen and cut off",
     about: "Who loses what when processes are killed, frozen or cut off: a time without trouble, as long with \
@@ -83,7 +83,7 @@ pub const CRASHES: Experiment = Experiment {
     ],
     rounds: 3,
     measured: "4s",
-    network: ExperimentNetwork::Own(None),
+    network: BenchmarkNetwork::Own(None),
     pinned: false,
     columns: &[
         key("server"),
@@ -105,7 +105,7 @@ pub const CRASHES: Experiment = Experiment {
         nothing_lost(&[("server", "forebay"), ("trouble", "process frozen")]),
         nothing_lost(&[("server", "forebay"), ("trouble", "respond frozen")]),
         nothing_lost(&[("server", "forebay"), ("trouble", "both frozen")]),
-        Claim {
+        BenchmarkClaim {
             what: "p99 with it",
             of: &[],
             figure: "p99_with_ms",

@@ -4,8 +4,8 @@
 pub mod cold;
 pub mod workload;
 
-use crate::claim::{Against, Claim, DecidedBy, Goal};
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
+use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
 use crate::options::{Axis, any};
 use crate::record::{Column, Row, figure, key};
 use crate::reference::Reference;
@@ -35,7 +35,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// What is measured.
-pub const ENGINES: Experiment = Experiment {
+pub const ENGINES: Benchmark = Benchmark {
     name: "engines",
     title: "Engines beside one another",
     about: "The engines beside one another, in six workloads.",
@@ -65,13 +65,13 @@ pub const ENGINES: Experiment = Experiment {
     settings: &[],
     rounds: 3,
     measured: "2s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: true,
     columns: COLUMNS,
     tables: &["workload", "connections"],
     lines: &["server"],
     ratios: &[Ratio { figure: "cpu_us", to: Reference::Rows(&[("server", "event")]) }],
-    claims: &[Claim {
+    claims: &[BenchmarkClaim {
         what: "p99 µs beside clients that take next to nothing",
         of: &[("workload", "stuck")],
         figure: "p99_us",

@@ -2,8 +2,8 @@
 //! connections costs where each holds a thread, and what a timeout that shrinks gives back.
 
 use crate::Error;
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::content::body;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting, any};
 use crate::record::{Column, Row, figure, key};
@@ -30,7 +30,7 @@ const OLD: &str = "HTTP/1.0";
 const CONSTANT: &str = "constant";
 
 /// What is measured.
-pub const KEEPALIVE: Experiment = Experiment {
+pub const KEEPALIVE: Benchmark = Benchmark {
     name: "keepalive",
     title: "Clients that want one object and stay silent",
     about: "How many clients that want one object each are served, by the law that keeps their connections.",
@@ -80,7 +80,7 @@ pub const KEEPALIVE: Experiment = Experiment {
     ],
     rounds: 3,
     measured: "10s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: true,
     columns: COLUMNS,
     tables: &[],

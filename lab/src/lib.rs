@@ -1,14 +1,15 @@
 //! Measures Forebay beside others, and beside itself.
 //!
-//! In goes an experiment ([`experiment::Experiment`]: servers, a sweep, what is measured, claims) with options;
-//! out come rows, and what they come to. `forebay-bench` is the program, called by `make bench` and
-//! `make bench-…`. What the numbers mean and how they mislead is in `BENCHMARKING.md`.
+//! In goes an experiment ([`experiment::Experiment`], a file of `lab/experiments`: servers, a sweep, what is
+//! measured, claims); out come rows, and what they come to. `forebay-bench` is the program of those experiments
+//! that are values in this package ([`benchmark::Benchmark`]), called by `make bench` and `make bench-…`. What the numbers mean and how they mislead is in `BENCHMARKING.md`.
 //!
 //! What every experiment shares:
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`experiment`] | what an experiment is |
+//! | [`mod@experiment`] | what an experiment is: a file |
+//! | [`benchmark`] | what one is that is a value |
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
 //! | [`record`] | rows, written and read |
@@ -27,11 +28,11 @@
 //! | [`network`] | loopback in a namespace of its own |
 //! | [`error`] | why a run stopped |
 //!
-//! The experiments, each with what is its own:
+//! The experiments that are values, each with what is its own:
 //!
 //! | module | what it is about |
 //! |---|---|
-//! | [`experiments`] | all of them by name |
+//! | [`benchmarks`] | all of them by name |
 //! | [`static_files`], [`case`] | what static answers cost, beside other servers |
 //! | [`engines`] | the engines beside one another |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
@@ -55,6 +56,8 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub mod benchmark;
+pub mod benchmarks;
 pub mod cage;
 pub mod calibration;
 pub mod case;
@@ -66,7 +69,6 @@ pub mod crashes;
 pub mod engines;
 pub mod error;
 pub mod experiment;
-pub mod experiments;
 pub mod forebay;
 pub mod keepalive;
 pub mod load;

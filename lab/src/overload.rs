@@ -17,9 +17,9 @@ pub mod shares;
 pub mod step;
 pub mod voigt;
 
-use crate::claim::{Against, Claim, DecidedBy, Goal};
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure};
+use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
 use crate::content::body;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure};
 use crate::options::{Axis, Kind, Options, Setting, any};
 use crate::record::{self, figure, key};
 use crate::reference::{Reference, RowKeys};
@@ -51,8 +51,8 @@ const fn gold(
     flooded: &'static [(&'static str, &'static str); 3],
     alone: RowKeys,
     more: f64,
-) -> Claim {
-    Claim {
+) -> BenchmarkClaim {
+    BenchmarkClaim {
         what: "p99 of gold, ms",
         of: flooded,
         figure: "p99_ms",
@@ -63,17 +63,24 @@ const fn gold(
 }
 
 /// A figure of a case, µs: at most so much of another's.
-const fn refusal(of: RowKeys, times: f64, to: RowKeys) -> Claim {
+const fn refusal(of: RowKeys, times: f64, to: RowKeys) -> BenchmarkClaim {
     let to = Reference::Rows(to);
     crate::claim::at_most("CPU of saying no, µs", of, "figure", times, to)
 }
 
 /// A figure with a bound of its own.
-const fn bound(what: &'static str, of: RowKeys, goal: Goal) -> Claim {
-    Claim { what, of, figure: "figure", against: Against::Nothing, goal, by: DecidedBy::Median }
+const fn bound(what: &'static str, of: RowKeys, goal: Goal) -> BenchmarkClaim {
+    BenchmarkClaim {
+        what,
+        of,
+        figure: "figure",
+        against: Against::Nothing,
+        goal,
+        by: DecidedBy::Median,
+    }
 }
 
-const CLAIMS: &[Claim] = &[
+const CLAIMS: &[BenchmarkClaim] = &[
     gold(
         &[("part", "gold"), ("group", "gold"), ("case", "flooded: a thread in reserve")],
         &[("case", "alone: a thread in reserve")],
@@ -137,7 +144,7 @@ const CLAIMS: &[Claim] = &[
 ];
 
 /// What is measured.
-pub const OVERLOAD: Experiment = Experiment {
+pub const OVERLOAD: Benchmark = Benchmark {
     name: "overload",
     title: "Overload",
     about: "What is still answered in time when more comes than a server can do, and who gets it. What figure \
@@ -204,7 +211,7 @@ pub const OVERLOAD: Experiment = Experiment {
     }],
     rounds: 1,
     measured: "3s",
-    network: ExperimentNetwork::Pair(needs_pair),
+    network: BenchmarkNetwork::Pair(needs_pair),
     pinned: true,
     columns: &[
         key("part"),

@@ -4,8 +4,8 @@
 //! its metrics.
 
 use crate::Error;
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
 use crate::content::body;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
@@ -40,7 +40,7 @@ const ACTIVITIES: [(&str, &str); 12] = [
 const STEPS: [&str; 4] = ["socket", "setsockopt", "bind", "listen"];
 
 /// What is measured.
-pub const PROFILE: Experiment = Experiment {
+pub const PROFILE: Benchmark = Benchmark {
     name: "profile",
     title: "Profile of an engine that is flooded (duke's figure 7)",
     about: "Where the time of a request goes, activity by activity. Times are wall-clock.",
@@ -66,7 +66,7 @@ pub const PROFILE: Experiment = Experiment {
     }],
     rounds: 1,
     measured: "5s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: true,
     columns: &[
         key("engine"),

@@ -5,8 +5,8 @@
 //! whose clients take more. voigt §6 tells of Crovella et al.: short answers are sent before long ones.
 
 use crate::Error;
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::content::body;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
@@ -31,7 +31,7 @@ const SIZES: [(&str, &[u64]); 3] =
 const SPEEDS: [&str; 2] = ["fast", "slow"];
 
 /// What is measured.
-pub const RECEIVERS: Experiment = Experiment {
+pub const RECEIVERS: Benchmark = Benchmark {
     name: "receivers",
     title: "A thousand receivers",
     about: "As many receivers of each speed and size, by the order in which they go on.",
@@ -66,7 +66,7 @@ pub const RECEIVERS: Experiment = Experiment {
     ],
     rounds: 10,
     measured: "4s",
-    network: ExperimentNetwork::Own(Some(SEND_BUFFER_BYTES)),
+    network: BenchmarkNetwork::Own(Some(SEND_BUFFER_BYTES)),
     pinned: true,
     columns: &[
         key("order"),

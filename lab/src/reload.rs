@@ -7,8 +7,8 @@
 
 pub mod clients;
 
-use crate::claim::{Against, Claim, DecidedBy, Goal};
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, nothing};
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
+use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
 use crate::run::{Run, Trial};
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// That something is 0, in every round.
-const fn none(what: &'static str, figure: &'static str) -> Claim {
-    Claim {
+const fn none(what: &'static str, figure: &'static str) -> BenchmarkClaim {
+    BenchmarkClaim {
         what,
         of: &[("server", "forebay")],
         figure,
@@ -37,7 +37,7 @@ const fn none(what: &'static str, figure: &'static str) -> Claim {
 }
 
 /// What is measured.
-pub const RELOAD: Experiment = Experiment {
+pub const RELOAD: Benchmark = Benchmark {
     name: "reload",
     title: "Reloads under keep-alive clients",
     about: "What reloads cost clients that keep their connections, and one that connects for each request.",
@@ -68,7 +68,7 @@ pub const RELOAD: Experiment = Experiment {
     ],
     rounds: 3,
     measured: "20s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: false,
     columns: &[
         key("server"),

@@ -1,14 +1,14 @@
 //! What rows come to: claims, and a table of medians, spreads and ratios for each point.
 
+use crate::benchmark::Benchmark;
 use crate::claim;
-use crate::experiment::Experiment;
 use crate::record::{Column, Row, each};
 use crate::reference::ratio;
 use crate::summary::{Spread, shown};
 use std::fmt::Write;
 
 /// Claims, and a table for each point.
-pub fn results(experiment: &Experiment, rows: &[Row]) -> String {
+pub fn results(experiment: &Benchmark, rows: &[Row]) -> String {
     let verdicts: Vec<_> =
         experiment.claims.iter().flat_map(|claim| claim.verdicts(rows)).collect();
     let mut text = claim::table(&verdicts);
@@ -26,7 +26,7 @@ pub fn results(experiment: &Experiment, rows: &[Row]) -> String {
 }
 
 /// One table: a line for each combination of the words of lines.
-fn table(experiment: &Experiment, all: &[Row], here: &[&Row]) -> String {
+fn table(experiment: &Benchmark, all: &[Row], here: &[&Row]) -> String {
     let is_said = |column: &&Column| here.iter().any(|row| row.get(column.name).is_some());
     let columns = experiment.columns.iter().filter(|column| column.shown.is_some());
     let columns: Vec<_> = columns.filter(is_said).collect();

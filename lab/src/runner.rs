@@ -3,8 +3,8 @@
 //! In go an experiment and options; out come `rows.csv`, written as it is measured, and `README.md`, which is
 //! made of those rows and can be made again (`forebay-bench show`).
 
+use crate::benchmark::{Benchmark, BenchmarkNetwork};
 use crate::error::MissingProgram;
-use crate::experiment::{Experiment, ExperimentNetwork};
 use crate::options::{Kind, Options};
 use crate::record::{self, Recorded, Row};
 use crate::run::{Point, Run, Trial};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs the program: one of these experiments, or `show`.
-pub fn main(experiments: &'static [&'static Experiment]) -> ExitCode {
+pub fn main(experiments: &'static [&'static Benchmark]) -> ExitCode {
     let folders = Arg::new("folders").required(true).num_args(1..);
     let folders = folders.value_parser(value_parser!(PathBuf)).help("Folders with rows.csv");
     let show = Command::new("show").about("What recorded rows come to: claims and tables again");
@@ -50,18 +50,18 @@ pub fn main(experiments: &'static [&'static Experiment]) -> ExitCode {
     }
 }
 
-fn run(experiment: &'static Experiment, given: &ArgMatches) -> Result<(), Error> {
+fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> {
     let options = arguments::options(experiment, given)?;
     if options.list {
         print!("{}", list(experiment, &options));
         return Ok(());
     }
     let pair = match experiment.network {
-        ExperimentNetwork::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
-        ExperimentNetwork::Pair(is_asked) if is_asked(&options) => {
+        BenchmarkNetwork::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
+        BenchmarkNetwork::Pair(is_asked) if is_asked(&options) => {
             Some(network::NetworkPair::enter(options.server_core, options.client_core)?)
         }
-        ExperimentNetwork::Pair(_) | ExperimentNetwork::Shared => None,
+        BenchmarkNetwork::Pair(_) | BenchmarkNetwork::Shared => None,
     };
     let needed = options.servers.iter().flat_map(|server| experiment.peers_of(server));
     let mut missing: Vec<_> = needed.filter_map(|peer| peers::missing(peer)).collect();
@@ -103,7 +103,7 @@ fn run(experiment: &'static Experiment, given: &ArgMatches) -> Result<(), Error>
 
 /// All rounds. Each row is written at once.
 fn measure(
-    experiment: &Experiment,
+    experiment: &Benchmark,
     run: &Run,
     header: &str,
     rows: &mut Vec<Row>,
@@ -150,7 +150,7 @@ fn measure(
 }
 
 /// A row with the words of its point and its server.
-fn named(row: Row, experiment: &Experiment, point: &Point, server: &str) -> Row {
+fn named(row: Row, experiment: &Benchmark, point: &Point, server: &str) -> Row {
     let is_column = |name: &str| experiment.columns.iter().any(|column| column.name == name);
     let words = point.iter().map(|(key, value)| (*key, value.as_str()));
     let words = words.chain([(experiment.servers.key, server)]);
@@ -158,7 +158,7 @@ fn named(row: Row, experiment: &Experiment, point: &Point, server: &str) -> Row 
 }
 
 /// Every combination of the values of the axes, the last one varied first.
-fn points(experiment: &Experiment, options: &Options) -> Vec<Point> {
+fn points(experiment: &Benchmark, options: &Options) -> Vec<Point> {
     if let Some(points) = experiment.points {
         return points(options);
     }
@@ -174,7 +174,7 @@ fn points(experiment: &Experiment, options: &Options) -> Vec<Point> {
 }
 
 /// What was run, and on what: lines of a list.
-fn header(experiment: &Experiment, options: &Options) -> String {
+fn header(experiment: &Benchmark, options: &Options) -> String {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let Options { rounds, measured, server_core, client_core, .. } = options;
     let cores = match experiment.pinned {
@@ -211,7 +211,7 @@ fn header(experiment: &Experiment, options: &Options) -> String {
     text
 }
 
-fn page(experiment: &Experiment, header: &str, note: &str, rows: &[Row]) -> String {
+fn page(experiment: &Benchmark, header: &str, note: &str, rows: &[Row]) -> String {
     let about = format!("# {}\n\n{}\n\n", experiment.title, experiment.about);
     let noisy =
         rows.iter().filter(|row| row.flags().iter().any(|flag| flag == record::NOISY)).count();
@@ -231,7 +231,7 @@ fn new_folder(name: &str) -> PathBuf {
 }
 
 /// What an experiment would do.
-fn list(experiment: &Experiment, options: &Options) -> String {
+fn list(experiment: &Benchmark, options: &Options) -> String {
     let mut text = format!("{}\n\n", experiment.about);
     let points = points(experiment, options);
     let named = experiment.sweep.iter().zip(&options.sweep);
@@ -265,11 +265,11 @@ fn list(experiment: &Experiment, options: &Options) -> String {
 
 /// The experiment that a file of rows is of: the one with the most of its columns.
 pub fn experiment_of(
-    experiments: &[&'static Experiment],
+    experiments: &[&'static Benchmark],
     recorded: &Recorded,
-) -> Option<&'static Experiment> {
+) -> Option<&'static Benchmark> {
     let has = |name: &str| recorded.names.iter().any(|known| known == name);
-    let known = |experiment: &Experiment| {
+    let known = |experiment: &Benchmark| {
         experiment.columns.iter().filter(|column| has(column.name)).count()
     };
     let found = experiments.iter().copied().max_by_key(|experiment| known(experiment));
@@ -280,7 +280,7 @@ pub fn experiment_of(
 ///
 /// # Errors
 /// When they cannot be read, or are of no experiment.
-pub fn shown(experiments: &[&'static Experiment], folder: &Path) -> Result<String, Error> {
+pub fn shown(experiments: &[&'static Benchmark], folder: &Path) -> Result<String, Error> {
     let path = folder.join("rows.csv");
     let text = fs::read_to_string(&path).map_err(Error::io("cannot read", &path))?;
     let recorded = Recorded::read(&text);

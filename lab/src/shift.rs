@@ -10,7 +10,7 @@ mod storage;
 mod verdict;
 
 use crate::Error;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio};
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio};
 use crate::forebay::{takes, value};
 use crate::load::LoadResult;
 use crate::options::{Axis, Kind as Takes, Options, Setting, any};
@@ -25,7 +25,7 @@ use storage::SlowStorage;
 const STAYS: &str = "pipeline.send_wait = \"1d\"\n";
 
 /// What is measured.
-pub const SHIFT: Experiment = Experiment {
+pub const SHIFT: Benchmark = Benchmark {
     name: "shift",
     title: "A load that shifts",
     about: "Threads that are moved between the phases of a pipeline against threads that stay, under a load \
@@ -92,7 +92,7 @@ pub const SHIFT: Experiment = Experiment {
     ],
     rounds: 10,
     measured: "1.25s",
-    network: ExperimentNetwork::Own(Some(load::SEND_BUFFER_BYTES)),
+    network: BenchmarkNetwork::Own(Some(load::SEND_BUFFER_BYTES)),
     pinned: true,
     columns: &[
         key("policy"),

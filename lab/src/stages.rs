@@ -3,11 +3,11 @@
 //! are kept). With `--tiers`, what each measure of isolation adds to that, one after the other.
 
 use crate::Error;
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::case;
-use crate::claim::{Claim, at_most};
+use crate::claim::{BenchmarkClaim, at_most};
 use crate::client::{self, ProgramLoad};
 use crate::cpu::Used;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::record::{Row, figure, key};
 use crate::reference::Reference;
@@ -53,7 +53,7 @@ const OURS: [(&str, &str, &str); 10] = [
 /// All tiers of the chain together.
 const WHOLE_CHAIN: Reference = Reference::Rows(&[("server", CHAIN)]);
 
-const AHEAD: Claim = at_most(
+const AHEAD: BenchmarkClaim = at_most(
     "µs of isolated",
     &[("server", "isolated"), ("tier", "all")],
     "cpu_us",
@@ -62,7 +62,7 @@ const AHEAD: Claim = at_most(
 );
 
 /// What is measured.
-pub const STAGES: Experiment = Experiment {
+pub const STAGES: Benchmark = Benchmark {
     name: "stages",
     title: "What three processes cost",
     about: "Processor time per request in one process, in three, and in three of nginx, one behind the other.",
@@ -93,7 +93,7 @@ pub const STAGES: Experiment = Experiment {
     }],
     rounds: 5,
     measured: "3s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: false,
     columns: &[
         key("file"),

@@ -3,13 +3,13 @@
 //!
 //! What the numbers mean and how they mislead is in `BENCHMARKING.md`.
 
+use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::case::{self, CASES, Mode, StaticCase};
-use crate::claim::{Claim, at_most};
+use crate::claim::{BenchmarkClaim, at_most};
 use crate::client::{self, ClientProgram, Counted, ProgramLoad};
 use crate::content;
 use crate::cpu::{self, Core, Used};
 use crate::error::MissingProgram;
-use crate::experiment::{Experiment, ExperimentNetwork, Measure, Ratio, nothing};
 use crate::options::{Axis, Kind, Setting};
 use crate::probe::{self, Answer};
 use crate::record::{NOISY, Row, figure, key};
@@ -53,7 +53,7 @@ macro_rules! goals {
 }
 
 /// Processor time per request, divided by another's.
-const GOALS: &[Claim] = goals![
+const GOALS: &[BenchmarkClaim] = goals![
     "1k" 1.10 FLOOR,
     "1k" 0.85 BEST,
     "10k" 0.90 BEST,
@@ -73,7 +73,7 @@ const GOALS: &[Claim] = goals![
 ];
 
 /// What is measured.
-pub const STATIC: Experiment = Experiment {
+pub const STATIC: Benchmark = Benchmark {
     name: "static",
     title: "Static serving, side by side",
     about: "What static answers cost: processor time per request of each server. limit is the floor: baked \
@@ -111,7 +111,7 @@ pub const STATIC: Experiment = Experiment {
     ],
     rounds: 5,
     measured: "3s",
-    network: ExperimentNetwork::Shared,
+    network: BenchmarkNetwork::Shared,
     pinned: true,
     columns: &[
         key("case"),

@@ -1,6 +1,6 @@
 //! What is recorded and what is documented: rows in `lab/runs` are read, commands of BENCHMARKING.md are taken.
 
-use forebay_lab::experiments::ALL;
+use forebay_lab::benchmarks::ALL;
 use forebay_lab::record::Recorded;
 use forebay_lab::{arguments, runner};
 use std::fs;

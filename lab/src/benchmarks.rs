@@ -1,9 +1,9 @@
 //! All experiments.
 
-use crate::experiment::Experiment;
+use crate::benchmark::Benchmark;
 
 /// In the order of BENCHMARKING.md.
-pub const ALL: &[&Experiment] = &[
+pub const ALL: &[&Benchmark] = &[
     &crate::static_files::STATIC,
     &crate::engines::ENGINES,
     &crate::shift::SHIFT,
