@@ -67,7 +67,7 @@ bench-crashes: ## Processes killed, frozen and cut off under load: who loses wha
 $(BENCHES):
 	@scripts/install build bench
 	cargo build --release --locked -p forebay-cli
-	cargo build --release --locked -p forebay-benches
+	cargo build --release --locked -p forebay-lab
 	$(TARGET)/release/forebay-bench $(if $(filter bench,$@),static,$(@:bench-%=%)) $(ARGS)
 
 fuzz: ## Every fuzz target for 60 seconds

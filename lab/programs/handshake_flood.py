@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A flood of TLS handshakes, for `benches/handshakes flood`.
+"""A flood of TLS handshakes, for `lab/programs/handshakes flood`.
 
 handshake_flood.py none|completing|leaving HOST PORT RATE SECONDS
 

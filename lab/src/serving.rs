@@ -36,7 +36,7 @@ impl<'f> Forebay<'f> {
 /// A process of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerProcess<'p> {
-    /// Its file in `benches/peers`.
+    /// Its file in `lab/peers`.
     pub peer: &'p str,
     /// The program, if it is not the file's.
     pub program: Option<&'p Path>,

@@ -1,8 +1,8 @@
 //! What is recorded and what is documented: rows in `lab/runs` are read, commands of BENCHMARKING.md are taken.
 
-use forebay_benches::experiments::ALL;
-use forebay_benches::record::Recorded;
-use forebay_benches::{arguments, runner};
+use forebay_lab::experiments::ALL;
+use forebay_lab::record::Recorded;
+use forebay_lab::{arguments, runner};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ fn experiments_are_whole() {
             experiment.name
         );
         for (_, peers) in experiment.peers {
-            let is_there = |peer: &&str| !forebay_benches::peers::text(peer).is_empty();
+            let is_there = |peer: &&str| !forebay_lab::peers::text(peer).is_empty();
             assert!(peers.iter().all(is_there), "{}", experiment.name);
         }
         for axis in experiment.axes() {

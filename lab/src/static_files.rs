@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Ours.
 const FOREBAY: &str = "forebay";
-/// The floor: `benches/src/bin/limit.rs`.
+/// The floor: `lab/src/bin/limit.rs`.
 const LIMIT: &str = "limit";
 /// Ours, built from another commit.
 const BEFORE: &str = "before";

@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    forebay_benches::runner::main(forebay_benches::experiments::ALL)
+    forebay_lab::runner::main(forebay_lab::experiments::ALL)
 }

@@ -23,12 +23,12 @@ pub(super) const DYNAMIC: Duration = Duration::from_micros(15_900);
 /// The preferred client's load as a part of the capacity for static files.
 const PREFERRED: f64 = 0.26;
 
-const TABLE_1: &str = include_str!("../../../lab/voigt/table-1.toml");
-const TABLE_2: &str = include_str!("../../../lab/voigt/table-2.toml");
-pub(super) const TABLE_3: &str = include_str!("../../../lab/voigt/table-3.toml");
-const TABLE_4: &str = include_str!("../../../lab/voigt/table-4.toml");
-pub(super) const FIGURE_5: &str = include_str!("../../../lab/voigt/figure-5.toml");
-const FIGURE_9: &str = include_str!("../../../lab/voigt/figure-9.toml");
+const TABLE_1: &str = include_str!("../../voigt/table-1.toml");
+const TABLE_2: &str = include_str!("../../voigt/table-2.toml");
+pub(super) const TABLE_3: &str = include_str!("../../voigt/table-3.toml");
+const TABLE_4: &str = include_str!("../../voigt/table-4.toml");
+pub(super) const FIGURE_5: &str = include_str!("../../voigt/figure-5.toml");
+const FIGURE_9: &str = include_str!("../../voigt/figure-9.toml");
 
 /// One run: who comes, under which policy.
 pub(super) struct Scene {

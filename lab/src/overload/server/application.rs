@@ -39,7 +39,7 @@ impl ApplicationKind {
         self != ApplicationKind::Php
     }
 
-    /// Its file in `benches/peers`.
+    /// Its file in `lab/peers`.
     pub fn peer(self) -> &'static str {
         match self {
             ApplicationKind::Php => "overload/php-fpm.conf",

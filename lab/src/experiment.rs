@@ -22,7 +22,7 @@ pub struct Experiment {
     pub about: &'static str,
     /// Who takes turns.
     pub servers: Axis,
-    /// The files in `benches/peers` that a server is made of, by its name; none for Forebay alone.
+    /// The files in `lab/peers` that a server is made of, by its name; none for Forebay alone.
     pub peers: &'static [(&'static str, &'static [&'static str])],
     /// Programs that ask, where it is not Forebay's own generator.
     pub clients: &'static [ClientProgram],

@@ -14,7 +14,7 @@
 //! | [`record`] | rows, written and read |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
 //! | [`claim`], [`mod@reference`] | claims, met or missed; with what rows are compared |
-//! | [`peers`], [`template`] | the servers beside Forebay: files in `benches/peers`, filled in |
+//! | [`peers`], [`template`] | the servers beside Forebay: files in `lab/peers`, filled in |
 //! | [`serving`] | a server under way, with what stands behind it |
 //! | [`cage`] | memory that is small, and empty at first |
 //! | [`running`] | a process: pinned, started, stopped whatever happens |
@@ -45,7 +45,7 @@
 //! | [`overload`] | more load than a server can do |
 //!
 //! ```
-//! use forebay_benches::summary::Spread;
+//! use forebay_lab::summary::Spread;
 //!
 //! let spread = Spread::of([5.2, 5.1, 6.0]).expect("there are values");
 //! assert_eq!(format!("{spread:.1}"), "5.2 (5.1–6.0)");

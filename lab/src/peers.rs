@@ -1,4 +1,4 @@
-//! The servers that Forebay is measured beside, and what stands behind them: files in `benches/peers`.
+//! The servers that Forebay is measured beside, and what stands behind them: files in `lab/peers`.
 //!
 //! A file is a configuration, or a program. Lines that begin with `#: ` (`//: `, `;: `) say how it is run:
 //!
@@ -25,7 +25,7 @@ macro_rules! files {
     };
 }
 
-/// All of them, by their names below `benches/peers`.
+/// All of them, by their names below `lab/peers`.
 const FILES: &[(&str, &str)] = files![
     "apache2.conf",
     "chain/nginx-files.conf",
