@@ -5,7 +5,8 @@
 //! unshare -n cargo run --release -p forebay-gate --example packet_cost
 //! ```
 //!
-//! As root, in a network namespace of its own. Each row is the median of 11 runs.
+//! As root, in a network namespace of its own. Each row is the median of 11 runs. `--rows` prints CSV in
+//! place of the table.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
 use forebay_gate::{Charge, ClassSockets, Gate};
@@ -27,7 +28,11 @@ fn main() {
     let _listener = TcpListener::bind("127.0.0.1:80").unwrap();
     let gate = Gate::load(Charge::AtHandshake).unwrap();
     gate.attach(&["127.0.0.1:80".parse().unwrap()]).unwrap();
-    println!("| packet | rules | ns: median | least | most |\n|---|---|---|---|---|");
+    if as_rows() {
+        println!("packet,rules,path_bytes,ns,least_ns,most_ns");
+    } else {
+        println!("| packet | rules | ns: median | least | most |\n|---|---|---|---|---|");
+    }
     let stranger = Ipv4Addr::new(10, 9, 9, 9);
     row(&gate, "of a connection, other port", 1, &packet(stranger, 81, ACK));
     row(&gate, "of a connection, our port", 1, &packet(stranger, 80, ACK));
@@ -94,12 +99,11 @@ fn steered() {
             let mut found: Vec<u32> = (0..2001).map(|_| gate.time_on(&syn, 1).unwrap()).collect();
             found.sort_unstable();
             let [median, least, most] = [found[1000], found[0], found[1900]];
-            println!(
-                "| SYN answered (runs of one) | {rules} | {median} | {least} | {most} (95 %) |"
-            );
+            let what = "SYN answered (runs of one, most of 95 %)";
+            print(what, rules, None, [median, least, most]);
         }
-        let what = format!("first data, path of {path_bytes} bytes, last rule");
-        row(&gate, &what, rules, &segment(data.as_bytes(), cookie));
+        let found = timed(&gate, &segment(data.as_bytes(), cookie));
+        print("first data, last rule", rules, Some(path_bytes), found);
     }
 }
 
@@ -129,9 +133,28 @@ fn enforce(gate: &Gate, rules: Vec<Rule>) {
 }
 
 fn row(gate: &Gate, what: &str, rules: u32, packet: &[u8]) {
+    print(what, rules, None, timed(gate, packet));
+}
+
+/// Nanoseconds of the program: median, least and most.
+fn timed(gate: &Gate, packet: &[u8]) -> [u32; 3] {
     let mut found: Vec<u32> = (0..11).map(|_| gate.time_on(packet, 20_000).unwrap()).collect();
     found.sort_unstable();
-    println!("| {what} | {rules} | {} | {} | {} |", found[5], found[0], found[10]);
+    [found[5], found[0], found[10]]
+}
+
+/// Whether CSV is asked for.
+fn as_rows() -> bool {
+    std::env::args().any(|word| word == "--rows")
+}
+
+fn print(what: &str, rules: u32, path_bytes: Option<usize>, [median, least, most]: [u32; 3]) {
+    if as_rows() {
+        let path = path_bytes.map_or(String::new(), |bytes| bytes.to_string());
+        return println!("\"{what}\",{rules},{path},{median},{least},{most}");
+    }
+    let path = path_bytes.map_or(String::new(), |bytes| format!(", path of {bytes} bytes"));
+    println!("| {what}{path} | {rules} | {median} | {least} | {most} |");
 }
 
 /// Checksums do not matter: only the stack looks at them.
