@@ -103,7 +103,7 @@ fn steered() {
             print(what, rules, None, [median, least, most]);
         }
         let found = timed(&gate, &segment(data.as_bytes(), cookie));
-        print("first data, last rule", rules, Some(path_bytes), found);
+        print("request, by path", rules, Some(path_bytes), found);
     }
 }
 
