@@ -12,6 +12,7 @@
 //! | [`benchmark`] | what one is that is a value |
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
+//! | [`mod@rows`], [`judge`] | rows as files keep them; what they come to |
 //! | [`record`] | rows, written and read |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
 //! | [`claim`], [`mod@reference`] | claims, met or missed; with what rows are compared |
@@ -70,6 +71,7 @@ pub mod engines;
 pub mod error;
 pub mod experiment;
 pub mod forebay;
+pub mod judge;
 pub mod keepalive;
 pub mod load;
 pub mod machine;
@@ -84,6 +86,7 @@ pub mod record;
 pub mod reference;
 pub mod reload;
 pub mod results;
+pub mod rows;
 pub mod run;
 pub mod runner;
 pub mod running;
