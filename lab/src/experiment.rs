@@ -2,6 +2,18 @@
 //!
 //! A file is one sweep with the figures that are made of its rows. This module holds what a file says; who
 //! measures it and who judges it is elsewhere.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`read`] | a file, read; what is wrong with it, and in which line |
+//! | `keys` | the tables of a file, with the keys that each may have |
+//! | [`check`] | what has to be true of a file as a whole, and of all of them |
+//! | [`sheet`] | every table and figure of the papers |
+
+pub mod check;
+mod keys;
+pub mod read;
+pub mod sheet;
 
 use std::time::Duration;
 
@@ -98,8 +110,10 @@ pub struct ProgramTask {
     pub command: Vec<String>,
     /// What cargo is told besides `build --release --locked`; empty if there is nothing to build.
     pub build: Vec<String>,
-    /// The columns that are words; all others are numbers. The first is who is measured.
+    /// The columns that are words. The first is who is measured.
     pub keys: Vec<String>,
+    /// The columns that are numbers, and are judged or shown; it may print more.
+    pub measures: Vec<String>,
 }
 
 /// Servers, and the clients that come to each at each point.

@@ -9,6 +9,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`mod@experiment`] | what an experiment is: a file |
+//! | [`catalogue`] | all files |
+//! | [`command`] | the commands of `lab` |
 //! | [`benchmark`] | what one is that is a value |
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
@@ -62,8 +64,10 @@ pub mod benchmarks;
 pub mod cage;
 pub mod calibration;
 pub mod case;
+pub mod catalogue;
 pub mod claim;
 pub mod client;
+pub mod command;
 pub mod content;
 pub mod cpu;
 pub mod crashes;
