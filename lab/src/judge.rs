@@ -17,23 +17,6 @@ pub mod shape;
 pub mod verdict;
 pub mod void;
 
-use crate::rows::RawRow;
-
-/// The rows of one round of one experiment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JudgedRound {
-    /// The folder that keeps them.
-    pub run: String,
-    /// Which of the rounds in that folder.
-    pub number: u32,
-    /// What was built.
-    pub commit: String,
-    /// What it ran on: rounds of another machine are told apart.
-    pub machine: String,
-    /// The rows.
-    pub rows: Vec<RawRow>,
-}
-
 /// What became of a figure, of somebody in it, or of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PaperVerdict {
@@ -88,7 +71,7 @@ impl ClaimSubject {
     pub fn text(&self) -> String {
         let words: Vec<_> = self.0.iter().map(|(_, word)| word.as_str()).collect();
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+        if words.is_empty() { "all".to_owned() } else { words.join(" ") }
     }
 
     /// The word of a key, if it has one.

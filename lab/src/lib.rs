@@ -15,6 +15,7 @@
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
 //! | [`mod@rows`], [`judge`] | rows as files keep them; what they come to |
+//! | [`mod@report`] | everything as one page, or one table |
 //! | [`record`] | rows, written and read |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
 //! | [`claim`], [`mod@reference`] | claims, met or missed; with what rows are compared |
@@ -89,6 +90,7 @@ pub mod receivers;
 pub mod record;
 pub mod reference;
 pub mod reload;
+pub mod report;
 pub mod results;
 pub mod rows;
 pub mod run;

@@ -90,3 +90,18 @@ impl RawRow {
         self.flags.iter().all(|flag| flag == NOISY)
     }
 }
+
+/// The rows of one round of one experiment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptRound {
+    /// The folder that keeps them.
+    pub run: String,
+    /// Which of the rounds in that folder.
+    pub number: u32,
+    /// What was built.
+    pub commit: String,
+    /// What it ran on: rounds of another machine are told apart.
+    pub machine: String,
+    /// The rows.
+    pub rows: Vec<RawRow>,
+}

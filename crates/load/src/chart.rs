@@ -124,7 +124,7 @@ const LETTER: f64 = 6.5;
 /// The height of a label.
 const LABEL: f64 = 13.0;
 /// So many lines have their names at their ends; of more the names would cover the lines.
-const NAMED_LINES: usize = 6;
+const NAMED_LINES: usize = 4;
 
 impl Default for Chart<'_> {
     /// Nothing, over linear axes.

@@ -4,13 +4,14 @@ use super::verdict::judge;
 use super::*;
 use crate::experiment::*;
 use crate::rows::formats::OldFormats;
+use crate::rows::{KeptRound, RawRow};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 /// The rows of a recorded run of the old `overload` whose case begins so. `limit` and `load` are words of the case,
 /// server and form stood in one column.
-fn recorded(run: &str, case: &str) -> Vec<JudgedRound> {
+fn recorded(run: &str, case: &str) -> Vec<KeptRound> {
     let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
     let text = fs::read_to_string(runs.join("formats.toml")).expect("formats.toml");
     let formats = OldFormats::read(&text).expect("formats");
@@ -24,7 +25,7 @@ fn recorded(run: &str, case: &str) -> Vec<JudgedRound> {
             Some(as_today(row, rest))
         });
         let (run, rows) = (run.to_owned(), rows.collect());
-        JudgedRound { run, number, rows, ..JudgedRound::default() }
+        KeptRound { run, number, rows, ..KeptRound::default() }
     };
     (1..=last).map(of_round).collect()
 }
@@ -165,7 +166,7 @@ fn the_row_that_spoils_table_3_spoils_it() {
     }
     let spoiled = verdict_of(&judged, "pool-policy", "kernel");
     assert!(spoiled.sentence.contains("369"), "{}", spoiled.sentence);
-    assert!(judged.sentence.contains("pool-policy, kernel does not"), "{}", judged.sentence);
+    assert!(judged.sentence.contains("pool-policy kernel does not"), "{}", judged.sentence);
 }
 
 #[test]

@@ -4,11 +4,11 @@ use super::claim::{ClaimInRound, goal, room};
 use super::select::{everybody, subjects};
 use super::void::{brief, reason};
 use super::{
-    ClaimFinding, ClaimSubject, JudgeMode, JudgedClaim, JudgedFigure, JudgedRound, JudgedSubject,
-    PaperVerdict, RoundOfClaim,
+    ClaimFinding, ClaimSubject, JudgeMode, JudgedClaim, JudgedFigure, JudgedSubject, PaperVerdict,
+    RoundOfClaim,
 };
 use crate::experiment::{Claim, ClaimKind, Experiment, PaperFigure, RatioTo, RowSelector};
-use crate::rows::{NOISY, RawRow};
+use crate::rows::{KeptRound, NOISY, RawRow};
 use crate::summary::Spread;
 
 /// So many of the newest rounds are looked at, unless a claim wants more.
@@ -20,7 +20,7 @@ const ONE_OF: usize = 5;
 pub fn judge(
     experiment: &Experiment,
     figure: &PaperFigure,
-    rounds: &[JudgedRound],
+    rounds: &[KeptRound],
     mode: JudgeMode,
 ) -> JudgedFigure {
     let whole = figure.absent.iter().find(|(name, _)| name.is_empty());
@@ -50,7 +50,7 @@ fn of_claim(
     experiment: &Experiment,
     figure: &PaperFigure,
     claim: &Claim,
-    rounds: &[JudgedRound],
+    rounds: &[KeptRound],
     mode: JudgeMode,
 ) -> Vec<JudgedClaim> {
     let all: Vec<&RawRow> = rounds.iter().flat_map(|round| &round.rows).collect();
@@ -75,8 +75,8 @@ fn of_claim(
                 let involved = involved(experiment, claim, &of, &subject, &rows);
                 let void = involved.iter().find_map(|one| {
                     let why = reason(experiment, &rows, one, mode)?;
-                    let who = if involved.len() > 1 { one.text() + ": " } else { String::new() };
-                    Some(who + &why)
+                    let of_one = involved.len() == 1;
+                    Some(if of_one { why } else { format!("{why} ({})", one.text()) })
                 });
                 let finding = match void {
                     Some(why) => ClaimFinding::Void(why),
@@ -332,7 +332,7 @@ fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict,
             PaperVerdict::Holds => String::new(),
             _ => format!(" ({why})"),
         };
-        (!names.is_empty()).then(|| format!("{} {verb}{why}", names.join("; ")))
+        (!names.is_empty()).then(|| format!("{} {verb}{why}", names.join(", ")))
     };
     parts.extend(group(PaperVerdict::Holds, "holds", "hold"));
     parts.extend(group(PaperVerdict::InPart, "holds in part", "hold in part"));

@@ -1,7 +1,7 @@
 //! The record: the rows of an experiment in all folders of `lab/runs`.
 
+use super::KeptRound;
 use super::recorded::RowFile;
-use crate::judge::JudgedRound;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptRows {
     /// The rounds of its edition, the oldest first.
-    pub rounds: Vec<JudgedRound>,
+    pub rounds: Vec<KeptRound>,
     /// The file of the newest round, and what its header says.
     pub newest: Option<(PathBuf, RowFile)>,
     /// How many files are of another edition: they are not judged.
@@ -48,14 +48,14 @@ pub fn read(runs: &Path, name: &str, edition: u32) -> KeptRows {
 }
 
 /// The rounds of a file.
-fn rounds(run: &str, file: &RowFile) -> Vec<JudgedRound> {
+fn rounds(run: &str, file: &RowFile) -> Vec<KeptRound> {
     let numbers: BTreeSet<u32> = file.rows.iter().map(|row| row.round).collect();
     let said = |key: &str| file.said(key).unwrap_or_default().to_owned();
-    let round = |number: u32| JudgedRound {
+    let round = |number: u32| KeptRound {
         run: run.to_owned(),
         number,
         commit: said("commit"),
-        machine: said("processor"),
+        machine: file.said("machine").or(file.said("processor")).unwrap_or_default().to_owned(),
         rows: file.rows.iter().filter(|row| row.round == number).cloned().collect(),
     };
     numbers.into_iter().map(round).collect()

@@ -92,7 +92,11 @@ impl Scale {
     /// Whole decades, or parts of them when there are few.
     pub(super) fn decades(axis: ChartAxis, low: f64, high: f64, most: f64) -> Scale {
         let (from, to) = ((low * 0.9).log10(), (high * 1.3).log10());
-        let steps: &[f64] = if to - from < most / 4.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let is_short = match axis {
+            ChartAxis::Log => 3.0 * (to - from) < most + 3.0,
+            _ => to - from < most / 4.0,
+        };
+        let steps: &[f64] = if is_short { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let decades = (from.floor() as i32)..=(to.ceil() as i32);
         let ticks = decades.flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
         let ticks = ticks.filter(|tick| (from..=to).contains(&tick.log10())).collect();
@@ -170,6 +174,8 @@ mod tests {
     fn zeros_stand_left_of_a_logarithmic_axis() {
         let scale = Scale::new(ChartAxis::Log, [0.0, 20.0, 650.0, 4000.0].into_iter(), 4.0);
         assert_eq!(labels(&scale), ["0", "100", "1000"]);
+        let short = Scale::new(ChartAxis::Log, [20.0, 650.0].into_iter(), 5.0);
+        assert_eq!(labels(&short), ["20", "50", "100", "200", "500"]);
         let places: Vec<_> = [0.0, 20.0, 650.0, 4000.0].map(|value| scale.place(value)).to_vec();
         assert!(places.windows(2).all(|two| two[0] < two[1]), "{places:?}");
         let nothing = Scale::new(ChartAxis::Log, [0.0, 0.0].into_iter(), 4.0);
