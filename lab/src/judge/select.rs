@@ -85,7 +85,19 @@ pub fn subjects(
         ClaimKind::Ratio { to: RatioTo::Rows { words, .. }, .. } => (vec![words], &none),
         _ => (Vec::new(), &none),
     };
-    let all = everybody(experiment, rows);
+    let mut all = everybody(experiment, rows);
+    // of a program only its rows say whom it measures, and the claim
+    if let (ExperimentTask::Program(_), Some(key)) =
+        (&experiment.task, who_keys(experiment).first())
+    {
+        let named = [of].into_iter().chain(order).filter_map(|selector| selector.words(key));
+        for word in named.flatten() {
+            let one = ClaimSubject(vec![((*key).to_owned(), word.clone())]);
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
     let is_named = |key: &str| order.iter().any(|selector| selector.words(key).is_some());
     let mut found: Vec<ClaimSubject> = Vec::new();
     for one in &all {
@@ -120,6 +132,10 @@ pub fn subjects(
         if is_meant(of) && has_all && !is_itself && !found.contains(&subject) {
             found.push(subject);
         }
+    }
+    if found.is_empty() {
+        // nobody is known yet: that is said, too
+        found.push(ClaimSubject::default());
     }
     found
 }

@@ -1,7 +1,7 @@
 //! The page: what can be read in a minute, then a section for each figure, then what is left.
 
 use super::drawing::{Drawings, sparks};
-use super::section::{chip, class, section};
+use super::section::{chip, section};
 use super::{LabReport, OldRun, ReportedFigure};
 use crate::judge::PaperVerdict;
 use forebay_load::chart::{self, escape};
@@ -96,16 +96,21 @@ fn line(figure: &ReportedFigure) -> String {
         Some(measured) => sparks(measured),
         None => Drawings { paper: String::new(), ours: String::new() },
     };
+    // of what no file measures nothing is to be said but that
+    let sentence = match figure.measured {
+        Some(_) => format!("<p>{}</p>", escape(&cut(&figure.judged.sentence))),
+        None if figure.judged.verdict == PaperVerdict::NotYet => String::new(),
+        None => format!("<small>: {}</small>", escape(&figure.judged.sentence)),
+    };
+    let nobody = if figure.measured.is_none() { " nobody" } else { "" };
     let curves = match (paper.is_empty(), ours.is_empty()) {
         (true, true) => String::new(),
         _ => format!("<small>paper</small>{paper}<small>today</small>{ours}"),
     };
     format!(
-        "<div class=\"entry {}\"><b>{name}</b><div><span>{}</span><p>{}</p></div>{}<div class=\"sparks\">\
+        "<div class=\"entry{nobody}\"><b>{name}</b><div><span>{}</span>{sentence}</div>{}<div class=\"sparks\">\
          {curves}</div></div>\n",
-        class(figure.judged.verdict),
         escape(&said(figure)),
-        escape(&cut(&figure.judged.sentence)),
         chip(figure.judged.verdict),
     )
 }

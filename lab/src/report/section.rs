@@ -18,7 +18,7 @@ pub(super) fn chip(verdict: PaperVerdict) -> String {
     format!("<span class=\"chip {}\">{}</span>", class(verdict), verdict.text())
 }
 
-pub(super) fn class(verdict: PaperVerdict) -> &'static str {
+fn class(verdict: PaperVerdict) -> &'static str {
     match verdict {
         PaperVerdict::Holds => "holds",
         PaperVerdict::InPart => "part",

@@ -32,19 +32,32 @@ pub fn folders(runs: &Path) -> Vec<String> {
 pub fn read(runs: &Path, name: &str, edition: u32) -> KeptRows {
     let mut kept = KeptRows::default();
     for run in folders(runs) {
-        let path = runs.join(&run).join(format!("{name}.csv"));
-        let Ok(text) = fs::read_to_string(&path) else { continue };
-        let file = RowFile::read(&text);
-        if !file.is_whole {
-            kept.broken_off += 1;
-        } else if file.said("edition").and_then(|said| said.parse().ok()) != Some(edition) {
-            kept.other_editions += 1;
-        } else {
-            kept.rounds.extend(rounds(&run, &file));
-            kept.newest = Some((path, file));
-        }
+        kept.add(&runs.join(&run), &run, name, edition);
     }
     kept
+}
+
+/// The same of one folder only.
+pub fn read_folder(folder: &Path, run: &str, name: &str, edition: u32) -> KeptRows {
+    let mut kept = KeptRows::default();
+    kept.add(folder, run, name, edition);
+    kept
+}
+
+impl KeptRows {
+    fn add(&mut self, folder: &Path, run: &str, name: &str, edition: u32) {
+        let path = folder.join(format!("{name}.csv"));
+        let Ok(text) = fs::read_to_string(&path) else { return };
+        let file = RowFile::read(&text);
+        if !file.is_whole {
+            self.broken_off += 1;
+        } else if file.said("edition").and_then(|said| said.parse().ok()) != Some(edition) {
+            self.other_editions += 1;
+        } else {
+            self.rounds.extend(rounds(run, &file));
+            self.newest = Some((path, file));
+        }
+    }
 }
 
 /// The rounds of a file.
