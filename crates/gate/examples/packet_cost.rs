@@ -16,7 +16,7 @@ use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rule::{Action, Rule};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::process::Command;
 
@@ -27,7 +27,8 @@ fn main() {
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
     let _listener = TcpListener::bind("127.0.0.1:80").unwrap();
     let gate = Gate::load(Charge::AtHandshake).unwrap();
-    gate.attach(&["127.0.0.1:80".parse().unwrap()]).unwrap();
+    let _listener6 = TcpListener::bind("[::1]:80").unwrap();
+    gate.attach(&["127.0.0.1:80".parse().unwrap(), "[::1]:80".parse().unwrap()]).unwrap();
     if as_rows() {
         println!("packet,rules,path_bytes,ns,least_ns,most_ns");
     } else {
@@ -47,6 +48,12 @@ fn main() {
         let last = Ipv4Addr::new(10, (rules / 256) as u8, rules as u8, 7);
         row(&gate, "SYN dropped, by network", rules, &packet(last, 80, SYN));
         row(&gate, "SYN passed, by network", rules, &packet(Ipv4Addr::new(192, 0, 2, 1), 80, SYN));
+        let network = |n: u32| format!("2001:db8:{n:x}::/48");
+        enforce(&gate, (1..=rules).map(|n| rule(n, &network(n), "*")).collect());
+        let last = Ipv6Addr::new(0x2001, 0xdb8, rules as u16, 0, 0, 0, 0, 7);
+        row(&gate, "SYN dropped, by network, IPv6", rules, &packet6(last));
+        let other = Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 7);
+        row(&gate, "SYN passed, by network, IPv6", rules, &packet6(other));
     }
     drop(gate);
     steered();
@@ -164,5 +171,15 @@ fn packet(client: Ipv4Addr, port: u8, flags: u8) -> Vec<u8> {
     packet.extend(client.octets());
     packet.extend([127, 0, 0, 1]);
     packet.extend([0x10, 0, 0, port, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    packet
+}
+
+/// A SYN for our port over IPv6.
+fn packet6(client: Ipv6Addr) -> Vec<u8> {
+    let mut packet = vec![0; 12];
+    packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
+    packet.extend(client.octets());
+    packet.extend(Ipv6Addr::LOCALHOST.octets());
+    packet.extend([0x10, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, SYN, 0xff, 0xff, 0, 0, 0, 0]);
     packet
 }
