@@ -163,4 +163,6 @@ pub enum JudgeMode {
 }
 
 #[cfg(test)]
+mod claim_tests;
+#[cfg(test)]
 mod recorded_tests;
