@@ -1,8 +1,11 @@
 //! All experiments: the files of `lab/experiments`.
 
+use crate::bridge;
 use crate::experiment::read::{ExperimentProblem, parse};
 use crate::experiment::sheet::SHEET;
-use crate::experiment::{Experiment, ExperimentNeed, ExperimentSet, check};
+use crate::experiment::{
+    Experiment, ExperimentNeed, ExperimentSet, ExperimentTask, PaperFigure, check,
+};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +43,11 @@ impl Catalogue {
                 Ok(experiment) => {
                     let found = check::check(&experiment, &file, &text);
                     catalogue.problems.extend(found.iter().map(ExperimentProblem::to_string));
+                    catalogue.problems.extend(of_command(&experiment).map(|what| {
+                        let line = text.lines().position(|line| line.contains("@LAB@"));
+                        let line = line.map_or(1, |line| line + 1);
+                        ExperimentProblem { file, line, what }.to_string()
+                    }));
                     catalogue.experiments.push(experiment);
                 }
             }
@@ -62,7 +70,11 @@ impl Catalogue {
     }
 
     /// A line for each figure, in the order of the papers; `verdict` says what became of one.
-    pub fn list(&self, only: &str, verdict: &dyn Fn(&str) -> String) -> String {
+    pub fn list(
+        &self,
+        only: &str,
+        verdict: &dyn Fn(&Experiment, &PaperFigure) -> String,
+    ) -> String {
         let mut text = String::new();
         let mut line = |id: &str, experiment: Option<&Experiment>, title: &str, said: &str| {
             let (name, minutes, needs) = match experiment {
@@ -77,17 +89,17 @@ impl Catalogue {
         };
         for row in SHEET.iter().filter(|row| row.id.starts_with(only)) {
             let found = self.experiments.iter().find(|one| one.figure(row.id).is_some());
-            let title = found.and_then(|one| one.figure(row.id)).map(|figure| &figure.title);
-            let said = match (found, row.not_built) {
-                (Some(_), _) => verdict(row.id),
-                (None, "") => "no experiment yet".to_owned(),
-                (None, _) => "not built".to_owned(),
+            let figure = found.and_then(|one| Some((one, one.figure(row.id)?)));
+            let (title, said) = match (figure, row.not_built) {
+                (Some((one, figure)), _) => (figure.title.as_str(), verdict(one, figure)),
+                (None, "") => (row.about, "no experiment yet".to_owned()),
+                (None, _) => (row.about, "not built".to_owned()),
             };
-            line(row.id, found, title.map_or(row.about, |title| title), &said);
+            line(row.id, found, title, &said);
         }
         for one in self.of(ExperimentSet::Peers) {
             for figure in one.figures.iter().filter(|figure| figure.id.starts_with(only)) {
-                line(&figure.id, Some(one), &figure.title, &verdict(&figure.id));
+                line(&figure.id, Some(one), &figure.title, &verdict(one, figure));
             }
         }
         text
@@ -97,6 +109,17 @@ impl Catalogue {
     pub fn minutes(&self, set: ExperimentSet, quick: bool) -> f64 {
         self.of(set).map(|experiment| minutes(experiment, quick)).fold(0.0, |sum, more| sum + more)
     }
+}
+
+/// What is wrong with the commands of a program.
+fn of_command(experiment: &Experiment) -> Option<String> {
+    let ExperimentTask::Program(program) = &experiment.task else { return None };
+    let wanted = || program.keys.iter().chain(&program.measures);
+    let quick = experiment.quick.iter().map(|quick| &quick.command);
+    [&program.command]
+        .into_iter()
+        .chain(quick)
+        .find_map(|words| bridge::wrong_with(words, wanted()))
 }
 
 /// What one experiment takes, in minutes.
@@ -127,7 +150,7 @@ mod tests {
         let catalogue = Catalogue::read(&folder().join("experiments"));
         assert!(catalogue.problems.is_empty(), "{}", catalogue.problems.join("\n"));
         assert!(catalogue.experiments.len() > 5);
-        let list = catalogue.list("", &|_| "not measured".to_owned());
+        let list = catalogue.list("", &|_, _| "not measured".to_owned());
         assert!(list.contains("emu-f4") && list.contains("voigt-4.6"), "{list}");
         assert_eq!(catalogue.find("duke-7d").map(|one| one.name.as_str()), Some("duke-silent"));
     }

@@ -11,6 +11,8 @@
 //! | [`mod@experiment`] | what an experiment is: a file |
 //! | [`catalogue`] | all files |
 //! | [`command`] | the commands of `lab` |
+//! | [`round`] | experiments are measured, and rows kept |
+//! | [`bridge`] | rows of experiments that are values |
 //! | [`benchmark`] | what one is that is a value |
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
@@ -62,6 +64,7 @@
 pub mod arguments;
 pub mod benchmark;
 pub mod benchmarks;
+pub mod bridge;
 pub mod cage;
 pub mod calibration;
 pub mod case;
@@ -92,6 +95,7 @@ pub mod reference;
 pub mod reload;
 pub mod report;
 pub mod results;
+pub mod round;
 pub mod rows;
 pub mod run;
 pub mod runner;

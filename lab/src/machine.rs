@@ -30,6 +30,14 @@ pub fn describe() -> String {
     )
 }
 
+/// By what one machine is told from another: processor, cores, kernel.
+pub fn name() -> String {
+    let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cores = processors.lines().filter(|line| line.starts_with("processor")).count();
+    format!("{processor}, {cores} cores, Linux {}", read("/proc/sys/kernel/osrelease"))
+}
+
 /// Now, in UTC, as `date` formats it.
 pub fn date(format: &str) -> String {
     first_line(Command::new("date").args(["-u", format]))

@@ -9,7 +9,7 @@ use crate::content::body;
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
-use crate::record::{Row, figure, key};
+use crate::record::{Row, each, figure, key};
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::plan::{RequestsPerConnection, StatedVersion};
@@ -86,6 +86,24 @@ pub const PROFILE: Benchmark = Benchmark {
     more: nothing,
     prepare,
 };
+
+/// The rows with one more for each server and cache: the file opened, and asked for its size.
+pub fn with_sums(rows: Vec<Row>) -> Vec<Row> {
+    let parts = ["open", "fstat"];
+    let found = each(&rows, &["engine", "cache"]);
+    let sum = |words: &Vec<&str>| {
+        let is_part = |row: &&Row| {
+            [row.text("engine"), row.text("cache")] == words[..]
+                && parts.contains(&row.text("activity"))
+        };
+        let of = |name: &str| rows.iter().filter(is_part).filter_map(|row| row.get(name)).sum();
+        let row = Row::new().key("engine", words[0]).key("cache", words[1]);
+        let row = row.key("activity", "open+stat").figure("us_per_request", of("us_per_request"));
+        row.figure("share_pc", of("share_pc"))
+    };
+    let sums: Vec<Row> = found.iter().map(sum).collect();
+    rows.into_iter().chain(sums).collect()
+}
 
 fn engines() -> Vec<&'static str> {
     crate::engines::engines().collect()

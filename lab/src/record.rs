@@ -114,6 +114,11 @@ impl Row {
         &self.keys
     }
 
+    /// All its numbers, by the names of their columns.
+    pub fn figures(&self) -> &[(&'static str, f64)] {
+        &self.figures
+    }
+
     /// What is wrong with it.
     pub fn flags(&self) -> &[String] {
         &self.flags

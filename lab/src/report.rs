@@ -10,16 +10,13 @@
 //! | `section` | everything about one figure |
 //! | `page` | the page: a minute's worth first, then the sections |
 //! | [`table`] | one table of markdown |
-//! | [`folder`] | what the rows of one folder come to |
 
 mod drawing;
-pub mod folder;
 mod page;
 mod section;
 pub mod shown;
 pub mod table;
 
-use crate::Error;
 use crate::catalogue::Catalogue;
 use crate::experiment::sheet::SHEET;
 use crate::experiment::{Experiment, ExperimentSet, PaperFigure};
@@ -93,17 +90,6 @@ impl LabReport {
         });
         let (papers, peers) = (papers.collect(), peers.collect());
         LabReport { made, papers, peers, old: old_runs(runs) }
-    }
-
-    /// Writes the page to a file, whose folder is made if it is not there.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write(&self, file: &Path) -> Result<(), Error> {
-        if let Some(folder) = file.parent() {
-            fs::create_dir_all(folder).map_err(Error::io("cannot make", folder))?;
-        }
-        fs::write(file, self.to_html()).map_err(Error::io("cannot write", file))
     }
 
     /// The page.

@@ -56,6 +56,56 @@ fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> 
         print!("{}", list(experiment, &options));
         return Ok(());
     }
+    let out = options.out.clone().unwrap_or_else(|| new_folder(experiment.name));
+    let header = header(experiment, &options);
+    let run = prepared(experiment, options, out)?;
+    fs::create_dir_all(&run.out).map_err(Error::io("cannot make the folder", &run.out))?;
+    let path = run.out.join("rows.csv");
+    let mut file = File::create(&path).map_err(Error::io("cannot write", &path))?;
+    let mut write = |line: &str| {
+        println!("{line}");
+        writeln!(file, "{line}").map_err(Error::io("cannot write", &path))
+    };
+    header.lines().try_for_each(|line| write(&format!("# {line}")))?;
+    write(&record::head(experiment.columns))?;
+    let mut rows = Vec::new();
+    let ended = measure(experiment, &run, 0, &mut |row| {
+        write(&row.csv(experiment.columns))?;
+        rows.push(row);
+        Ok(())
+    });
+    // what was measured before an error or a signal gets its summary, too
+    let unfinished = if ended.is_err() { "\nThis run did not finish.\n" } else { "" };
+    let text = page(experiment, &header, unfinished, &rows);
+    let file = run.out.join("README.md");
+    fs::write(&file, &text).map_err(Error::io("cannot write", &file))?;
+    println!("{text}");
+    eprintln!("results in {}", run.out.display());
+    ended
+}
+
+/// The rows of an experiment, of which so many rounds were measured before; nothing is written.
+///
+/// # Errors
+/// As a run.
+pub fn rows(
+    experiment: &'static Benchmark,
+    options: Options,
+    before: u32,
+) -> Result<Vec<Row>, Error> {
+    let mut run = prepared(experiment, options, PathBuf::new())?;
+    run.out = run.scratch().to_owned();
+    let mut rows = Vec::new();
+    measure(experiment, &run, before, &mut |row| {
+        eprintln!("{}", row.csv(experiment.columns));
+        rows.push(row);
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// A run in its place, once everything that it needs is found.
+fn prepared(experiment: &'static Benchmark, options: Options, out: PathBuf) -> Result<Run, Error> {
     let pair = match experiment.network {
         BenchmarkNetwork::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
         BenchmarkNetwork::Pair(is_asked) if is_asked(&options) => {
@@ -78,9 +128,6 @@ fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> 
     if server == client {
         return Err(Error::Core(client));
     }
-    let out = options.out.clone().unwrap_or_else(|| new_folder(experiment.name));
-    let header = header(experiment, &options);
-    fs::create_dir_all(&out).map_err(Error::io("cannot make the folder", &out))?;
     running::adopt();
     if experiment.pinned {
         // nothing of ours runs beside the servers
@@ -89,41 +136,25 @@ fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> 
     }
     let mut run = Run::new(options, out, experiment.pinned)?;
     run.pair = pair;
-    let mut rows = Vec::new();
-    let ended = measure(experiment, &run, &header, &mut rows);
-    // what was measured before an error or a signal gets its summary, too
-    let unfinished = if ended.is_err() { "\nThis run did not finish.\n" } else { "" };
-    let text = page(experiment, &header, unfinished, &rows);
-    let file = run.out.join("README.md");
-    fs::write(&file, &text).map_err(Error::io("cannot write", &file))?;
-    println!("{text}");
-    eprintln!("results in {}", run.out.display());
-    ended
+    Ok(run)
 }
 
-/// All rounds. Each row is written at once.
+/// All rounds, of which so many were before. Each row is kept at once.
 fn measure(
     experiment: &Benchmark,
     run: &Run,
-    header: &str,
-    rows: &mut Vec<Row>,
+    before: u32,
+    keep: &mut dyn FnMut(Row) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let path = run.out.join("rows.csv");
-    let mut file = File::create(&path).map_err(Error::io("cannot write", &path))?;
-    let mut write = |line: &str| writeln!(file, "{line}").map_err(Error::io("cannot write", &path));
-    for line in header.lines() {
-        write(&format!("# {line}"))?;
-    }
-    write(&record::head(experiment.columns))?;
     let mut measured = (experiment.prepare)(run)?;
     let points = points(experiment, &run.options);
     let servers = &run.options.servers;
     for round in 1..=run.options.rounds {
         for at in 0..points.len() {
-            let point = &points[(at + round as usize - 1) % points.len()];
+            let point = &points[(at + (before + round) as usize - 1) % points.len()];
             for place in 0..servers.len() {
                 // whoever came first at the last point, or in the last round, comes later now
-                let server = &servers[(place + at + round as usize - 1) % servers.len()];
+                let server = &servers[(place + at + (before + round) as usize - 1) % servers.len()];
                 run.go_on()?;
                 let ended = measured.measure(&Trial { run, round, server, point });
                 let (these, ended) = match ended {
@@ -137,10 +168,7 @@ fn measure(
                         row.round = round;
                     }
                     let row = named(row, experiment, point, server);
-                    let line = row.csv(experiment.columns);
-                    println!("{line}");
-                    write(&line)?;
-                    rows.push(row);
+                    keep(row)?;
                 }
                 ended?;
             }
@@ -223,7 +251,7 @@ fn page(experiment: &Benchmark, header: &str, note: &str, rows: &[Row]) -> Strin
 }
 
 /// `lab/runs/DATE-NAME`, or with a number behind it: an earlier run is never overwritten.
-fn new_folder(name: &str) -> PathBuf {
+pub fn new_folder(name: &str) -> PathBuf {
     let name = format!("lab/runs/{}-{name}", machine::date("+%Y-%m-%d"));
     let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
     let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);

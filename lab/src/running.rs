@@ -54,6 +54,19 @@ impl ChildProcess {
         !matches!(state, Ok(None))
     }
 
+    /// Whether it ended by itself, and all was well; what is left of its group is ended.
+    pub fn has_succeeded(&mut self) -> bool {
+        if self.ended || !self.has_ended() {
+            return false;
+        }
+        self.ended = true;
+        // its leader is not waited for yet: see `end`
+        self.signal(Signal::KILL);
+        let succeeded = self.child.wait().is_ok_and(|status| status.success());
+        while matches!(waitpgid(self.group(), WaitOptions::empty()), Ok(Some(_))) {}
+        succeeded
+    }
+
     /// Waits until it ends, at most `most`. `false`: it did not. A signal asks to stop by `stop`.
     pub fn wait(&self, most: Duration, stop: &AtomicBool) -> Result<bool, Error> {
         let end = Instant::now() + most;

@@ -107,6 +107,8 @@ pub const SHIFT: Benchmark = Benchmark {
         figure("threads", 0).shown("most, all told", 0),
         figure("threads_most", 0),
         figure("client", 2),
+        figure("over_best_fixed", 3),
+        figure("moved_over_distance", 2),
     ],
     tables: &["phase"],
     lines: &["policy"],
@@ -115,6 +117,11 @@ pub const SHIFT: Benchmark = Benchmark {
     more: verdict::verdicts,
     prepare,
 };
+
+/// The rows of one round with what the laws came to in it.
+pub fn judged(rows: Vec<Row>) -> Vec<Row> {
+    verdict::judged(rows)
+}
 
 /// Everybody who takes part, unless it is said.
 fn policies(options: &Options) -> Vec<String> {

@@ -37,13 +37,6 @@ pub fn read(runs: &Path, name: &str, edition: u32) -> KeptRows {
     kept
 }
 
-/// The same of one folder only.
-pub fn read_folder(folder: &Path, run: &str, name: &str, edition: u32) -> KeptRows {
-    let mut kept = KeptRows::default();
-    kept.add(folder, run, name, edition);
-    kept
-}
-
 impl KeptRows {
     fn add(&mut self, folder: &Path, run: &str, name: &str, edition: u32) {
         let path = folder.join(format!("{name}.csv"));

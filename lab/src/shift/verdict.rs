@@ -255,6 +255,38 @@ fn best_counts(rows: &[Row], kind: &str) -> Option<(u32, u32)> {
     as_good.map(|(counts, _)| *counts).min_by_key(|(process, send)| (process + send, *process))
 }
 
+/// The rows of one round with what the laws came to in it: their mean time divided by the best of the fixed
+/// counts, and the threads that they moved divided by what the shift was worth.
+pub(super) fn judged(rows: Vec<Row>) -> Vec<Row> {
+    let all = phases(&rows);
+    let fixed: Vec<_> =
+        policies(&rows).into_iter().filter(|policy| counts(policy).is_some()).collect();
+    let of = |row: &Row| {
+        let phase = row.text("phase");
+        let means = fixed.iter().filter_map(|policy| spread(&rows, policy, phase, "mean_ms"));
+        let best_ms = means.map(|spread| spread.median).min_by(f64::total_cmp);
+        let over = row.get("mean_ms").zip(best_ms).map(|(mean_ms, best_ms)| mean_ms / best_ms);
+        let place = all.iter().position(|known| *known == phase).filter(|place| *place > 0);
+        let shifted = place.and_then(|place| {
+            let [before, after] =
+                [all[place - 1], all[place]].map(|phase| best_counts(&rows, kind(phase)));
+            let moved = spread(&rows, row.text("policy"), phase, "moved")?;
+            Some(Shifted { to: phase.to_owned(), best: [before?, after?], moved })
+        });
+        let moved = shifted.map(|one| one.moved.median / f64::from(one.distance().max(1)));
+        (over.unwrap_or(f64::NAN), moved.unwrap_or(f64::NAN))
+    };
+    let is_law = |row: &Row| counts(row.text("policy")).is_none();
+    let found: Vec<_> = rows.iter().map(|row| is_law(row).then(|| of(row))).collect();
+    let add = |(row, found): (Row, Option<(f64, f64)>)| match found {
+        None => row,
+        Some((over, moved)) => {
+            row.figure("over_best_fixed", over).figure("moved_over_distance", moved)
+        }
+    };
+    rows.into_iter().zip(found).map(add).collect()
+}
+
 /// One policy's mean time divided by another's in the same repetition, over all repetitions.
 fn ratio(rows: &[Row], of: &str, other: &str) -> Option<Spread> {
     let mut rounds: Vec<u32> = rows.iter().map(|row| row.round).collect();
@@ -366,6 +398,18 @@ mod tests {
         assert_eq!(verdict.is_no_slower(), Some(false));
         let verdict = LawResult::of(&[law, rest].concat(), "delay").expect("measured");
         assert!(verdict.is_no_slower().is_none() && verdict.text().contains("not measured"));
+    }
+
+    #[test]
+    fn a_round_says_how_far_laws_are_from_the_best_counts() {
+        let mut law = run(1, "delay", [1.0, 5.0, 6.0]);
+        law[1] = law[1].with("moved", 14.0);
+        let rows = [law, run(1, ONE, [2.0, 50.0, 5.0]), run(1, OTHER, [1.0, 10.0, 50.0])].concat();
+        let rows = judged(rows);
+        let of = |name| rows.iter().take(3).map(|row| row.get(name)).collect::<Vec<_>>();
+        assert_eq!(of("over_best_fixed"), [Some(1.0), Some(0.5), Some(1.2)]);
+        assert_eq!(of("moved_over_distance"), [None, Some(14.0), Some(0.0)]);
+        assert_eq!(rows[3].get("over_best_fixed"), None);
     }
 
     #[test]
