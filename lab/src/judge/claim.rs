@@ -2,7 +2,7 @@
 
 use super::select::{combinations, is_selected, joined, point, row_at};
 use super::shape;
-use super::{ClaimFinding, ClaimSubject};
+use super::{ClaimFinding, ClaimSubject, JudgeMode};
 use crate::experiment::{
     Claim, ClaimBound, ClaimBounds, ClaimKind, CurveShape, Experiment, ExperimentTask, PaperFigure,
     RatioTo, RowSelector, SelectedWord,
@@ -23,6 +23,8 @@ pub struct ClaimInRound<'r> {
     pub rows: &'r [&'r RawRow],
     /// Those of all rounds that are judged: by them the best peer is known.
     pub all: &'r [&'r RawRow],
+    /// A short form measures some of what a claim lists.
+    pub mode: JudgeMode,
 }
 
 /// One thing that has to be so.
@@ -67,7 +69,12 @@ impl ClaimInRound<'_> {
         };
         let mine: Vec<&RawRow> = self.rows.iter().copied().filter(is_mine).collect();
         let is_whole = of.0.iter().filter(|word| subject.word(&word.key).is_none()).all(|word| {
-            word.words.iter().all(|one| mine.iter().any(|row| row.text(&word.key) == one))
+            let mut there =
+                word.words.iter().map(|one| mine.iter().any(|row| row.text(&word.key) == one));
+            match self.mode {
+                JudgeMode::Whole => there.all(|is_there| is_there),
+                JudgeMode::Quick => there.any(|is_there| is_there),
+            }
         });
         is_whole.then_some(mine)
     }
@@ -99,7 +106,11 @@ impl ClaimInRound<'_> {
                 }
             };
             for instead in combinations(&words) {
-                let other = row_at(self.rows, &point(row, &[]), &instead)?.get(figure)?;
+                let other = row_at(self.rows, &point(row, &[]), &instead);
+                if other.is_none() && self.mode == JudgeMode::Quick {
+                    continue;
+                }
+                let other = other?.get(figure)?;
                 checks.push(check(value / other.abs().max(1e-12), bounds, row));
             }
         }

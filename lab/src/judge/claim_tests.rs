@@ -165,3 +165,24 @@ fn loads_that_are_not_what_they_say_are_void() {
         sentence(quota, "server_busy", 0.5).contains("the quota does not bite: server_busy is 0.5")
     );
 }
+
+#[test]
+fn a_short_form_is_judged_by_what_it_measures() {
+    let claim = r#"{ id = "a", kind = "ratio", figure = "good_per_s", of = { server = "pool", load = ["1", "3"] }, to = { server = ["nginx", "apache"] }, min = 1, quick = true }"#;
+    let experiment = experiment(claim, "");
+    let judged = |rows: &[RawRow]| {
+        judge(&experiment, &experiment.figures[0], &rounds(1, rows), JudgeMode::Quick).claims
+    };
+    let is_measured = |row: &RawRow| {
+        row.text("load") == "3"
+            && !["user space", "apache"]
+                .iter()
+                .any(|word| row.text("form") == *word || row.text("server") == *word)
+    };
+    let short: Vec<RawRow> = rows().into_iter().filter(is_measured).collect();
+    let claims = judged(&short);
+    assert_eq!((claims.len(), claims[0].verdict), (1, Holds), "{claims:?}");
+    assert_eq!(claims[0].rounds[0].finding, True(60.0 / 24.0));
+    // what measures nothing has not passed
+    assert!(judged(&[]).iter().all(|claim| claim.verdict == NotYet));
+}

@@ -54,7 +54,7 @@ fn of_claim(
     mode: JudgeMode,
 ) -> Vec<JudgedClaim> {
     let all: Vec<&RawRow> = rounds.iter().flat_map(|round| &round.rows).collect();
-    let judged = ClaimInRound { experiment, figure, claim, rows: &[], all: &all };
+    let judged = ClaimInRound { experiment, figure, claim, rows: &[], all: &all, mode };
     let of = judged.of();
     if let ClaimKind::CannotBeJudged(why) = &claim.kind {
         return vec![JudgedClaim {
@@ -102,7 +102,13 @@ fn of_claim(
             rounds: found,
         }
     };
-    subjects(experiment, claim, &of, &all).into_iter().map(one).collect()
+    let mut everyone = subjects(experiment, claim, &of, &all);
+    let is_there = |one: &ClaimSubject| all.iter().any(|row| is_of(row, one));
+    if mode == JudgeMode::Quick && everyone.iter().any(is_there) {
+        // a short form measures some of them
+        everyone.retain(is_there);
+    }
+    everyone.into_iter().map(one).collect()
 }
 
 fn is_of(row: &RawRow, one: &ClaimSubject) -> bool {
