@@ -36,6 +36,15 @@ pub(super) fn page(report: &LabReport) -> String {
     text + "</main>\n</html>\n"
 }
 
+/// What each paper is about, by the beginnings of its figures' names.
+const PAPERS: [(&str, &str); 5] = [
+    ("keta", "a server as a pipeline of phases, whose threads move to where the work is"),
+    ("emu", "fibers in the place of threads"),
+    ("duke", "a thread for each connection, and a pool of them"),
+    ("voigt", "who is served first and who is refused, before it costs anything"),
+    ("mvmdp", "a pipeline over virtual machines that may fail"),
+];
+
 /// Two sentences, the machine, and how many of what.
 fn head(report: &LabReport) -> String {
     let of = |verdict| report.count(verdict);
@@ -79,7 +88,14 @@ fn facts(report: &LabReport) -> String {
 
 fn list(title: &str, figures: &[ReportedFigure]) -> String {
     let mut text = format!("<section><h2>{title}</h2>\n<div class=\"list\">\n");
+    let mut last = "";
     for figure in figures {
+        let paper = figure.id.split('-').next().unwrap_or_default();
+        let about = PAPERS.iter().find(|(name, _)| *name == paper);
+        if let Some((name, about)) = about.filter(|(name, _)| *name != last) {
+            let _ = writeln!(text, "<h3>{name}: {about}</h3>");
+            last = name;
+        }
         text += &line(figure);
     }
     text + "</div></section>\n"
@@ -103,9 +119,10 @@ fn line(figure: &ReportedFigure) -> String {
         None => format!("<small>: {}</small>", escape(&figure.judged.sentence)),
     };
     let nobody = if figure.measured.is_none() { " nobody" } else { "" };
-    let curves = match (paper.is_empty(), ours.is_empty()) {
-        (true, true) => String::new(),
-        _ => format!("<small>paper</small>{paper}<small>today</small>{ours}"),
+    let is_drawn = |curve: &str| curve.starts_with("<svg");
+    let curves = match is_drawn(&paper) || is_drawn(&ours) {
+        true => format!("<small>paper</small>{paper}<small>today</small>{ours}"),
+        false => String::new(),
     };
     format!(
         "<div class=\"entry{nobody}\"><b>{name}</b><div><span>{}</span>{sentence}</div>{}<div class=\"sparks\">\

@@ -127,7 +127,8 @@ fn number(round: &RoundOfClaim) -> String {
         ClaimFinding::Void(_) => ("soft", "void".to_owned()),
         ClaimFinding::Missing => ("soft", "–".to_owned()),
     };
-    format!("<span class=\"{class}\">{said}{noisy}</span> ")
+    let from = format!("{}, round {}", escape(&round.run), round.number);
+    format!("<span class=\"{class}\" title=\"{from}\">{said}{noisy}</span> ")
 }
 
 fn absent(absent: &[(String, String)]) -> String {
@@ -172,7 +173,8 @@ fn voids(claims: &[JudgedClaim]) -> String {
 fn rows(measured: &MeasuredFigure) -> String {
     let Some((_, file)) = &measured.kept.newest else { return String::new() };
     let name = &measured.experiment.name;
-    let mut text = "<details><summary>Rows</summary>\n".to_owned();
+    let mut text =
+        "<details><summary>Rows of the newest file, and all files</summary>\n".to_owned();
     if let Some(command) = file.said("command") {
         let _ = writeln!(text, "<p class=\"soft\"><code>{}</code></p>", escape(command));
     }
