@@ -123,7 +123,8 @@ impl ClaimInRound<'_> {
         let point = point(row, &["server", "form"]);
         let median = |peer: &&String| {
             let here = self.all.iter().filter(|other| {
-                other.text("server") == *peer
+                other.is_valid()
+                    && other.text("server") == *peer
                     && point.iter().all(|(key, word)| other.text(key) == *word)
             });
             Spread::of(here.filter_map(|row| row.get(&self.claim.figure)))
@@ -150,18 +151,22 @@ impl ClaimInRound<'_> {
         let mut checks = Vec::new();
         for row in mine.iter().filter(|row| is_selected(row, first)) {
             let place = point(row, &without);
-            let values: Vec<f64> = order
+            // of several words each is before each of the next
+            let values: Vec<Spread> = order
                 .iter()
                 .map(|selector| {
-                    let here = combinations(selector);
-                    let other = row_at(&mine, &place, here.first()?)?;
-                    other.get(&self.claim.figure)
+                    let one = |words: Vec<(&str, &str)>| {
+                        row_at(&mine, &place, &words)?.get(&self.claim.figure)
+                    };
+                    let all: Vec<f64> =
+                        combinations(selector).into_iter().map(one).collect::<Option<_>>()?;
+                    Spread::of(all)
                 })
                 .collect::<Option<_>>()?;
             for two in values.windows(2) {
-                let number = two[0] / two[1].max(1e-12);
+                let (first, next) = (two[0].least, two[1].most);
                 // both are 0: nothing is before the other
-                let number = if two[0] == two[1] { 1.0 } else { number };
+                let number = if first == next { 1.0 } else { first / next.max(1e-12) };
                 let room = number - (1.0 - slack);
                 checks.push(Check { number, is_so: room >= 0.0, room });
             }

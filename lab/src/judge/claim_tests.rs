@@ -100,6 +100,8 @@ fn a_list_has_to_hold_for_each_and_a_word_that_is_missing_is_said() {
 fn orders_are_of_servers_or_of_forms() {
     let of_servers = r#"kind = "order", of = { load = "2" }, order = [{ server = "pool", form = "kernel" }, { server = "nginx" }, { server = "apache" }]"#;
     assert_eq!(found(of_servers, &rows()), [("all".to_owned(), Holds, True(16.0 / 9.0))]);
+    let of_several = r#"kind = "order", of = { load = "2" }, order = [{ server = "pool", form = ["user space", "kernel"] }, { server = ["nginx", "apache"] }]"#;
+    assert_eq!(found(of_several, &rows()), [("all".to_owned(), Holds, True(20.0 / 16.0))]);
     let of_forms = r#"kind = "order", of = { load = ["2", "3"] }, order = [{ form = "user space" }, { form = "kernel" }], slack = 0.02"#;
     assert_eq!(found(of_forms, &rows()), [("pool".to_owned(), DoesNotHold, False(0.5))]);
 }

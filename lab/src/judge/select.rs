@@ -146,8 +146,8 @@ pub fn point<'r>(row: &'r RawRow, without: &[&str]) -> Vec<(&'r str, &'r str)> {
     words.filter(|(key, _)| !without.contains(key)).collect()
 }
 
-/// The row of these that has the words of `point` and those of `instead`. Where the server is another, its form is
-/// the same, or it has none.
+/// The row of these that counts and has the words of `point` and those of `instead`. Where the server is another, its
+/// form is the same, or it has none.
 pub fn row_at<'r>(
     rows: &[&'r RawRow],
     point: &[(&str, &str)],
@@ -156,7 +156,8 @@ pub fn row_at<'r>(
     let is_named = |key: &str| instead.iter().any(|(known, _)| *known == key);
     let is_other = is_named("server") && !is_named("form");
     let fits = |row: &&&'r RawRow, is_formless: bool| {
-        instead.iter().all(|(key, word)| row.text(key) == *word)
+        row.is_valid()
+            && instead.iter().all(|(key, word)| row.text(key) == *word)
             && point.iter().filter(|(key, _)| !is_named(key)).all(|(key, word)| {
                 row.text(key) == *word || is_formless && *key == "form" && row.text(key).is_empty()
             })

@@ -11,7 +11,7 @@ use crate::experiment::{Claim, ClaimKind, Experiment, PaperFigure, RatioTo, RowS
 use crate::rows::{KeptRound, NOISY, RawRow};
 use crate::summary::Spread;
 
-/// So many of the newest rounds are looked at, unless a claim wants more.
+/// So many of the newest rounds are looked at, or twice as many as a claim wants: some may be void.
 const WINDOW: usize = 10;
 /// True in all but one of so many rounds a claim holds, in one of them it does not.
 const ONE_OF: usize = 5;
@@ -30,7 +30,7 @@ pub fn judge(
         return JudgedFigure { id, verdict: PaperVerdict::NotBuilt, sentence, subjects, claims };
     }
     let wanted = figure.claims.iter().map(|claim| claim.rounds as usize).max().unwrap_or_default();
-    let rounds = &rounds[rounds.len().saturating_sub(wanted.max(WINDOW))..];
+    let rounds = &rounds[rounds.len().saturating_sub(WINDOW.max(2 * wanted))..];
     let claims = figure.claims.iter().filter(|claim| mode == JudgeMode::Whole || claim.quick);
     let claims: Vec<JudgedClaim> =
         claims.flat_map(|claim| of_claim(experiment, figure, claim, rounds, mode)).collect();
