@@ -69,6 +69,23 @@ pub fn everybody(experiment: &Experiment, rows: &[&RawRow]) -> Vec<ClaimSubject>
     all
 }
 
+/// The rows that a claim compares with one another in an order; none of any other claim.
+pub fn ordered(claim: &Claim) -> &[RowSelector] {
+    match &claim.kind {
+        ClaimKind::Order { order, .. } => order,
+        _ => &[],
+    }
+}
+
+/// The rows that a claim compares others with.
+pub fn compared(claim: &Claim) -> Option<&RowSelector> {
+    match &claim.kind {
+        ClaimKind::Along { shape: CurveShape::Crosses(other), .. } => Some(other),
+        ClaimKind::Ratio { to: RatioTo::Rows { words, .. }, .. } => Some(words),
+        _ => None,
+    }
+}
+
 /// Those of whom a claim is made. Whoever the claim names alone, or compares, is no part of it.
 ///
 /// `of` are the rows of the claim and of its figure.
@@ -78,34 +95,11 @@ pub fn subjects(
     of: &RowSelector,
     rows: &[&RawRow],
 ) -> Vec<ClaimSubject> {
-    let none = Vec::new();
-    let (compared, order): (Vec<&RowSelector>, &Vec<RowSelector>) = match &claim.kind {
-        ClaimKind::Order { order, .. } => (order.iter().collect(), order),
-        ClaimKind::Along { shape: CurveShape::Crosses(other), .. } => (vec![other], &none),
-        ClaimKind::Ratio { to: RatioTo::Rows { words, .. }, .. } => (vec![words], &none),
-        _ => (Vec::new(), &none),
-    };
-    let mut all = everybody(experiment, rows);
-    // of a program only its rows say whom it measures, and the claim
-    if let (ExperimentTask::Program(_), Some(key)) =
-        (&experiment.task, who_keys(experiment).first())
-    {
-        let named = [of].into_iter().chain(order).filter_map(|selector| selector.words(key));
-        for word in named.flatten() {
-            let one = ClaimSubject(vec![((*key).to_owned(), word.clone())]);
-            if !all.contains(&one) {
-                all.push(one);
-            }
-        }
-    }
+    let order = ordered(claim);
+    let all = known(experiment, claim, of, rows);
     let is_named = |key: &str| order.iter().any(|selector| selector.words(key).is_some());
     let mut found: Vec<ClaimSubject> = Vec::new();
     for one in &all {
-        let is_meant = |selector: &RowSelector| {
-            one.0.iter().all(|(key, word)| {
-                selector.words(key).is_none_or(|words| words.iter().any(|known| known == word))
-            })
-        };
         // of an order whose forms are named, everybody else of one's name has to be there, too
         let has_all = order.iter().all(|selector| {
             all.iter().any(|other| {
@@ -118,18 +112,8 @@ pub fn subjects(
         let keys =
             one.0.iter().filter(|(key, _)| !(is_named(key) || is_named("server") && key == "form"));
         let subject = ClaimSubject(keys.cloned().collect());
-        // nobody is compared with itself
-        let is_itself = order.is_empty()
-            && compared.iter().any(|selector| {
-                let mut named = one.0.iter().filter(|(key, _)| selector.words(key).is_some());
-                let is_same = |(key, word): &(String, String)| {
-                    selector.words(key).is_some_and(|words| words.contains(word))
-                };
-                selector.0.iter().all(|word| one.word(&word.key).is_some())
-                    && !selector.0.is_empty()
-                    && named.all(is_same)
-            });
-        if is_meant(of) && has_all && !is_itself && !found.contains(&subject) {
+        let is_itself = compared(claim).is_some_and(|other| is_itself(one, other));
+        if is_meant(one, of) && has_all && !is_itself && !found.contains(&subject) {
             found.push(subject);
         }
     }
@@ -138,6 +122,37 @@ pub fn subjects(
         found.push(ClaimSubject::default());
     }
     found
+}
+
+/// Everybody; of a program only its rows say whom it measures, and the claim.
+fn known(
+    experiment: &Experiment,
+    claim: &Claim,
+    of: &RowSelector,
+    rows: &[&RawRow],
+) -> Vec<ClaimSubject> {
+    let mut all = everybody(experiment, rows);
+    let ExperimentTask::Program(program) = &experiment.task else { return all };
+    let Some(key) = program.keys.first() else { return all };
+    let named = [of].into_iter().chain(ordered(claim)).filter_map(|selector| selector.words(key));
+    for word in named.flatten() {
+        let one = ClaimSubject(vec![(key.clone(), word.clone())]);
+        if !all.contains(&one) {
+            all.push(one);
+        }
+    }
+    all
+}
+
+/// Whether a selector means somebody: names the words, or not the keys.
+fn is_meant(one: &ClaimSubject, selector: &RowSelector) -> bool {
+    one.0.iter().all(|(key, word)| selector.words(key).is_none_or(|words| words.contains(word)))
+}
+
+/// Whether somebody would be compared with itself: the selector names it, and nothing else.
+fn is_itself(one: &ClaimSubject, other: &RowSelector) -> bool {
+    let names_nothing_else = other.0.iter().all(|word| one.word(&word.key).is_some());
+    !other.0.is_empty() && names_nothing_else && is_meant(one, other)
 }
 
 /// The words of a row but for some keys: those of another row that it is compared with.

@@ -1,13 +1,13 @@
 //! Verdicts over rounds: a claim about somebody, somebody, the figure.
 
 use super::claim::{ClaimInRound, goal, room};
-use super::select::{everybody, subjects};
+use super::select::{compared, everybody, ordered, subjects};
 use super::void::{brief, reason};
 use super::{
     ClaimFinding, ClaimSubject, JudgeMode, JudgedClaim, JudgedFigure, JudgedSubject, PaperVerdict,
     RoundOfClaim,
 };
-use crate::experiment::{Claim, ClaimKind, Experiment, PaperFigure, RatioTo, RowSelector};
+use crate::experiment::{Claim, ClaimKind, Experiment, PaperFigure, RowSelector};
 use crate::rows::{KeptRound, NOISY, RawRow};
 use crate::summary::Spread;
 
@@ -68,29 +68,8 @@ fn of_claim(
         }];
     }
     let one = |subject: ClaimSubject| {
-        let found: Vec<RoundOfClaim> = rounds
-            .iter()
-            .map(|round| {
-                let rows: Vec<&RawRow> = round.rows.iter().collect();
-                let involved = involved(experiment, claim, &of, &subject, &rows);
-                let void = involved.iter().find_map(|one| {
-                    let why = reason(experiment, &rows, one, mode)?;
-                    let of_one = involved.len() == 1;
-                    Some(if of_one { why } else { format!("{why} ({})", one.text()) })
-                });
-                let finding = match void {
-                    Some(why) => ClaimFinding::Void(why),
-                    None => ClaimInRound { rows: &rows, ..judged }.find(&subject),
-                };
-                let is_noisy = rows.iter().any(|row| {
-                    involved.iter().any(|one| is_of(row, one))
-                        && row.flags().iter().any(|flag| flag == NOISY)
-                });
-                let (run, number, machine) =
-                    (round.run.clone(), round.number, round.machine.clone());
-                RoundOfClaim { run, number, machine, is_noisy, finding }
-            })
-            .collect();
+        let in_round = |round| in_round(&judged, round, &subject);
+        let found: Vec<RoundOfClaim> = rounds.iter().map(in_round).collect();
         let (verdict, sentence) = over_rounds(claim, &found, mode);
         JudgedClaim {
             id: claim.id.clone(),
@@ -111,6 +90,27 @@ fn of_claim(
     everyone.into_iter().map(one).collect()
 }
 
+/// A claim about somebody in a round; of `judged` the rows are another round's.
+fn in_round(judged: &ClaimInRound<'_>, round: &KeptRound, subject: &ClaimSubject) -> RoundOfClaim {
+    let ClaimInRound { experiment, claim, mode, .. } = *judged;
+    let rows: Vec<&RawRow> = round.rows.iter().collect();
+    let involved = involved(experiment, claim, &judged.of(), subject, &rows);
+    let void = involved.iter().find_map(|one| {
+        let why = reason(experiment, &rows, one, mode)?;
+        let is_alone = involved.len() == 1;
+        Some(if is_alone { why } else { format!("{why} ({})", one.text()) })
+    });
+    let finding = match void {
+        Some(why) => ClaimFinding::Void(why),
+        None => ClaimInRound { rows: &rows, ..*judged }.find(subject),
+    };
+    let is_noisy = rows.iter().any(|row| {
+        involved.iter().any(|one| is_of(row, one)) && row.flags().iter().any(|flag| flag == NOISY)
+    });
+    let (run, number, machine) = (round.run.clone(), round.number, round.machine.clone());
+    RoundOfClaim { run, number, machine, is_noisy, finding }
+}
+
 fn is_of(row: &RawRow, one: &ClaimSubject) -> bool {
     one.0.iter().all(|(key, word)| row.text(key) == word)
 }
@@ -123,14 +123,7 @@ fn involved(
     subject: &ClaimSubject,
     rows: &[&RawRow],
 ) -> Vec<ClaimSubject> {
-    let order: &[RowSelector] = match &claim.kind {
-        ClaimKind::Order { order, .. } => order,
-        _ => &[],
-    };
-    let other = match &claim.kind {
-        ClaimKind::Ratio { to: RatioTo::Rows { words, .. }, .. } => Some(words),
-        _ => None,
-    };
+    let order = ordered(claim);
     let names = |selector: &RowSelector, key: &str| selector.words(key).is_some();
     let is_ordered = |key: &str| order.iter().any(|selector| names(selector, key));
     let has = |selector: &RowSelector, key: &str, word: &String| {
@@ -152,7 +145,7 @@ fn involved(
     };
     let compares =
         |words: &&RowSelector| words.0.iter().any(|word| subject.word(&word.key).is_some());
-    let other = other.filter(compares);
+    let other = compared(claim).filter(compares);
     let all = everybody(experiment, rows).into_iter();
     all.filter(|one| {
         one.0.iter().all(is_mine)
@@ -312,8 +305,7 @@ fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict,
     if subjects.is_empty() {
         return (PaperVerdict::NotYet, "nothing is claimed of it yet".to_owned());
     }
-    let of = |verdict| subjects.iter().filter(move |one| one.verdict == verdict);
-    let count = |verdict| of(verdict).count();
+    let count = |verdict| subjects.iter().filter(|one| one.verdict == verdict).count();
     let judged = subjects.len() - count(PaperVerdict::CannotBeJudged);
     let verdict = if count(PaperVerdict::NotYet) > 0 {
         PaperVerdict::NotYet
@@ -328,6 +320,12 @@ fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict,
     } else {
         PaperVerdict::InPart
     };
+    (verdict, sentence(figure, subjects))
+}
+
+/// Who holds, who does not, and why.
+fn sentence(figure: &PaperFigure, subjects: &[JudgedSubject]) -> String {
+    let of = |verdict| subjects.iter().filter(move |one| one.verdict == verdict);
     let mut parts = Vec::new();
     let names = |verdict| of(verdict).map(|one| one.subject.text()).collect::<Vec<_>>();
     let group = |verdict: PaperVerdict, one: &str, many: &str| {
@@ -355,7 +353,7 @@ fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict,
         let why = of(PaperVerdict::CannotBeJudged).next().map(|one| one.sentence.clone());
         parts.extend(why);
     }
-    (verdict, parts.join(" · "))
+    parts.join(" · ")
 }
 
 #[cfg(test)]
