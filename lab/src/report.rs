@@ -64,6 +64,13 @@ pub struct MeasuredFigure {
     pub kept: KeptRows,
 }
 
+impl MeasuredFigure {
+    /// Whether there is a paper that it is of.
+    fn has_paper(&self) -> bool {
+        self.experiment.set == ExperimentSet::Papers
+    }
+}
+
 /// A run from before the laboratory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldRun {

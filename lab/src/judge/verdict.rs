@@ -327,7 +327,11 @@ fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict,
 fn sentence(figure: &PaperFigure, subjects: &[JudgedSubject]) -> String {
     let of = |verdict| subjects.iter().filter(move |one| one.verdict == verdict);
     let mut parts = Vec::new();
-    let names = |verdict| of(verdict).map(|one| one.subject.text()).collect::<Vec<_>>();
+    let name = |one: &JudgedSubject| match one.subject.0.is_empty() {
+        true => "it".to_owned(),
+        false => one.subject.text(),
+    };
+    let names = |verdict| of(verdict).map(name).collect::<Vec<_>>();
     let group = |verdict: PaperVerdict, one: &str, many: &str| {
         let names = names(verdict);
         let verb = if names.len() == 1 { one } else { many };

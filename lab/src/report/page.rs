@@ -2,7 +2,7 @@
 
 use super::drawing::{Drawings, sparks};
 use super::section::{chip, section};
-use super::{LabReport, OldRun, ReportedFigure};
+use super::{LabReport, MeasuredFigure, OldRun, ReportedFigure};
 use crate::judge::PaperVerdict;
 use forebay_load::chart::{self, escape};
 use std::collections::BTreeSet;
@@ -121,6 +121,9 @@ fn line(figure: &ReportedFigure) -> String {
     let nobody = if figure.measured.is_none() { " nobody" } else { "" };
     let is_drawn = |curve: &str| curve.starts_with("<svg");
     let curves = match is_drawn(&paper) || is_drawn(&ours) {
+        true if !figure.measured.as_ref().is_some_and(MeasuredFigure::has_paper) => {
+            format!("<small>today</small>{ours}")
+        }
         true => format!("<small>paper</small>{paper}<small>today</small>{ours}"),
         false => String::new(),
     };

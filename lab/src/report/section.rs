@@ -43,11 +43,12 @@ pub(super) fn section(figure: &ReportedFigure, measured: &MeasuredFigure) -> Str
         chip(figure.judged.verdict),
         escape(&figure.judged.sentence),
     );
-    let _ = writeln!(
-        text,
-        "<div class=\"two\"><div><h3>The paper</h3>{}</div><div><h3>Today</h3>{}</div></div>",
-        drawings.paper, drawings.ours
-    );
+    let theirs = match measured.has_paper() {
+        true => format!("<div><h3>The paper</h3>{}</div>", drawings.paper),
+        false => String::new(),
+    };
+    let ours = format!("<div><h3>Today</h3>{}</div>", drawings.ours);
+    let _ = writeln!(text, "<div class=\"two\">{theirs}{ours}</div>");
     for note in [&file.note, &experiment.note] {
         if !note.is_empty() {
             let _ = writeln!(text, "<p class=\"soft\">{}.</p>", escape(note.trim_end_matches('.')));

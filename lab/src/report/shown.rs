@@ -150,7 +150,7 @@ pub fn title(figure: &str) -> String {
     match found {
         Some((name, unit)) => name.replace('_', " ") + unit,
         None if figure == "ns" => "time, ns".to_owned(),
-        None => figure.replace('_', " "),
+        None => figure.replace("us_per_", "µs per ").replace('_', " "),
     }
 }
 
