@@ -134,6 +134,9 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
         LabCommand::Check => Ok(check(&catalogue)),
         LabCommand::Run { names, quick, rounds, first, out, silent } => {
             let chosen = chosen(&catalogue, &names)?;
+            if chosen.len() > 1 {
+                return one_by_one(&chosen);
+            }
             running::adopt();
             let mut options = RoundOptions {
                 quick,
@@ -221,6 +224,24 @@ fn show(catalogue: &Catalogue, rows: &Path) -> Result<(), Error> {
         print!("{}", verdict::of_folder(experiment, &rows, JudgeMode::Whole));
     }
     Ok(())
+}
+
+/// The same command for each experiment alone: a place is entered by a whole process.
+fn one_by_one(chosen: &[&Experiment]) -> Result<ExitCode, Error> {
+    let own = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
+    let options: Vec<String> = std::env::args().skip(1).collect();
+    let is_name =
+        |word: &String| chosen.iter().any(|one| one.name == *word || one.figure(word).is_some());
+    let mut code = ExitCode::SUCCESS;
+    for experiment in chosen {
+        let mut command = std::process::Command::new(&own);
+        command.args(options.iter().filter(|word| !is_name(word))).arg(&experiment.name);
+        let status = command.status().map_err(Error::io("cannot start", &own))?;
+        if !status.success() {
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
 }
 
 /// Where rows of short forms are.

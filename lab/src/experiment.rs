@@ -166,6 +166,8 @@ pub struct Cast {
     pub tags: Vec<String>,
     /// Words for the files of all.
     pub words: Vec<(String, String)>,
+    /// Lines of ours for all, and for capacities, too: what is asked for.
+    pub base: String,
     /// The policy of ours, with words.
     pub lines: String,
 }

@@ -12,6 +12,8 @@
 //! | [`catalogue`] | all files |
 //! | [`command`] | the commands of `lab` |
 //! | [`round`] | experiments are measured, and rows kept |
+//! | [`servers`] | who can take turns |
+//! | [`mod@measure`] | what happened, as figures |
 //! | [`bridge`] | rows of experiments that are values |
 //! | [`benchmark`] | what one is that is a value |
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
@@ -83,6 +85,7 @@ pub mod judge;
 pub mod keepalive;
 pub mod load;
 pub mod machine;
+pub mod measure;
 pub mod network;
 pub mod options;
 pub mod overload;
@@ -100,6 +103,7 @@ pub mod rows;
 pub mod run;
 pub mod runner;
 pub mod running;
+pub mod servers;
 pub mod serving;
 pub mod shift;
 pub mod stages;

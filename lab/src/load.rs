@@ -29,6 +29,8 @@ pub struct LoadResult {
     pub threads: u64,
     /// Most memory of the server's own, MiB.
     pub memory_mib: f64,
+    /// Pages of files that the machine read again per second, soon after it had given them up.
+    pub refaults_per_s: f64,
 }
 
 struct Moment {
@@ -36,6 +38,14 @@ struct Moment {
     used: Used,
     core: Core,
     metrics: String,
+    refaults: u64,
+}
+
+/// Pages of files that were read again soon after they had been given up, since the machine started.
+fn refaults() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("workingset_refault_file "));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// Where clients come to.
@@ -82,6 +92,7 @@ pub fn run_from(
         used: Used::read(&serving.family()),
         core: Core::read(core),
         metrics: serving.metrics(),
+        refaults: refaults(),
     };
     let begin = Instant::now() + plan.warmup;
     let end = begin + plan.duration;
@@ -132,6 +143,7 @@ pub fn run_from(
         report,
         server_cores: after.used.since(&before.used) as f64 / wall_ns,
         core_busy: after.core.since(&before.core).busy_ns as f64 / wall_ns,
+        refaults_per_s: (after.refaults - before.refaults) as f64 * 1e9 / wall_ns,
         metrics: [before.metrics, after.metrics],
         threads,
         memory_mib: memory,

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`points`] | the points of a sweep, in the order of a round |
 //! | [`growing`] | the file of an experiment's rows, which grows round by round |
+//! | [`load`] | servers, and clients that come to them |
+//! | [`wording`] | the words of a point |
 //! | [`program`] | a command that prints rows |
 //! | [`needs`] | what the machine lacks |
 //! | [`all`] | a round of all experiments |
@@ -12,15 +14,18 @@
 
 pub mod all;
 pub mod growing;
+pub mod load;
 pub mod needs;
 pub mod points;
 pub mod program;
 pub mod verdict;
+pub mod wording;
 
 use crate::experiment::{Experiment, ExperimentTask};
 use crate::rows::recorded::RowFile;
 use crate::{Error, machine};
 use growing::GrowingRows;
+use load::LoadRun;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -52,6 +57,10 @@ pub fn measure(experiment: &Experiment, options: &RoundOptions) -> Result<PathBu
     if !missing.is_empty() {
         return Err(Error::Client(format!("{} needs {}", experiment.name, missing.join(", "))));
     }
+    let mut place = match &experiment.task {
+        ExperimentTask::Load(task) => Some(LoadRun::enter(task, options)?),
+        ExperimentTask::Program(_) => None,
+    };
     let header = header(experiment, options);
     let mut kept = GrowingRows::open(&options.out, &experiment.name, &header)?;
     for round in options.first..options.first + options.rounds {
@@ -63,11 +72,14 @@ pub fn measure(experiment: &Experiment, options: &RoundOptions) -> Result<PathBu
             ExperimentTask::Program(program) => {
                 program::measure(experiment, program, round, options)?
             }
-            ExperimentTask::Load(_) => {
-                return Err(Error::Client(format!("{}: load is not measured", experiment.name)));
-            }
+            ExperimentTask::Load(task) => match &mut place {
+                Some(place) => place.measure(experiment, task, round, options)?,
+                None => continue,
+            },
         };
-        kept.add(round, &RowFile { header: header.clone(), ..file })?;
+        let found = place.as_ref().map(LoadRun::header).unwrap_or_default();
+        let header = [header.as_slice(), &found].concat();
+        kept.add(round, &RowFile { header, ..file })?;
     }
     kept.end()
 }

@@ -25,5 +25,9 @@ while (used_us() - $began_us < $asked_us) {
         $state = ($state * 1103515245 + 12345) & 0x7fffffff;
     }
 }
+// and answers with so much: /work?cpu=20ms&out=8KiB
+preg_match('/^(\d+)(KiB|B)$/', $_GET['out'] ?? '0B', $parts);
+$answer_bytes = (int) ($parts[1] ?? 0) * (($parts[2] ?? 'B') === 'KiB' ? 1024 : 1);
 header('Content-Type: text/plain');
-header('Content-Length: 0');
+header("Content-Length: $answer_bytes");
+echo str_repeat('w', $answer_bytes);

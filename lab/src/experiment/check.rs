@@ -4,8 +4,10 @@ use super::read::ExperimentProblem;
 use super::sheet::{self, SHEET};
 use super::{
     Claim, ClaimBounds, ClaimKind, CurveShape, Experiment, ExperimentSet, ExperimentTask,
-    FigureView, PaperFigure, RatioTo, RowSelector,
+    FigureView, LoadTask, PaperFigure, RatioTo, RowSelector,
 };
+use crate::measure;
+use forebay_load::setting::SETTINGS;
 use std::path::Path;
 
 /// A round is no longer than this.
@@ -98,8 +100,38 @@ fn of_experiment(experiment: &Experiment, faults: &mut Vec<CheckFault>) {
             faults.push(("keys".into(), format!("{key}: a column is a key or a measure")));
         }
     }
+    if let ExperimentTask::Load(load) = &experiment.task {
+        of_load(load, faults);
+    }
     if keys.iter().any(|key| ALWAYS.contains(key)) {
         faults.push(("keys".into(), "round and place are columns of every file".to_owned()));
+    }
+}
+
+/// Settings of groups are those of `forebay load`, measures those that there are; clients that are refused together
+/// do not come again together.
+fn of_load(load: &LoadTask, faults: &mut Vec<CheckFault>) {
+    for name in load.measures.iter().filter(|name| !measure::is_known(name)) {
+        let what = format!("{name}: there are {}", measure::names().join(", "));
+        faults.push(("measures".into(), what));
+    }
+    for group in load.groups.iter().chain(&load.capacities) {
+        let marker = format!("\"{}\"", group.name);
+        for (key, _) in &group.settings {
+            if !SETTINGS.iter().any(|(known, ..)| known == key) {
+                let known: Vec<_> = SETTINGS.iter().map(|(known, ..)| *known).collect();
+                faults.push((marker.clone(), format!("{key}: a group has {}", known.join(", "))));
+            }
+        }
+        let has = |name: &str| group.settings.iter().find(|(key, _)| key == name);
+        let is_closed = has("rate").is_none() && has("steps").is_none();
+        let is_drawn = has("pause").is_some_and(|(_, value)| value.contains('-'));
+        let is_policed = !load.cast.lines.is_empty() && load.groups.contains(group);
+        if is_closed && is_policed && !is_drawn {
+            let what = "a closed group under a policy needs a pause that is drawn anew, such as 0.5s-1.5s: \
+                        clients that are refused together would come again together";
+            faults.push((marker, what.to_owned()));
+        }
     }
 }
 
@@ -226,7 +258,9 @@ fn measures(experiment: &Experiment) -> &[String] {
 
 fn of_measure(experiment: &Experiment, figure: &str, marker: &str, faults: &mut Vec<CheckFault>) {
     let measures = measures(experiment);
-    if !measures.iter().any(|known| known == figure) {
+    // what a word of the sweep is as a number
+    let is_axis = |axis: &super::SweepAxis| figure.strip_suffix("_at") == Some(&axis.name);
+    if !measures.iter().any(|known| known == figure) && !experiment.sweep.iter().any(is_axis) {
         let what = format!("{figure}: measures are {}", measures.join(", "));
         faults.push((marker.to_owned(), what));
     }

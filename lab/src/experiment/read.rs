@@ -211,7 +211,7 @@ fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
     Ok(PlaceText { network, settings })
 }
 
-const SERVERS: &[&str] = &["ours", "forms", "peers", "tags", "words", "lines"];
+const SERVERS: &[&str] = &["ours", "forms", "peers", "tags", "words", "base", "lines"];
 
 fn cast(keys: &KnownKeys<'_>) -> Result<Cast, WrongAt> {
     let Some(cast) = keys.table("servers", "the servers", SERVERS)? else {
@@ -224,6 +224,7 @@ fn cast(keys: &KnownKeys<'_>) -> Result<Cast, WrongAt> {
         peers: cast.texts("peers")?,
         tags: cast.texts("tags")?,
         words: words.map_or(Ok(Vec::new()), |words| words.pairs())?,
+        base: cast.text("base")?,
         lines: cast.text("lines")?,
     })
 }
