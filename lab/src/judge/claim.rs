@@ -195,8 +195,10 @@ impl ClaimInRound<'_> {
         places.retain(|place| count(place) > 1);
         // what a curve is made of: the rows of a place, or those beside them
         let curve_of = |rows: Vec<&RawRow>| -> Option<Vec<(f64, f64)>> {
-            let one = |row: &&RawRow| Some((at(row, over)?, row.get(&self.claim.figure)?));
-            let mut points: Vec<(f64, f64)> = rows.iter().map(one).collect::<Option<_>>()?;
+            // a limit that is off is at no place of an axis of limits
+            let placed = rows.iter().filter_map(|row| Some((at(row, over)?, row)));
+            let one = |(x, row): (f64, &&RawRow)| Some((x, row.get(&self.claim.figure)?));
+            let mut points: Vec<(f64, f64)> = placed.map(one).collect::<Option<_>>()?;
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
             Some(points)
         };

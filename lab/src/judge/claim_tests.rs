@@ -116,6 +116,10 @@ fn curves_are_along_an_axis() {
     assert_eq!([all[0].1, all[1].1], [DoesNotHold, Holds]);
     let crosses = r#"kind = "along", over = "load", shape = "crosses", of = { server = "apache" }, to = { server = "nginx" }"#;
     assert_eq!(found(crosses, &rows()), [("apache".to_owned(), Holds, True(9.0 / 24.0))]);
+    // what is at no place of the axis is left out
+    let more =
+        [rows(), vec![row("pool", "kernel", "off", 1.0), row("pool", "user space", "off", 1.0)]];
+    assert_eq!(found(rises, &more.concat())[0].1, Holds);
     let straight = r#"kind = "along", over = "load", r2 = 0.99, of = { server = "nginx" }"#;
     assert_eq!(found(straight, &rows())[0].1, Holds);
 }
