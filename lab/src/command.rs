@@ -1,7 +1,7 @@
 //! The commands of `lab`.
 
 use crate::catalogue::{Catalogue, folder};
-use crate::experiment::{Experiment, ExperimentSet, PaperFigure};
+use crate::experiment::{Experiment, ExperimentSet, PaperFigure, SweepAxis};
 use crate::judge::JudgeMode;
 use crate::report::{self, LabReport};
 use crate::round::all::{self, RoundWanted};
@@ -48,6 +48,12 @@ enum LabCommand {
         /// The number of the first round
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         first: u32,
+        /// Only these servers, to try something: the rows are not judged
+        #[arg(long, value_delimiter = ',')]
+        server: Vec<String>,
+        /// Other values of an axis, to try something: AXIS=VALUE,VALUE
+        #[arg(long, value_parser = an_axis)]
+        set: Vec<SweepAxis>,
         /// Folder for the rows; one that is there goes on [default: lab/runs/DATE-NAME]
         #[arg(long)]
         out: Option<PathBuf>,
@@ -132,7 +138,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
         LabCommand::Check => Ok(check(&catalogue)),
-        LabCommand::Run { names, quick, rounds, first, out, silent } => {
+        LabCommand::Run { names, quick, rounds, first, server, set, out, silent } => {
             let chosen = chosen(&catalogue, &names)?;
             if chosen.len() > 1 {
                 return one_by_one(&chosen);
@@ -142,6 +148,8 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
                 quick,
                 first,
                 rounds,
+                servers: server,
+                set,
                 out: PathBuf::new(),
                 built: built()?,
                 stop: stop()?,
@@ -242,6 +250,13 @@ fn one_by_one(chosen: &[&Experiment]) -> Result<ExitCode, Error> {
         }
     }
     Ok(code)
+}
+
+/// `AXIS=VALUE,VALUE`.
+fn an_axis(text: &str) -> Result<SweepAxis, String> {
+    let (name, values) = text.split_once('=').ok_or("expected AXIS=VALUE,VALUE")?;
+    let values = values.split(',').map(str::to_owned).collect();
+    Ok(SweepAxis { name: name.to_owned(), values })
 }
 
 /// Where rows of short forms are.

@@ -21,7 +21,7 @@ pub mod program;
 pub mod verdict;
 pub mod wording;
 
-use crate::experiment::{Experiment, ExperimentTask};
+use crate::experiment::{Experiment, ExperimentTask, SweepAxis};
 use crate::rows::recorded::RowFile;
 use crate::{Error, machine};
 use growing::GrowingRows;
@@ -40,6 +40,10 @@ pub struct RoundOptions {
     pub first: u32,
     /// How many.
     pub rounds: u32,
+    /// These servers of kind `load` only; all if there are none.
+    pub servers: Vec<String>,
+    /// Other values of axes.
+    pub set: Vec<SweepAxis>,
     /// Where rows go.
     pub out: PathBuf,
     /// The folder of the programs that were built.
@@ -87,11 +91,18 @@ pub fn measure(experiment: &Experiment, options: &RoundOptions) -> Result<PathBu
 /// What is measured, and on what.
 fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, String)> {
     let line = |key: &str, value: String| (key.to_owned(), value);
-    let quick = if options.quick { "short" } else { "whole" };
+    let is_part = !options.servers.is_empty() || !options.set.is_empty();
+    let form = match (is_part, options.quick) {
+        (true, _) => "part",
+        (_, true) => "short",
+        _ => "whole",
+    };
+    // what somebody has tried is not judged
+    let edition = if is_part { 0 } else { experiment.edition };
     let mut header = vec![
         line("experiment", experiment.name.clone()),
-        line("edition", experiment.edition.to_string()),
-        line("form", quick.to_owned()),
+        line("edition", edition.to_string()),
+        line("form", form.to_owned()),
         line("command", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
         line("date", machine::date("+%Y-%m-%d %H:%M UTC")),
         line("commit", commit()),

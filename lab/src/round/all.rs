@@ -13,9 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const POLL: Duration = Duration::from_millis(100);
+/// An experiment that takes so many times what its file says is told of.
+const LONGER: f64 = 1.3;
 /// A round that is older does not go on.
 const DAY_S: u64 = 24 * 3600;
 
@@ -134,6 +136,7 @@ pub fn measure(
             wrong.push(format!("{}: not measured", one.name));
             continue;
         }
+        let began = Instant::now();
         let measured = || one_of(one, &round, wanted, stop);
         let judged = measured().and_then(|()| {
             if let Err(why) = after(one, &round.path) {
@@ -153,6 +156,10 @@ pub fn measure(
                 wrong.push(format!("{}: failed", one.name));
             }
             Ok(()) => {
+                let took = began.elapsed().as_secs_f64() / 60.0;
+                if took > LONGER * minutes(one, wanted.quick) + 0.1 {
+                    println!("{} took {took:.1} minutes: its file says less", one.name);
+                }
                 let rest: Vec<&Experiment> = turns.clone().collect();
                 println!(
                     "{} is there; {} left, {}",

@@ -96,12 +96,13 @@ impl LoadRun {
         options: &RoundOptions,
     ) -> Result<RowFile, Error> {
         let known = self.known.clone();
-        let turns = turns(experiment, task, &known, options.quick)?;
+        let turns = turns(experiment, task, &known, options)?;
         let own = experiment.keys().into_iter().map(str::to_owned).collect();
         let axes = experiment.sweep.iter().map(|axis| format!("{}_at", axis.name));
         let figures = axes.chain(task.measures.iter().cloned()).collect();
         let mut file = RowFile { words: own, figures, ..RowFile::default() };
-        for (at, point) in points(experiment, options.quick, round).iter().enumerate() {
+        for (at, point) in points(experiment, options.quick, &options.set, round).iter().enumerate()
+        {
             for place in 0..turns.len() {
                 // whoever came first at the last point, or in the last round, comes later now
                 let turn = turns[(place + at + round as usize - 1) % turns.len()];
@@ -300,12 +301,14 @@ fn turns<'k>(
     experiment: &Experiment,
     task: &LoadTask,
     known: &'k KnownServers,
-    quick: bool,
+    options: &RoundOptions,
 ) -> Result<Vec<ServerTurn<'k>>, Error> {
     let lacking =
         |what: &str, name: &str| Error::Client(format!("{name}: servers.toml has no such {what}"));
-    let few = experiment.quick.as_ref().filter(|few| quick && !few.servers.is_empty());
-    let is_wanted = |name: &&String| few.is_none_or(|few| few.servers.contains(name));
+    let few = experiment.quick.as_ref().filter(|_| options.quick);
+    let few = few.map(|few| few.servers.as_slice()).unwrap_or_default();
+    let few = if options.servers.is_empty() { few } else { &options.servers };
+    let is_wanted = |name: &&String| few.is_empty() || few.contains(name);
     let server = |name: &String| known.server(name).ok_or_else(|| lacking("server", name));
     let mut turns = Vec::new();
     for name in task.cast.ours.iter().filter(is_wanted) {

@@ -5,20 +5,26 @@ use crate::experiment::{Experiment, SweepAxis};
 /// A word for each axis.
 pub type SweepPoint = Vec<(String, String)>;
 
-/// The values that an axis has in a round; fewer in the short form.
-pub fn axes(experiment: &Experiment, quick: bool) -> Vec<SweepAxis> {
+/// The values that an axis has in a round: fewer in the short form, others if they are said.
+fn axes(experiment: &Experiment, quick: bool, set: &[SweepAxis]) -> Vec<SweepAxis> {
     let short = experiment.quick.as_ref().filter(|_| quick);
+    let short = short.map(|quick| quick.sweep.as_slice()).unwrap_or_default();
     let of = |axis: &SweepAxis| {
-        let short = short.and_then(|quick| quick.sweep.iter().find(|one| one.name == axis.name));
-        short.unwrap_or(axis).clone()
+        let own = set.iter().chain(short).find(|one| one.name == axis.name);
+        own.unwrap_or(axis).clone()
     };
     experiment.sweep.iter().map(of).collect()
 }
 
 /// Every combination of the values, the last axis varied first; each round begins with another.
-pub fn points(experiment: &Experiment, quick: bool, round: u32) -> Vec<SweepPoint> {
+pub fn points(
+    experiment: &Experiment,
+    quick: bool,
+    set: &[SweepAxis],
+    round: u32,
+) -> Vec<SweepPoint> {
     let mut all = vec![SweepPoint::new()];
-    for axis in axes(experiment, quick) {
+    for axis in axes(experiment, quick, set) {
         let with = |point: &SweepPoint| {
             let point = point.clone();
             let one =
@@ -62,14 +68,14 @@ mod tests {
                     quick = { sweep = { a = [\"2\"] } }\n";
         let experiment = parse("a", text).expect("an experiment");
         let of = |quick, round| {
-            let points = points(&experiment, quick, round).into_iter();
+            let points = points(&experiment, quick, &[], round).into_iter();
             let word = |point: SweepPoint| point.into_iter().map(|(_, word)| word).collect();
             points.map(word).collect::<Vec<String>>()
         };
         assert_eq!(of(false, 1), ["1x", "1y", "2x", "2y"]);
         assert_eq!(of(false, 2), ["1y", "2x", "2y", "1x"]);
         assert_eq!(of(true, 5), ["2x", "2y"]);
-        let at = &points(&experiment, false, 2)[0];
+        let at = &points(&experiment, false, &[], 2)[0];
         assert!(is_skipped(&experiment, at) && filled("@a@/@b@ @c@", at) == "1/y @c@");
     }
 }

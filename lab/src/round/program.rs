@@ -29,7 +29,7 @@ pub fn measure(
 ) -> Result<RowFile, Error> {
     let scratch = Scratch::new()?;
     let mut all = RowFile::default();
-    for point in points(experiment, options.quick, round) {
+    for point in points(experiment, options.quick, &options.set, round) {
         if is_skipped(experiment, &point) {
             continue;
         }
