@@ -6,7 +6,7 @@ SHELL  := /bin/bash
 LISTEN ?= 127.0.0.1:8080
 # SITE: serve: the directory that is served [examples/site]
 SITE   ?= examples/site
-# ARGS: serve, bench, bench-…: more options for the program, such as "--engine pool"
+# ARGS: serve, lab, bench, bench-…: more options for the program, such as "--engine pool"
 ARGS   ?=
 # PREFIX: install: where to [/usr/local]
 PREFIX ?= /usr/local
@@ -20,10 +20,13 @@ export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
+# SET: lab: whose turn it is, papers or peers [papers]
+SET    ?= papers
+
 BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes \
            bench-profile bench-receivers bench-calibration bench-stages
 
-.PHONY: help serve test test-all check audit $(BENCHES) fuzz manual install build example clean
+.PHONY: help serve test test-all check audit lab lab-quick lab-report lab-build $(BENCHES) fuzz manual install build example clean
 .DEFAULT_GOAL := help
 
 help: ## Say what can be made
@@ -52,6 +55,24 @@ audit: ## Licences, sources and published advisories of all dependencies (needs 
 	@scripts/install build test
 	cargo deny check
 
+lab: lab-build ## One round of the Laboratory, kept in lab/runs; goes on where it was interrupted (as root)
+	$(TARGET)/release/lab check
+	$(TARGET)/release/lab round --set $(SET) $(ARGS)
+
+lab-quick: lab-build ## The Laboratory in short forms: the shape only, can fail (as root)
+	$(TARGET)/release/lab check
+	$(TARGET)/release/lab round --quick $(ARGS)
+
+lab-report: lab-build ## What all kept rounds come to: target/lab/report.html
+	$(TARGET)/release/lab report $(ARGS)
+
+lab-build:
+	@scripts/install build bench
+	cargo build --release --locked -p forebay-cli --features gate
+	cargo build --release --locked -p forebay-lab
+	cargo build --release --locked -p forebay-fiber --example fiber-bench
+	cargo build --release --locked -p forebay-gate --example packet_cost --example flood_cost
+
 bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARGS
 bench-engines: ## Measure the engines beside one another; options in ARGS
 bench-shift: ## Threads that move against threads that stay, under a load that shifts (as root)
@@ -67,7 +88,7 @@ bench-crashes: ## Processes killed, frozen and cut off under load: who loses wha
 $(BENCHES):
 	@scripts/install build bench
 	cargo build --release --locked -p forebay-cli
-	cargo build --release --locked -p forebay-benches
+	cargo build --release --locked -p forebay-lab
 	$(TARGET)/release/forebay-bench $(if $(filter bench,$@),static,$(@:bench-%=%)) $(ARGS)
 
 fuzz: ## Every fuzz target for 60 seconds

@@ -1,8 +1,9 @@
 //! What fibers cost, beside threads and other implementations, interleaved in one run:
-//! `cargo run --release -p forebay-fiber --example fiber-bench [ROUNDS]`.
+//! `cargo run --release -p forebay-fiber --example fiber-bench [ROUNDS] [--stack BYTES] [--rows]`.
 //!
 //! Creating and ending 1,000 is emu's figures 4 and 5: all are created, then all are run to their
-//! end. The medians of the rounds are printed, and the least and the most.
+//! end. The medians of the rounds are printed, and the least and the most. `--rows` prints CSV in their
+//! place: a line for each way and round.
 
 use forebay_fiber::{self as fiber, Options, Scheduler};
 use generator::Gn;
@@ -15,49 +16,98 @@ use std::time::Instant;
 
 const COUNT: usize = 1_000;
 const SWITCHES: u32 = 200_000;
+/// Unless `--stack` says another.
 const STACK_BYTES: usize = 64 * 1024;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// One way of doing it: nanoseconds to create one and to end one.
-type Lives = fn() -> Result<(f64, f64)>;
+/// One way of doing it, with stacks of so many bytes: nanoseconds to create one and to end one.
+type Lives = fn(usize) -> Result<(f64, f64)>;
 /// One way of switching: nanoseconds from one to the next.
-type Switches = fn() -> Result<f64>;
+type Switches = fn(usize) -> Result<f64>;
+
+/// Names in rows, names in tables, and what is done.
+const SWITCHING: &[(&str, &str, Switches)] = &[
+    ("switch: corosensei", "corosensei alone, there and back", switch_alone),
+    ("switch: yield among 2", "forebay-fiber, yield among 2", |stack| yield_among(2, stack)),
+    ("switch: yield among 1000", "forebay-fiber, yield among 1,000", |stack| {
+        yield_among(COUNT, stack)
+    }),
+    ("switch: park", "forebay-fiber, park and unpark", park_and_unpark),
+    ("switch: generator", "generator, there and back", switch_generator),
+    ("switch: swapcontext", "swapcontext, there and back", switch_context),
+    ("switch: threads", "thread::yield_now among 2 on one core", yield_threads),
+];
+
+/// The first is what the others are a share of.
+const LIVING: &[(&str, &str, Lives)] = &[
+    ("threads", "threads", live_threads),
+    ("pooled", "forebay-fiber, pooled stacks", live_pooled),
+    ("pooled alone", "forebay-fiber, pooled, nobody joins", live_started),
+    ("fresh", "forebay-fiber, fresh stacks", |stack| {
+        live_fibers(&Scheduler::new(options(0, stack)))
+    }),
+    ("generator", "generator", live_generators),
+    ("swapcontext", "swapcontext, stacks from malloc", live_contexts),
+];
+
+/// What the command line asks for.
+struct Asked {
+    rounds: u32,
+    stack_bytes: usize,
+    rows: bool,
+}
+
+impl Asked {
+    fn read(mut words: impl Iterator<Item = String>) -> Result<Asked> {
+        let mut asked = Asked { rounds: 15, stack_bytes: STACK_BYTES, rows: false };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--rows" => asked.rows = true,
+                "--stack" => {
+                    asked.stack_bytes = words.next().ok_or("--stack needs BYTES")?.parse()?;
+                }
+                rounds => asked.rounds = rounds.parse()?,
+            }
+        }
+        if asked.rounds == 0 || asked.stack_bytes < 4096 {
+            return Err("at least one round, and stacks of 4096 bytes".into());
+        }
+        Ok(asked)
+    }
+}
 
 fn main() -> Result<()> {
-    let rounds = std::env::args().nth(1).map_or(Ok(15), |text| text.parse())?;
-    let switches: &[(&str, Switches)] = &[
-        ("corosensei alone, there and back", switch_alone),
-        ("forebay-fiber, yield among 2", || yield_among(2)),
-        ("forebay-fiber, yield among 1,000", || yield_among(COUNT)),
-        ("forebay-fiber, park and unpark", park_and_unpark),
-        ("generator, there and back", switch_generator),
-        ("swapcontext, there and back", switch_context),
-        ("thread::yield_now among 2 on one core", yield_threads),
-    ];
-    let lives: &[(&str, Lives)] = &[
-        ("threads", live_threads),
-        ("forebay-fiber, pooled stacks", live_pooled),
-        ("forebay-fiber, pooled, nobody joins", live_started),
-        ("forebay-fiber, fresh stacks", || live_fibers(&Scheduler::new(options(0)))),
-        ("generator", live_generators),
-        ("swapcontext, stacks from malloc", live_contexts),
-    ];
-    let mut switch_ns = vec![Vec::new(); switches.len()];
-    let mut life_ns = vec![[Vec::new(), Vec::new(), Vec::new()]; lives.len()];
+    let Asked { rounds, stack_bytes, rows } = Asked::read(std::env::args().skip(1))?;
+    let mut switch_ns = vec![Vec::new(); SWITCHING.len()];
+    let mut life_ns = vec![[Vec::new(), Vec::new(), Vec::new()]; LIVING.len()];
+    if rows {
+        println!("way,created_us,ended_us,both_us,switch_ns");
+    }
     for _ in 0..rounds {
-        for ((_, run), figures) in switches.iter().zip(&mut switch_ns) {
-            figures.push(run()?);
+        for ((way, _, run), figures) in SWITCHING.iter().zip(&mut switch_ns) {
+            let switch = run(stack_bytes)?;
+            figures.push(switch);
+            if rows {
+                println!("{way},,,,{switch:.2}");
+            }
         }
-        for ((_, run), figures) in lives.iter().zip(&mut life_ns) {
-            let (create, end) = run()?;
+        for ((way, _, run), figures) in LIVING.iter().zip(&mut life_ns) {
+            let (create, end) = run(stack_bytes)?;
             for (figure, place) in [create, end, create + end].into_iter().zip(figures) {
                 place.push(figure);
             }
+            if rows {
+                let [create, end, both] = [create, end, create + end].map(|ns| ns * TO_US);
+                println!("{way},{create:.2},{end:.2},{both:.2},");
+            }
         }
     }
+    if rows {
+        return Ok(());
+    }
     println!("{:<40} {:>26}", "a switch, ns", "median (least-most)");
-    for ((name, _), figures) in switches.iter().zip(&mut switch_ns) {
+    for ((_, name, _), figures) in SWITCHING.iter().zip(&mut switch_ns) {
         println!("{name:<40} {:>26}", spread(figures, 1.0));
     }
     println!(
@@ -65,13 +115,16 @@ fn main() -> Result<()> {
         "1,000 of them, µs", "created", "ended", "both", ""
     );
     let threads_ns = median(&mut life_ns[0][2]);
-    for ((name, _), figures) in lives.iter().zip(&mut life_ns) {
+    for ((_, name, _), figures) in LIVING.iter().zip(&mut life_ns) {
         let share = 100.0 * median(&mut figures[2]) / threads_ns;
-        let [create, end, both] = figures.each_mut().map(|one| spread(one, COUNT as f64 / 1e3));
+        let [create, end, both] = figures.each_mut().map(|one| spread(one, TO_US));
         println!("{name:<40} {create:>22} {end:>22} {both:>22} {share:>7.2}%");
     }
     Ok(())
 }
+
+/// From nanoseconds of one to microseconds of all.
+const TO_US: f64 = COUNT as f64 / 1e3;
 
 fn median(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
@@ -93,11 +146,11 @@ fn each_ns(begin: Instant, count: u32) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
 
-fn options(kept_stacks: usize) -> Options {
-    Options { stack_bytes: STACK_BYTES, kept_stacks }
+fn options(kept_stacks: usize, stack_bytes: usize) -> Options {
+    Options { stack_bytes, kept_stacks }
 }
 
-fn switch_alone() -> Result<f64> {
+fn switch_alone(_: usize) -> Result<f64> {
     let mut coroutine = corosensei::Coroutine::new(|yielder, ()| {
         loop {
             yielder.suspend(());
@@ -110,8 +163,8 @@ fn switch_alone() -> Result<f64> {
     Ok(each_ns(begin, SWITCHES))
 }
 
-fn yield_among(count: usize) -> Result<f64> {
-    let scheduler = Scheduler::new(options(0));
+fn yield_among(count: usize, stack_bytes: usize) -> Result<f64> {
+    let scheduler = Scheduler::new(options(0, stack_bytes));
     let rounds = SWITCHES / count as u32;
     for _ in 0..count {
         scheduler.spawn(move || (0..=rounds).for_each(|_| fiber::yield_now()))?;
@@ -125,8 +178,8 @@ fn yield_among(count: usize) -> Result<f64> {
     Ok(each_ns(begin, rounds * count as u32))
 }
 
-fn park_and_unpark() -> Result<f64> {
-    let scheduler = Scheduler::new(options(0));
+fn park_and_unpark(stack_bytes: usize) -> Result<f64> {
+    let scheduler = Scheduler::new(options(0, stack_bytes));
     let parks = || (0..SWITCHES).for_each(|_| fiber::park());
     let Some(id) = scheduler.start(parks)? else { return Err("it has not parked".into()) };
     let begin = Instant::now();
@@ -137,8 +190,8 @@ fn park_and_unpark() -> Result<f64> {
     Ok(each_ns(begin, SWITCHES))
 }
 
-fn switch_generator() -> Result<f64> {
-    let mut generator = Gn::new_scoped_opt(STACK_BYTES / 8, |mut scope| {
+fn switch_generator(stack_bytes: usize) -> Result<f64> {
+    let mut generator = Gn::new_scoped_opt(stack_bytes / 8, |mut scope| {
         loop {
             scope.yield_(());
         }
@@ -150,7 +203,7 @@ fn switch_generator() -> Result<f64> {
     Ok(each_ns(begin, SWITCHES))
 }
 
-fn yield_threads() -> Result<f64> {
+fn yield_threads(_: usize) -> Result<f64> {
     let turns = SWITCHES / 10;
     let work = move || {
         // SAFETY: plain data for which zero is valid, filled before use; 0 is this thread.
@@ -167,7 +220,7 @@ fn yield_threads() -> Result<f64> {
     Ok(each_ns(begin, 2 * turns))
 }
 
-fn live_threads() -> Result<(f64, f64)> {
+fn live_threads(_: usize) -> Result<(f64, f64)> {
     let begin = Instant::now();
     let threads: Vec<_> = (0..COUNT).map(|n| std::thread::spawn(move || black_box(n))).collect();
     let create = each_ns(begin, COUNT as u32);
@@ -192,15 +245,15 @@ fn live_fibers(scheduler: &Scheduler) -> Result<(f64, f64)> {
     Ok((create, each_ns(begin, COUNT as u32)))
 }
 
-fn live_pooled() -> Result<(f64, f64)> {
-    let scheduler = Scheduler::new(options(COUNT));
+fn live_pooled(stack_bytes: usize) -> Result<(f64, f64)> {
+    let scheduler = Scheduler::new(options(COUNT, stack_bytes));
     live_fibers(&scheduler)?;
     live_fibers(&scheduler)
 }
 
 /// Each runs as soon as it is created, as an engine's fibers do.
-fn live_started() -> Result<(f64, f64)> {
-    let scheduler = Scheduler::new(options(COUNT));
+fn live_started(stack_bytes: usize) -> Result<(f64, f64)> {
+    let scheduler = Scheduler::new(options(COUNT, stack_bytes));
     scheduler.start(|| ())?;
     let begin = Instant::now();
     for n in 0..COUNT {
@@ -211,11 +264,11 @@ fn live_started() -> Result<(f64, f64)> {
     Ok((each_ns(begin, COUNT as u32), 0.0))
 }
 
-fn live_generators() -> Result<(f64, f64)> {
+fn live_generators(stack_bytes: usize) -> Result<(f64, f64)> {
     let begin = Instant::now();
     let mut all: Vec<_> = (0..COUNT)
         .map(|n| {
-            Gn::new_scoped_opt(STACK_BYTES / 8, move |mut scope| {
+            Gn::new_scoped_opt(stack_bytes / 8, move |mut scope| {
                 scope.yield_(());
                 black_box(n);
                 generator::done!();
@@ -236,6 +289,7 @@ struct Context {
     own: Box<MaybeUninit<libc::ucontext_t>>,
     caller: Box<MaybeUninit<libc::ucontext_t>>,
     stack: *mut u8,
+    stack_bytes: usize,
 }
 
 thread_local! {
@@ -253,14 +307,15 @@ extern "C" fn context_main() {
 }
 
 impl Context {
-    fn layout() -> Result<Layout> {
-        Ok(Layout::from_size_align(STACK_BYTES, 16)?)
+    fn layout(stack_bytes: usize) -> Result<Layout> {
+        Ok(Layout::from_size_align(stack_bytes, 16)?)
     }
 
-    fn new() -> Result<Context> {
-        // SAFETY: the size is not zero.
-        let stack = unsafe { alloc(Self::layout()?) };
-        let mut context = Context { own: Box::new_uninit(), caller: Box::new_uninit(), stack };
+    fn new(stack_bytes: usize) -> Result<Context> {
+        // SAFETY: the size is not zero: `Asked` takes none below 4096.
+        let stack = unsafe { alloc(Self::layout(stack_bytes)?) };
+        let (own, caller) = (Box::new_uninit(), Box::new_uninit());
+        let mut context = Context { own, caller, stack, stack_bytes };
         let (own, caller) = (context.own.as_mut_ptr(), context.caller.as_mut_ptr());
         // SAFETY: both are memory for a context; the stack is this context's alone.
         unsafe {
@@ -268,7 +323,7 @@ impl Context {
                 return Err("no memory".into());
             }
             (*own).uc_stack.ss_sp = stack.cast();
-            (*own).uc_stack.ss_size = STACK_BYTES;
+            (*own).uc_stack.ss_size = stack_bytes;
             (*own).uc_link = caller;
             libc::makecontext(own, context_main, 0);
         }
@@ -286,15 +341,15 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if let Ok(layout) = Self::layout() {
+        if let Ok(layout) = Self::layout(self.stack_bytes) {
             // SAFETY: allocated in `new` with this layout; nothing runs on it any more.
             unsafe { dealloc(self.stack, layout) };
         }
     }
 }
 
-fn switch_context() -> Result<f64> {
-    let mut context = Context::new()?;
+fn switch_context(stack_bytes: usize) -> Result<f64> {
+    let mut context = Context::new(stack_bytes)?;
     let begin = Instant::now();
     for _ in 0..SWITCHES {
         context.resume(SWITCHES);
@@ -302,9 +357,9 @@ fn switch_context() -> Result<f64> {
     Ok(each_ns(begin, SWITCHES))
 }
 
-fn live_contexts() -> Result<(f64, f64)> {
+fn live_contexts(stack_bytes: usize) -> Result<(f64, f64)> {
     let begin = Instant::now();
-    let mut all = (0..COUNT).map(|_| Context::new()).collect::<Result<Vec<_>>>()?;
+    let mut all = (0..COUNT).map(|_| Context::new(stack_bytes)).collect::<Result<Vec<_>>>()?;
     let create = each_ns(begin, COUNT as u32);
     let begin = Instant::now();
     all.iter_mut().for_each(|context| context.resume(0));

@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! cargo build --release -p forebay-cli --features gate
-//! cargo run --release -p forebay-gate --example flood_cost -- target/release/forebay [ROUNDS [BEGINNING]]
+//! cargo run --release -p forebay-gate --example flood_cost -- target/release/forebay [ROUNDS [BEGINNING]] [--rows]
 //! ```
 //!
 //! As root, on two cores. The server has one core, with all that the kernel does for what it receives
 //! (`rps_cpus`); the generator has the other. On the server's core a process counts, at a fixed priority
 //! (SCHED_FIFO 1) below the server's (2) and above everybody else's: what it loses beside an idle server is
-//! what the server and the kernel have used, whoever it was billed to. Everything happens in two network namespaces, for a second at a time.
+//! what the server and the kernel have used, whoever it was billed to. Everything happens in two network namespaces, for a second at a time. `--rows` prints CSV in
+//! place of the tables: a line for each load and round.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
 use std::fs;
@@ -79,25 +80,31 @@ fn modes() -> Vec<(&'static str, String, Load)> {
 const PAIRED: [&str; 2] = [", gate on", ", full"];
 
 fn main() {
-    let words: Vec<String> = std::env::args().collect();
+    let mut words: Vec<String> = std::env::args().collect();
+    let all = words.len();
+    words.retain(|word| word != "--rows");
+    let rows = words.len() < all;
     match words.get(1).map(String::as_str) {
         Some("count") => count(),
         Some("load") => load(&words[2], words[3].parse().unwrap(), words[4].parse().unwrap()),
         Some(binary) => {
             let rounds = words.get(2).map_or(10, |rounds| rounds.parse().unwrap());
-            measure(binary, rounds, words.get(3).map_or("", String::as_str));
+            measure(binary, rounds, words.get(3).map_or("", String::as_str), rows);
         }
         None => panic!("which forebay?"),
     }
 }
 
-/// Rows whose names begin so.
-fn measure(binary: &str, rounds: usize, beginning: &str) {
+/// Loads whose names begin so.
+fn measure(binary: &str, rounds: usize, beginning: &str, rows: bool) {
     let net = Net::new();
     let mut modes = modes();
     modes.retain(|(name, ..)| name.starts_with(beginning));
     let mut found = vec![Vec::new(); modes.len()];
     let mut rates = vec![Vec::new(); modes.len()];
+    if rows {
+        println!("what,cost_us,events_per_s,used_share");
+    }
     for round in 0..rounds {
         let mut idle = 0.0;
         for (at, (name, lines, load)) in modes.iter().enumerate() {
@@ -107,13 +114,21 @@ fn measure(binary: &str, rounds: usize, beginning: &str) {
             }
             let (counted, events) = one(&net, binary, lines, *load);
             let used_us = (1.0 - counted / idle) * LASTS.as_secs_f64() * 1e6;
-            found[at].push(used_us / events.max(1.0));
+            let cost_us = used_us / events.max(1.0);
+            found[at].push(cost_us);
             rates[at].push(events);
+            if rows {
+                let share = 1.0 - counted / idle;
+                println!("\"{name}\",{cost_us:.4},{events:.0},{share:.4}");
+            }
             eprintln!(
                 "{round}: {name}: {events} events, {:.1} % lost",
                 (1.0 - counted / idle) * 100.0
             );
         }
+    }
+    if rows {
+        return;
     }
     println!("| what | µs of the core: median | least | most |\n|---|---|---|---|");
     let row = |name: &str, mut found: Vec<f64>| {

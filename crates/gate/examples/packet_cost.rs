@@ -5,7 +5,8 @@
 //! unshare -n cargo run --release -p forebay-gate --example packet_cost
 //! ```
 //!
-//! As root, in a network namespace of its own. Each row is the median of 11 runs.
+//! As root, in a network namespace of its own. Each row is the median of 11 runs. `--rows` prints CSV in
+//! place of the table.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
 use forebay_gate::{Charge, ClassSockets, Gate};
@@ -15,7 +16,7 @@ use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rule::{Action, Rule};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::process::Command;
 
@@ -26,8 +27,13 @@ fn main() {
     assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
     let _listener = TcpListener::bind("127.0.0.1:80").unwrap();
     let gate = Gate::load(Charge::AtHandshake).unwrap();
-    gate.attach(&["127.0.0.1:80".parse().unwrap()]).unwrap();
-    println!("| packet | rules | ns: median | least | most |\n|---|---|---|---|---|");
+    let _listener6 = TcpListener::bind("[::1]:80").unwrap();
+    gate.attach(&["127.0.0.1:80".parse().unwrap(), "[::1]:80".parse().unwrap()]).unwrap();
+    if as_rows() {
+        println!("packet,rules,path_bytes,ns,least_ns,most_ns");
+    } else {
+        println!("| packet | rules | ns: median | least | most |\n|---|---|---|---|---|");
+    }
     let stranger = Ipv4Addr::new(10, 9, 9, 9);
     row(&gate, "of a connection, other port", 1, &packet(stranger, 81, ACK));
     row(&gate, "of a connection, our port", 1, &packet(stranger, 80, ACK));
@@ -42,6 +48,12 @@ fn main() {
         let last = Ipv4Addr::new(10, (rules / 256) as u8, rules as u8, 7);
         row(&gate, "SYN dropped, by network", rules, &packet(last, 80, SYN));
         row(&gate, "SYN passed, by network", rules, &packet(Ipv4Addr::new(192, 0, 2, 1), 80, SYN));
+        let network = |n: u32| format!("2001:db8:{n:x}::/48");
+        enforce(&gate, (1..=rules).map(|n| rule(n, &network(n), "*")).collect());
+        let last = Ipv6Addr::new(0x2001, 0xdb8, rules as u16, 0, 0, 0, 0, 7);
+        row(&gate, "SYN dropped, by network, IPv6", rules, &packet6(last));
+        let other = Ipv6Addr::new(0x2001, 0xdb9, 0, 0, 0, 0, 0, 7);
+        row(&gate, "SYN passed, by network, IPv6", rules, &packet6(other));
     }
     drop(gate);
     steered();
@@ -94,12 +106,11 @@ fn steered() {
             let mut found: Vec<u32> = (0..2001).map(|_| gate.time_on(&syn, 1).unwrap()).collect();
             found.sort_unstable();
             let [median, least, most] = [found[1000], found[0], found[1900]];
-            println!(
-                "| SYN answered (runs of one) | {rules} | {median} | {least} | {most} (95 %) |"
-            );
+            let what = "SYN answered (runs of one, most of 95 %)";
+            print(what, rules, None, [median, least, most]);
         }
-        let what = format!("first data, path of {path_bytes} bytes, last rule");
-        row(&gate, &what, rules, &segment(data.as_bytes(), cookie));
+        let found = timed(&gate, &segment(data.as_bytes(), cookie));
+        print("request, by path", rules, Some(path_bytes), found);
     }
 }
 
@@ -129,9 +140,28 @@ fn enforce(gate: &Gate, rules: Vec<Rule>) {
 }
 
 fn row(gate: &Gate, what: &str, rules: u32, packet: &[u8]) {
+    print(what, rules, None, timed(gate, packet));
+}
+
+/// Nanoseconds of the program: median, least and most.
+fn timed(gate: &Gate, packet: &[u8]) -> [u32; 3] {
     let mut found: Vec<u32> = (0..11).map(|_| gate.time_on(packet, 20_000).unwrap()).collect();
     found.sort_unstable();
-    println!("| {what} | {rules} | {} | {} | {} |", found[5], found[0], found[10]);
+    [found[5], found[0], found[10]]
+}
+
+/// Whether CSV is asked for.
+fn as_rows() -> bool {
+    std::env::args().any(|word| word == "--rows")
+}
+
+fn print(what: &str, rules: u32, path_bytes: Option<usize>, [median, least, most]: [u32; 3]) {
+    if as_rows() {
+        let path = path_bytes.map_or(String::new(), |bytes| bytes.to_string());
+        return println!("\"{what}\",{rules},{path},{median},{least},{most}");
+    }
+    let path = path_bytes.map_or(String::new(), |bytes| format!(", path of {bytes} bytes"));
+    println!("| {what}{path} | {rules} | {median} | {least} | {most} |");
 }
 
 /// Checksums do not matter: only the stack looks at them.
@@ -141,5 +171,15 @@ fn packet(client: Ipv4Addr, port: u8, flags: u8) -> Vec<u8> {
     packet.extend(client.octets());
     packet.extend([127, 0, 0, 1]);
     packet.extend([0x10, 0, 0, port, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    packet
+}
+
+/// A SYN for our port over IPv6.
+fn packet6(client: Ipv6Addr) -> Vec<u8> {
+    let mut packet = vec![0; 12];
+    packet.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64]);
+    packet.extend(client.octets());
+    packet.extend(Ipv6Addr::LOCALHOST.octets());
+    packet.extend([0x10, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, SYN, 0xff, 0xff, 0, 0, 0, 0]);
     packet
 }

@@ -20,6 +20,7 @@
 //! | `tally`, `ledger` | counting, per interval and in all |
 //! | `failure` | how a request can fail |
 //! | [`report`] | results: JSON, table, HTML, comparison, expectations |
+//! | [`chart`] | charts as SVG, for reports here and elsewhere |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
 //! TLS is [`forebay_tls::TlsClient`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
@@ -40,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
+pub mod chart;
 mod failure;
 pub mod file;
 pub mod fileset;

@@ -99,8 +99,9 @@ pub struct ClientGroup {
     pub check: ResponseCheck,
     /// How long a connection stays open and silent after its last request.
     pub hold: Duration,
-    /// How long a closed-loop client waits after a failure before it tries again.
-    pub pause: Duration,
+    /// How long a closed-loop client waits after a failure before it tries again: drawn anew each time,
+    /// uniform between both.
+    pub pause: RangeInclusive<Duration>,
 }
 
 /// How requests come about.
@@ -240,7 +241,7 @@ impl ClientGroup {
             source: ClientAddresses::default(),
             check: ResponseCheck::default(),
             hold: Duration::ZERO,
-            pause: Duration::from_millis(10),
+            pause: Duration::from_millis(10)..=Duration::from_millis(10),
         }
     }
 

@@ -21,7 +21,7 @@ pub const SETTINGS: &[SettingRow] = &[
     ("connections", "N", "closed loop: so many clients; with a rate: the most connections at once"),
     ("think", "TIME or FROM-TO", "closed loop: pause between answer and next request"),
     ("ramp", "TIME", "closed loop: the clients begin spread over this time"),
-    ("pause", "TIME", "closed loop: wait after a failed request before the next (10ms)"),
+    ("pause", "TIME or FROM-TO", "closed loop: wait after a failed request before the next (10ms)"),
     ("rate", "N/s", "open loop: arrivals per second"),
     ("arrivals", "constant | poisson", "open loop: equal or random gaps (constant)"),
     ("steps", "RATE:TIME+RATE:TIME+…", "open loop: rates that follow each other; 0 pauses"),
@@ -306,7 +306,7 @@ fn unknown(key: &str) -> SettingError {
 /// The settings that are one field of a group each.
 fn plain(group: &mut ClientGroup, key: &str, value: &str) -> Result<(), &'static str> {
     match key {
-        "pause" => group.pause = units::duration(value)?,
+        "pause" => group.pause = range(value)?,
         "requests" => {
             let most = value.parse().ok().filter(|most| *most > 0);
             group.requests = Some(most.ok_or("a number, 1 or more")?);
@@ -396,8 +396,12 @@ fn header(value: &str) -> Result<String, &'static str> {
 }
 
 fn range(value: &str) -> Result<RangeInclusive<Duration>, &'static str> {
-    let (from, to) = value.split_once('-').unwrap_or((value, value));
-    let range = units::duration(from)?..=units::duration(to)?;
+    let Some((from, to)) = value.split_once('-') else {
+        let all = units::duration(value)?;
+        return Ok(all..=all);
+    };
+    let ends = units::duration(from).and_then(|from| Ok(from..=units::duration(to)?));
+    let range = ends.map_err(|_| "FROM-TO, two durations such as 500ms-1.5s")?;
     if range.is_empty() { Err("FROM-TO, ascending") } else { Ok(range) }
 }
 
@@ -481,6 +485,19 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_one_time_or_lies_between_two() {
+        let ms = |from, to| Duration::from_millis(from)..=Duration::from_millis(to);
+        for (text, pause) in [
+            ("a:connections=2", ms(10, 10)),
+            ("a:pause=0", ms(0, 0)),
+            ("a:pause=1s", ms(1000, 1000)),
+            ("a:pause=0.5s-1.5s", ms(500, 1500)),
+        ] {
+            assert_eq!(group(text).unwrap().pause, pause, "{text}");
+        }
+    }
+
+    #[test]
     fn versions_and_tls_are_of_the_group() {
         let of = |url: &str, text: &str| {
             GroupDraft::parse(&format!("a:{text}"), Some(&LoadTarget::parse(url).unwrap()))
@@ -554,6 +571,9 @@ mod tests {
             ("a:rate=0", "rate=0: expected a rate such as 200/s, more than 0"),
             ("a:source=127.0.0.9-127.0.0.1", "source=127.0.0.9-127.0.0.1: expected FIRST-LAST, "),
             ("a:think=2s-1s", "think=2s-1s: expected FROM-TO, ascending"),
+            ("a:pause=2s-1s", "pause=2s-1s: expected FROM-TO, ascending"),
+            ("a:pause=1-2s", "pause=1-2s: expected FROM-TO, two durations such as 500ms-1.5s"),
+            ("a:pause=10", "pause=10: expected a duration such as 15ms, 1.5s or 2m, did you mean"),
             ("a.b:rate=1", "\"a.b\": a group's name"),
             ("a:header=no colon", "header=no colon: expected NAME: VALUE"),
         ] {

@@ -36,7 +36,7 @@ const LAYERS: &[(&str, u8)] = &[
     // What people run. Nothing imports these.
     ("forebay-cli", 7),
     ("forebay-tests", 7),
-    ("forebay-benches", 7),
+    ("forebay-lab", 7),
 ];
 
 /// Downward, and forbidden all the same: an engine knows a handler, not what it decides.

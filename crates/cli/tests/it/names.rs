@@ -1,4 +1,4 @@
-//! A word has one meaning: no name of a type is written twice, in the server, its tools or the benches.
+//! A word has one meaning: no name of a type is written twice, in the server, its tools or the laboratory.
 //!
 //! This reads text, not Rust: structs, enums, traits and types of a file, not those within functions, traits and
 //! macros.

@@ -131,11 +131,11 @@ pub(super) fn module_of(path: &Path) -> Names {
     names
 }
 
-/// The folders of the packages of which the server is made, and that of the benches.
+/// The folders of the packages of which the server is made, and that of the laboratory.
 pub(super) fn packages(root: &Path) -> Vec<PathBuf> {
     let crates = std::fs::read_dir(root.join("crates")).unwrap();
     let mut folders: Vec<_> = crates.map(|entry| entry.unwrap().path()).collect();
-    folders.push(root.join("benches"));
+    folders.push(root.join("lab"));
     folders.sort();
     folders
 }

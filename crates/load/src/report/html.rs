@@ -1,7 +1,9 @@
 //! The report as one page for browsers: no script, nothing loaded from elsewhere, light and dark.
 
-use super::chart::{COLOURS, ChartAxis, ChartLine, ChartRange, escape, lines, ranges};
 use super::{GroupReport, IntervalPoint, Latency, Report};
+use crate::chart::{
+    self, COLOURS, Chart, ChartAxis, ChartDash, ChartLine, ChartRange, escape, ranges,
+};
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
@@ -14,8 +16,9 @@ impl Report {
         let mut page = format!(
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>forebay load: {}</title>\n<style>\n{STYLE}</style>\n<main>\n",
-            names.join(", ")
+             <title>forebay load: {}</title>\n<style>\n{STYLE}{}</style>\n<main>\n",
+            names.join(", "),
+            chart::STYLE
         );
         self.head(&mut page);
         self.cards(&mut page);
@@ -156,14 +159,15 @@ impl Report {
             };
             if group.open {
                 let points = curve(&group.service);
-                all.push(ChartLine { colour, dashed: true, thin: false, points });
+                all.push(ChartLine {
+                    colour,
+                    dash: ChartDash::Dashed,
+                    points,
+                    ..ChartLine::default()
+                });
             }
-            all.push(ChartLine {
-                colour,
-                dashed: false,
-                thin: false,
-                points: curve(&group.latency),
-            });
+            let points = curve(&group.latency);
+            all.push(ChartLine { colour, points, ..ChartLine::default() });
         }
         all
     }
@@ -173,12 +177,18 @@ impl Report {
         for (colour, group) in self.groups.iter().enumerate() {
             if group.open {
                 let points = series(group, |point| Some(point.offered));
-                all.push(ChartLine { colour, dashed: true, thin: true, points });
+                all.push(ChartLine {
+                    colour,
+                    dash: ChartDash::Dashed,
+                    thin: true,
+                    points,
+                    ..ChartLine::default()
+                });
             }
             let points = series(group, |point| Some(point.answered));
-            all.push(ChartLine { colour, dashed: false, thin: true, points });
+            all.push(ChartLine { colour, thin: true, points, ..ChartLine::default() });
             let points = series(group, |point| Some(point.good));
-            all.push(ChartLine { colour, dashed: false, thin: false, points });
+            all.push(ChartLine { colour, points, ..ChartLine::default() });
         }
         all
     }
@@ -188,9 +198,9 @@ impl Report {
         let seen = |us: f64| (us > 0.0).then_some(us);
         for (colour, group) in self.groups.iter().enumerate() {
             let points = series(group, |point| seen(point.p50_us));
-            all.push(ChartLine { colour, dashed: false, thin: true, points });
+            all.push(ChartLine { colour, thin: true, points, ..ChartLine::default() });
             let points = series(group, |point| seen(point.p99_us));
-            all.push(ChartLine { colour, dashed: false, thin: false, points });
+            all.push(ChartLine { colour, points, ..ChartLine::default() });
         }
         all
     }
@@ -198,7 +208,7 @@ impl Report {
     fn failing(&self) -> Vec<ChartLine> {
         let line = |(colour, group): (usize, &GroupReport)| {
             let points = series(group, |point| Some(point.failed));
-            ChartLine { colour, dashed: false, thin: false, points }
+            ChartLine { colour, points, ..ChartLine::default() }
         };
         self.groups.iter().enumerate().map(line).collect()
     }
@@ -311,6 +321,11 @@ fn figures(group: &GroupReport) -> String {
         + &cell(time(times.p50_us), "p50", "")
         + &cell(time(times.p99_us), "p99", "")
         + &cell(time(times.max_us), "max", "")
+}
+
+/// A chart with these lines, as wide as the page.
+fn lines(title: &str, lines: &[ChartLine], x: ChartAxis, y: ChartAxis) -> String {
+    Chart { title, x, y, lines: lines.to_vec(), ..Chart::default() }.to_svg()
 }
 
 /// A series of a group; a `None` is a gap.

@@ -1,6 +1,5 @@
 //! What a run found, as values: the JSON file is exactly this.
 
-mod chart;
 mod compare;
 pub mod expect;
 mod html;

@@ -267,7 +267,6 @@ impl LoadWorker<'_> {
         if group.kind != LoopKind::Closed {
             return group.free.push(slot as u32);
         }
-        let pause_ns = group.plan.pause.as_nanos() as u64;
         if self.now_ns >= group.until_ns {
             return;
         }
@@ -277,7 +276,10 @@ impl LoadWorker<'_> {
                 self.clients[slot].phase = ClientPhase::Thinking;
                 self.clients[slot].timer_ns = at_ns;
             }
-            None if failed => self.wake_at(slot, ClientPhase::Waiting, self.now_ns + pause_ns),
+            None if failed => {
+                let pause_ns = group.draw_ns(&group.plan.pause);
+                self.wake_at(slot, ClientPhase::Waiting, self.now_ns + pause_ns);
+            }
             // A connection that fails at once comes back here as failed, so this cannot recur.
             None => self.connect(slot),
         }

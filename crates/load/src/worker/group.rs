@@ -13,6 +13,8 @@ use fastrand::Rng;
 use std::collections::{HashMap, VecDeque};
 use std::iter::{Skip, StepBy};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// How requests of this group come about, as the loop sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +174,12 @@ impl<'p> GroupShare<'p> {
         self.plan.method() == "HEAD"
     }
 
+    /// Nanoseconds between both, drawn anew each time.
+    pub(super) fn draw_ns(&mut self, range: &RangeInclusive<Duration>) -> u64 {
+        let (from, to) = (range.start().as_nanos() as u64, range.end().as_nanos() as u64);
+        self.rng.u64(from..=to)
+    }
+
     /// How many requests the next connection carries (`u32::MAX`: any number), in which version.
     pub(super) fn draw_connection(&mut self) -> (u32, StatedVersion) {
         match self.plan.per_connection {
@@ -326,5 +334,19 @@ mod tests {
     fn shares_add_up() {
         let shares: Vec<_> = (0..3).map(|index| share(11, 3, index)).collect();
         assert_eq!(shares, [4, 4, 3]);
+    }
+
+    #[test]
+    fn pauses_are_drawn_anew_and_lie_between_both() {
+        let plan = LoadPlan::default();
+        let target = crate::LoadTarget::parse("http://127.0.0.1:81/").expect("a URL");
+        let group = ClientGroup::new("a", target);
+        let mut share = GroupShare::new(&plan, &group, 0, 0);
+        let (from, to) = (Duration::from_millis(500), Duration::from_millis(1500));
+        let drawn: Vec<u64> = (0..100).map(|_| share.draw_ns(&(from..=to))).collect();
+        assert!(drawn.iter().all(|ns| (500_000_000..=1_500_000_000).contains(ns)));
+        let early = drawn.iter().filter(|ns| **ns < 1_000_000_000).count();
+        assert!((20..=80).contains(&early), "{early} of 100 are in the first half");
+        assert_eq!(share.draw_ns(&(from..=from)), 500_000_000);
     }
 }

@@ -9,7 +9,6 @@ use crc32fast::Hasher;
 use forebay_sys::socket::{self, Sent};
 use forebay_tls::ClientSession;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 impl LoadWorker<'_> {
     /// A connection is ready for more: send, think, wait for an arrival, or stop.
@@ -43,11 +42,11 @@ impl LoadWorker<'_> {
                     return;
                 }
                 if thinks || client.has_failed {
-                    let (from, to) = (think.start().as_nanos(), think.end().as_nanos());
-                    let think_ns = group.rng.u64(from as u64..=to as u64);
-                    let pause_ns =
-                        if client.has_failed { group.plan.pause } else { Duration::ZERO };
-                    let pause_ns = think_ns.max(pause_ns.as_nanos() as u64);
+                    let think_ns = group.draw_ns(think);
+                    let pause_ns = match client.has_failed {
+                        true => think_ns.max(group.draw_ns(&group.plan.pause)),
+                        false => think_ns,
+                    };
                     if pause_ns > 0 {
                         return self.wake_at(slot, ClientPhase::Thinking, self.now_ns + pause_ns);
                     }

@@ -219,7 +219,8 @@ fn a_client_waits_after_a_failed_answer() {
         "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     ] {
         let (server, seen) = recording(refused);
-        let plan = group(server.address, "connections=1,pause=50ms,think=1ms");
+        // a pause that is drawn is no shorter than its first time
+        let plan = group(server.address, "connections=1,pause=50ms-60ms,think=1ms");
         let (mut report, mut before) = (run_for(400, plan.clone()), 0);
         while report.groups[0].failed < 2 {
             before = seen.lock().unwrap().len();

@@ -1,8 +1,0 @@
-//! `forebay-bench`: runs an experiment, or shows what recorded rows come to.
-#![forbid(unsafe_code)]
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    forebay_benches::runner::main(forebay_benches::experiments::ALL)
-}

@@ -1,0 +1,107 @@
+//! Rows: what one measurement came to, as files keep it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`recorded`] | a file of rows, written and read |
+//! | [`kept`] | what is kept of an experiment, in all folders of `lab/runs` |
+//! | [`formats`] | files from before the laboratory: which of their columns are words, and how they are shown |
+
+pub mod formats;
+pub mod kept;
+pub mod recorded;
+
+/// That something else ran on a core of the measurement: the only flag that does not take a row out.
+pub const NOISY: &str = "noisy";
+
+/// One measurement, as it was read or will be written: words say where it is from, figures what was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawRow {
+    /// From 1 on.
+    pub round: u32,
+    /// The server's place in the round's order, from 1 on; 0 where a file does not say it.
+    pub place: usize,
+    words: Vec<(String, String)>,
+    figures: Vec<(String, f64)>,
+    flags: Vec<String>,
+}
+
+impl RawRow {
+    /// A row of a round without anything.
+    pub fn new(round: u32, place: usize) -> RawRow {
+        RawRow { round, place, ..RawRow::default() }
+    }
+
+    /// The same with this word; the first one counts.
+    #[must_use]
+    pub fn word(mut self, name: &str, value: impl Into<String>) -> RawRow {
+        if !self.words.iter().any(|(known, _)| known == name) {
+            self.words.push((name.to_owned(), value.into()));
+        }
+        self
+    }
+
+    /// The same with this number in place of one of that name; what is not finite is not said.
+    #[must_use]
+    pub fn figure(mut self, name: &str, value: f64) -> RawRow {
+        self.figures.retain(|(known, _)| known != name);
+        if value.is_finite() {
+            self.figures.push((name.to_owned(), value));
+        }
+        self
+    }
+
+    /// The same with a flag, if it is so.
+    #[must_use]
+    pub fn flag(mut self, name: &str, is_so: bool) -> RawRow {
+        if is_so {
+            self.flags.push(name.to_owned());
+        }
+        self
+    }
+
+    /// A word; empty if it is not said.
+    pub fn text(&self, name: &str) -> &str {
+        let found = self.words.iter().find(|(known, _)| known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// A number.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// All its words, by the names of their columns.
+    pub fn words(&self) -> &[(String, String)] {
+        &self.words
+    }
+
+    /// All its numbers, by the names of their columns.
+    pub fn figures(&self) -> &[(String, f64)] {
+        &self.figures
+    }
+
+    /// What is wrong with it.
+    pub fn flags(&self) -> &[String] {
+        &self.flags
+    }
+
+    /// Whether it counts: nothing is wrong with it but that the machine had something else to do.
+    pub fn is_valid(&self) -> bool {
+        self.flags.iter().all(|flag| flag == NOISY)
+    }
+}
+
+/// The rows of one round of one experiment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptRound {
+    /// The folder that keeps them.
+    pub run: String,
+    /// Which of the rounds in that folder.
+    pub number: u32,
+    /// What was built.
+    pub commit: String,
+    /// What it ran on: rounds of another machine are told apart.
+    pub machine: String,
+    /// The rows.
+    pub rows: Vec<RawRow>,
+}

@@ -1,0 +1,255 @@
+//! A server under way: Forebay or another, with what stands behind it. Ended when dropped.
+
+use crate::cage::Cage;
+use crate::run::Run;
+use crate::running::{self, ChildProcess};
+use crate::{Error, peers, probe};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(10);
+
+/// How Forebay is started.
+#[derive(Clone, Copy, Debug)]
+pub struct Forebay<'f> {
+    /// Its configuration but for listeners; `@PORT@` is the port that clients come to, `@TMP@` its folder.
+    pub lines: &'f str,
+    /// The binary, if it is not the one of the run.
+    pub program: Option<&'f Path>,
+    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
+    pub caged: bool,
+    /// Whether it can be asked for its metrics.
+    pub admin: bool,
+}
+
+impl<'f> Forebay<'f> {
+    /// The program of the run with these lines and metrics.
+    pub fn new(lines: &'f str) -> Forebay<'f> {
+        Forebay { lines, program: None, caged: false, admin: true }
+    }
+}
+
+/// A process of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerProcess<'p> {
+    /// Its file in `lab/peers`.
+    pub peer: &'p str,
+    /// The program, if it is not the file's.
+    pub program: Option<&'p Path>,
+    /// A folder of its own within that of the server, for those that are several.
+    pub folder: &'p str,
+    /// Lines that stay or go.
+    pub tags: &'p [(&'p str, bool)],
+    /// Besides `@PORT@`, `@ADMIN@`, `@ROOT@` and `@TMP@`.
+    pub words: &'p [(&'p str, String)],
+    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
+    pub caged: bool,
+}
+
+impl<'p> PeerProcess<'p> {
+    /// One that needs nothing but its file.
+    pub fn new(peer: &'p str) -> PeerProcess<'p> {
+        PeerProcess { peer, program: None, folder: "", tags: &[], words: &[], caged: false }
+    }
+}
+
+/// All processes of a server, the one that clients come to first.
+#[derive(Debug)]
+pub struct Serving {
+    // ended before the cage is removed
+    processes: Vec<ChildProcess>,
+    _cage: Option<Cage>,
+    port: u16,
+    admin: Option<u16>,
+    folder: PathBuf,
+}
+
+impl Serving {
+    /// Starts Forebay in a new folder and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn forebay(run: &Run, forebay: &Forebay<'_>) -> Result<Serving, Error> {
+        let (folder, port, admin) = (run.folder()?, run.port()?, run.port()?);
+        // what is asked for last counts where words stand in lines themselves
+        let mut serving = Serving::empty(&folder, port);
+        serving.admin = forebay.admin.then_some(admin);
+        let words = [("LINES", format!("{}{}", forebay.lines, run.options.set))];
+        let part = PeerProcess {
+            program: Some(forebay.program.unwrap_or(&run.options.program)),
+            tags: &[("admin", forebay.admin)],
+            words: &words,
+            caged: forebay.caged,
+            ..PeerProcess::new("forebay.toml")
+        };
+        serving.add(run, &part)?;
+        serving.until(run, "forebay", listens)?;
+        Ok(serving)
+    }
+
+    /// Starts another in a new folder and waits until it listens.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn peer(run: &Run, part: &PeerProcess<'_>) -> Result<Serving, Error> {
+        let mut serving = Serving::empty(&run.folder()?, run.port()?);
+        serving.add(run, part)?;
+        serving.until(run, part.peer, listens)?;
+        Ok(serving)
+    }
+
+    /// Nothing yet, in a folder.
+    pub fn empty(folder: &Path, port: u16) -> Serving {
+        let folder = folder.to_owned();
+        Serving { processes: Vec::new(), _cage: None, port, admin: None, folder }
+    }
+
+    /// Starts a process more.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn add(&mut self, run: &Run, part: &PeerProcess<'_>) -> Result<(), Error> {
+        let process = self.begun(run, part)?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    /// Starts one in the place of another.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn replace(&mut self, run: &Run, at: usize, part: &PeerProcess<'_>) -> Result<(), Error> {
+        self.processes[at].end();
+        self.processes[at] = self.begun(run, part)?;
+        Ok(())
+    }
+
+    /// The process started as number `at`.
+    pub fn process(&self, at: usize) -> &ChildProcess {
+        &self.processes[at]
+    }
+
+    /// Starts a command more, which has its standard input and output.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn spawn(&mut self, run: &Run, mut command: Command) -> Result<(), Error> {
+        let said = fs::OpenOptions::new().create(true).append(true).open(self.said());
+        command.stderr(said.map_err(Error::io("cannot write", &self.folder))?);
+        self.processes.push(ChildProcess::start(command, run.core)?);
+        Ok(())
+    }
+
+    /// Ends all processes. Returns whether one had to be killed.
+    pub fn end(&mut self) -> bool {
+        self.processes
+            .iter_mut()
+            .map(ChildProcess::end)
+            .fold(false, |any, is_killed| any | is_killed)
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn begun(&mut self, run: &Run, part: &PeerProcess<'_>) -> Result<ChildProcess, Error> {
+        let folder = self.folder.join(part.folder);
+        fs::create_dir_all(&folder).map_err(Error::io("cannot make the folder", &folder))?;
+        let own = [
+            ("PORT", self.port.to_string()),
+            ("ADMIN", self.admin.unwrap_or_default().to_string()),
+            ("ROOT", run.root.display().to_string()),
+        ];
+        let name = Path::new(part.peer).file_name().unwrap_or_default();
+        let file = folder.join(name);
+        let words = [part.words, &own].concat();
+        peers::write(part.peer, &file, part.tags, &words)?;
+        let mut command = peers::command(part.peer, "run", part.program, &file, &words);
+        if part.caged {
+            let cage = Cage::new()?;
+            command = cage.around(&command);
+            self._cage = Some(cage);
+        }
+        let said = fs::OpenOptions::new().create(true).append(true).open(self.said());
+        command.stderr(said.map_err(Error::io("cannot write", &self.folder))?);
+        ChildProcess::start(command, run.core)
+    }
+
+    /// Waits until it is there.
+    ///
+    /// # Errors
+    /// When a process has ended, or it takes longer than any server should.
+    pub fn until(
+        &self,
+        run: &Run,
+        name: &str,
+        is_there: impl Fn(&Serving) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let end = Instant::now() + READY_WITHIN;
+        while let Err(error) = is_there(self) {
+            run.go_on()?;
+            if self.processes.iter().any(ChildProcess::has_ended) || Instant::now() > end {
+                let said = fs::read_to_string(self.said()).unwrap_or_default();
+                let said = format!("{error}\n{}", running::last_lines(&said));
+                return Err(Error::NotReady { server: name.to_owned(), said });
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// Where processes complain.
+    pub fn said(&self) -> PathBuf {
+        self.folder.join("said")
+    }
+
+    /// Asks for a file once.
+    ///
+    /// # Errors
+    /// When it is not answered.
+    pub fn get(&self, file: &str) -> io::Result<probe::Answer> {
+        probe::get(self.port, file, "Connection: close\r\n")
+    }
+
+    /// Asks for a file once: what is in memory then stays there.
+    ///
+    /// # Errors
+    /// When it is not answered.
+    pub fn asked(&self, file: &str) -> Result<(), Error> {
+        self.get(file).map(|_| ()).map_err(Error::io("no answer for", file))
+    }
+
+    /// The port that clients come to.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// All its processes.
+    pub fn family(&self) -> Vec<u32> {
+        self.processes.iter().flat_map(running::family).collect()
+    }
+
+    /// Threads alive, all told.
+    pub fn threads(&self) -> u64 {
+        self.family().iter().map(|pid| running::status(*pid, "Threads:")).sum()
+    }
+
+    /// Forebay's metrics as Prometheus has them; empty when there are none, or not in time.
+    pub fn metrics(&self) -> String {
+        let answer = self.admin.map(|admin| probe::get(admin, "metrics", ""));
+        match answer {
+            Some(Ok(answer)) => String::from_utf8_lossy(&answer.body).into_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// Whether somebody listens.
+pub fn listens(serving: &Serving) -> io::Result<()> {
+    std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, serving.port)).map(|_| ())
+}
