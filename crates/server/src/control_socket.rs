@@ -22,9 +22,11 @@ use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use deadline_stream::{DeadlineStream, is_late};
 use forebay_config::{Config, ControlSocketChoice};
+use forebay_sys::inherited::{self, InheritedAddress};
 use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::process;
 use forebay_sys::unix::{self, SocketFile};
+use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::wait_budget::WaitBudget;
 use session::Owners;
 use socket_path::{link, path, remove_dead, unlink};
@@ -75,7 +77,12 @@ pub(crate) fn open_handed(
     let Some(file) = file else { return Ok(None) };
     let Some(path) = path(&config.control.socket, file) else { return Ok(None) };
     let is_auto = config.control.socket == ControlSocketChoice::Auto;
-    let handed = handed.filter(|(at, _)| *at == path);
+    // the other process may be anybody's by now
+    let listens_there = |at: &PathBuf, socket: &OwnedFd| {
+        let bound = InheritedAddress::Unix(UnixAddress::Path(at.clone()));
+        *at == path && inherited::bound(socket).is_ok_and(|found| found == bound)
+    };
+    let handed = handed.filter(|(at, socket)| listens_there(at, socket));
     let opened = match handed {
         Some((path, socket)) => {
             let file = SocketFile::lent(&path);
@@ -158,7 +165,7 @@ pub struct ControlSocket {
     /// The configuration file, whose other name is to lead to it once it has taken its place.
     named: Option<PathBuf>,
     file: SocketFile,
-    listener: UnixListener,
+    listener: Option<UnixListener>,
     /// The thread that accepts ends when this does.
     accepts: Option<UnixStream>,
     patience: ClientPatience,
@@ -187,6 +194,7 @@ impl ControlSocket {
         // another process may take what has been seen to wait
         listener.set_nonblocking(true)?;
         let patience = ClientPatience { command: PATIENCE, when_busy: PATIENCE_WHEN_BUSY };
+        let listener = Some(listener);
         Ok(ControlSocket { path, link: None, named: None, file, listener, accepts: None, patience })
     }
 
@@ -195,12 +203,18 @@ impl ControlSocket {
         &self.path
     }
 
+    /// Whether it belongs to another process yet.
+    pub fn is_lent(&self) -> bool {
+        self.file.is_lent()
+    }
+
     /// A duplicate for the process that takes the place of this one.
     ///
     /// # Errors
     /// Lack of descriptors.
     pub fn hand(&self) -> io::Result<(PathBuf, OwnedFd)> {
-        Ok((self.path.clone(), self.listener.try_clone()?.into()))
+        let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        Ok((self.path.clone(), listener.try_clone()?.into()))
     }
 
     /// It belongs to this process from now on.
@@ -213,7 +227,7 @@ impl ControlSocket {
     pub fn leave(&mut self) {
         self.link = None;
         self.file.lend();
-        self.accepts = None;
+        (self.listener, self.accepts) = (None, None);
     }
 
     /// Gives what is asked to `tell`, on a thread of its own.
@@ -225,7 +239,8 @@ impl ControlSocket {
         tell: impl Fn(CommandRequest) + Clone + Send + 'static,
     ) -> io::Result<()> {
         let (accepts, goes_on) = UnixStream::pair()?;
-        let (listener, patience) = (self.listener.try_clone()?, self.patience);
+        let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
+        let patience = self.patience;
         let thread = std::thread::Builder::new().name("control".to_owned());
         thread.spawn(move || listen(&listener, &goes_on, patience, &tell))?;
         self.accepts = Some(accepts);
@@ -295,7 +310,7 @@ impl Drop for SessionSlot {
 /// has read, the socket would be reset, and the answer lost.
 fn turn_away(stream: UnixStream, patience: Duration) {
     let mut line = DeadlineStream::new(stream, patience);
-    if receive(&mut line).is_ok() {
+    if matches!(receive(&mut line), Ok(_) | Err(Unheard::Successor)) {
         line.extend(patience);
         // a command that went away needs no answer
         let _ = line.answer(&CommandAnswer::failed("the server has too many commands to answer"));

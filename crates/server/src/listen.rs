@@ -55,6 +55,8 @@ struct AddressSockets {
     in_force: usize,
     /// Those of classes.
     of_classes: SocketsOfClasses,
+    /// So many of them, the last, do not listen yet.
+    silent: usize,
     /// Since when nothing new comes into their queues, if the address is not wanted any more.
     left: Option<Instant>,
 }
@@ -84,6 +86,8 @@ pub struct Listeners {
     owner: Option<(u32, u32)>,
     /// What opening them has taken so far.
     times: Arc<OpenTimes>,
+    /// Sockets that are opened listen only once it is [said](Listeners::begin_listening).
+    is_silent: bool,
     /// How long directories of Unix sockets are waited for that other processes have locked.
     lock_wait: WaitBudget,
 }
@@ -251,8 +255,8 @@ impl Listeners {
             }
         };
         let owner = self.owner;
-        let times = Arc::clone(&self.times);
-        self.open[at].share_out(by_loop, owner, &times).map_err(in_the_way)
+        let (times, is_silent) = (Arc::clone(&self.times), self.is_silent);
+        self.open[at].share_out(by_loop, owner, is_silent, &times).map_err(in_the_way)
     }
 
     /// The open sockets for an address.
@@ -281,6 +285,7 @@ impl Listeners {
             sockets: vec![passed.socket],
             in_force: 0,
             of_classes: SocketsOfClasses::default(),
+            silent: 0,
             left: None,
         })
     }
@@ -308,6 +313,7 @@ impl Listeners {
             sockets,
             in_force: 0,
             of_classes,
+            silent: 0,
             left: None,
         };
         self.owner.map_or(Ok(()), |owner| bound.give(owner))?;
@@ -436,6 +442,7 @@ impl AddressSockets {
         &mut self,
         by_loop: &mut [Vec<AcceptSocket>],
         owner: Option<(u32, u32)>,
+        is_silent: bool,
         times: &OpenTimes,
     ) -> io::Result<()> {
         if self.left.take().is_some() {
@@ -444,8 +451,9 @@ impl AddressSockets {
         if let (SocketOrigin::Bound, ListenAddress::Tcp(address)) = (&self.origin, &self.address) {
             while self.sockets.len() < by_loop.len() {
                 let options = ListenOptions { backlog: BACKLOG, reuse_port: true, owner };
-                let socket = socket::listen_timed(*address, options, &mut times.lock())?;
-                self.sockets.push(socket);
+                let open = if is_silent { socket::prepare } else { socket::listen_timed };
+                self.sockets.push(open(*address, options, &mut times.lock())?);
+                self.silent += usize::from(is_silent);
             }
         }
         let shared = self.sockets.len() < by_loop.len();

@@ -133,6 +133,8 @@ pub enum ReloadError {
     NoFile,
     /// The server is about to stop.
     Stopping,
+    /// Another process is about to take its place.
+    Handing,
 }
 
 impl ReloadError {
@@ -174,6 +176,9 @@ impl fmt::Display for ReloadError {
                 f.write_str("this server was started without a configuration file")
             }
             ReloadError::Stopping => f.write_str("the server is about to stop"),
+            ReloadError::Handing => f.write_str(
+                "another process is about to take the place of this one: wait for forebay upgrade",
+            ),
         }
     }
 }

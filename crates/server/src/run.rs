@@ -77,6 +77,8 @@ enum Later {
     Gate,
     /// Clients that are idle have had the time to ask once more.
     Drain,
+    /// Another server has the clients, and what was on its way to this one has arrived.
+    LeaveClients,
     /// The time for a drain is over.
     Stop,
 }
@@ -229,6 +231,7 @@ impl Server {
                     self.was_told_to_drain = false;
                 }
                 Later::Drain => {}
+                Later::LeaveClients => self.leave_clients_to_successor(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(

@@ -112,7 +112,11 @@ fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn bound(socket: &OwnedFd) -> io::Result<InheritedAddress> {
+/// Where a socket listens, as the kernel says it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn bound(socket: &OwnedFd) -> io::Result<InheritedAddress> {
     let is_stream = sockopt::socket_acceptconn(socket).unwrap_or(false)
         && sockopt::socket_type(socket)? == rustix::net::SocketType::STREAM;
     if !is_stream {

@@ -40,6 +40,22 @@ pub fn listen_timed(
     options: ListenOptions,
     steps: &mut OpenSteps,
 ) -> io::Result<OwnedFd> {
+    let socket = prepare(address, options, steps)?;
+    let mut watch = StepTimer::new();
+    begin_listening(&socket, options.backlog)?;
+    steps.listen_ns += watch.lap();
+    Ok(socket)
+}
+
+/// As [`listen_timed`], but no client can connect before it [begins](begin_listening).
+///
+/// # Errors
+/// As [`listen`].
+pub fn prepare(
+    address: SocketAddr,
+    options: ListenOptions,
+    steps: &mut OpenSteps,
+) -> io::Result<OwnedFd> {
     let mut watch = StepTimer::new();
     let socket = open(address, options, &mut watch, steps)?;
     // Accepted sockets inherit it, which saves a call for each of them.
@@ -47,9 +63,15 @@ pub fn listen_timed(
     bound_unsent(socket.as_fd(), UNSENT_BYTES)?;
     defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     steps.options_ns += watch.lap();
-    net::listen(&socket, options.backlog)?;
-    steps.listen_ns += watch.lap();
     Ok(socket)
+}
+
+/// Has a socket that was [prepared](prepare) listen.
+///
+/// # Errors
+/// What the kernel says.
+pub fn begin_listening(socket: impl AsFd, backlog: i32) -> io::Result<()> {
+    Ok(net::listen(socket, backlog)?)
 }
 
 /// Opens a listening socket on a port of the loopback that the kernel chooses, for connections that a program

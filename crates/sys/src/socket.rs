@@ -1,8 +1,9 @@
 //! Sockets: accept, receive, send, and closing with and without mercy.
 
 pub use crate::listening::{
-    ListenOptions, OpenSteps, UNSENT_BYTES, bind, bound_unsent, give_listener, ignore_new, listen,
-    listen_timed, listen_unreachable, owner, tune_listener, unsent_bound, welcome_new,
+    ListenOptions, OpenSteps, UNSENT_BYTES, begin_listening, bind, bound_unsent, give_listener,
+    ignore_new, listen, listen_timed, listen_unreachable, owner, prepare, tune_listener,
+    unsent_bound, welcome_new,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};

@@ -189,6 +189,11 @@ impl SocketFile {
         SocketFile { path: path.to_owned(), identity: None }
     }
 
+    /// Whether it is another process that removes it.
+    pub fn is_lent(&self) -> bool {
+        self.identity.is_none()
+    }
+
     /// From now on it is this process that removes it.
     pub fn own(&mut self) {
         let found = fs::symlink_metadata(&self.path).ok().filter(|at| at.file_type().is_socket());
@@ -210,6 +215,10 @@ impl SocketFile {
     /// # Errors
     /// What the kernel says.
     pub fn give(&self, user: u32, group: u32) -> io::Result<()> {
+        if self.identity.is_none() {
+            // another process may have put anything in its place
+            return Ok(());
+        }
         std::os::unix::fs::lchown(&self.path, Some(user), Some(group))
     }
 }

@@ -3,12 +3,12 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::soon;
-use forebay_tests::server::binary;
+use forebay_tests::server::{binary, free_addr};
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 forebay_tests::on_each_engine! {
     upgrades_lose_nobody,
     one_that_cannot_serve_changes_nothing,
+    an_address_that_is_left_is_closed,
 }
 
 /// A directory of one test, with a small file in it.
@@ -209,4 +210,34 @@ fn one_that_cannot_serve_changes_nothing(engine: &str) {
     let successor = upgrade(&server);
     serves();
     drop(successor);
+}
+
+/// Who has come there already is answered, and whoever comes later is refused, not kept waiting.
+fn an_address_that_is_left_is_closed(engine: &str) {
+    let folder = Folder::new();
+    let socket = folder.0.join("left.sock");
+    let left = free_addr();
+    let listener = format!("[[listener]]\nlisten = [\"{left}\", \"unix:{}\"]\n", socket.display());
+    let server = Server::start(&Options::new(&folder.0).engine(engine).config(&listener));
+    let kept = server.addr();
+    let request = b"GET /small.txt HTTP/1.0\r\nHost: a\r\n\r\n";
+    let answered = |addr: SocketAddr| wire::exchange(addr, request).ends_with(b"small");
+    assert!(answered(left) && answered(kept));
+    let text = fs::read_to_string(server.file()).unwrap();
+    assert!(text.contains(&listener), "{text}");
+    server.configure_with(&text.replace(&listener, ""));
+    let successor = upgrade(&server);
+    assert!(answered(kept), "{engine}");
+    let is_refused = || TcpStream::connect_timeout(&left, Duration::from_millis(300));
+    let is_refused =
+        || is_refused().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    assert!(soon(PATIENCE, is_refused), "{engine}: {}", server.stderr());
+    assert!(!socket.exists(), "{engine}: the file of a socket that is left");
+    assert!(answered(kept), "{engine}");
+    // and it can be had again
+    server.configure_with(&text);
+    let next = upgrade(&server);
+    assert!(answered(left) && answered(kept), "{engine}: {}", server.stderr());
+    drop(successor);
+    drop(next);
 }

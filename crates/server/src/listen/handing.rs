@@ -2,7 +2,9 @@
 //! whoever ends first.
 
 use super::of_class::SocketsOfClasses;
-use super::{AddressSockets, ListenAddress, Listeners, SocketOrigin};
+use super::{AddressSockets, BACKLOG, ListenAddress, Listeners, SocketOrigin};
+use forebay_config::Listen;
+use forebay_sys::inherited;
 use forebay_sys::socket;
 use forebay_sys::unix::SocketFile;
 use forebay_sys::unix_address::UnixAddress;
@@ -11,7 +13,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// A listening socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,14 +79,19 @@ impl Listeners {
         Ok((handed, sockets))
     }
 
-    /// Those that another process has handed.
+    /// Those that another process has handed. The other may be anybody's by now, and this one may be root: each has to
+    /// listen where it is said to.
     ///
     /// # Errors
-    /// What the kernel says of one.
+    /// What the kernel says of one; `InvalidData` if it is not what it is said to be.
     pub fn handed(handed: Vec<HandedSocket>, sockets: Vec<OwnedFd>) -> io::Result<Listeners> {
-        let mut listeners = Listeners::default();
+        let mut listeners = Listeners { is_silent: true, ..Listeners::default() };
         for (HandedSocket { wanted, bound, origin }, socket) in handed.into_iter().zip(sockets) {
             let address = ListenAddress::from(bound);
+            if super::address_of(&inherited::bound(&socket)?).as_ref() != Some(&address) {
+                let text = format!("a socket that was handed does not listen on {address}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
             let known = listeners.open.iter_mut().find(|open| open.address == address);
             if let Some(known) = known {
                 known.sockets.push(socket);
@@ -111,10 +117,33 @@ impl Listeners {
                 sockets: vec![socket],
                 in_force: 0,
                 of_classes: SocketsOfClasses::default(),
+                silent: 0,
                 left: None,
             });
         }
         Ok(listeners)
+    }
+
+    /// Sockets that were opened beside those that were handed listen from now on, and later ones at once. Before,
+    /// clients would wait in their queues, and be lost if this process did not come to serve.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn begin_listening(&mut self) -> io::Result<()> {
+        self.is_silent = false;
+        for open in &mut self.open {
+            let silent = std::mem::take(&mut open.silent);
+            for socket in open.sockets.iter().rev().take(silent) {
+                socket::begin_listening(socket, BACKLOG)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where those are that `wanted` does not name.
+    pub fn unnamed(&self, wanted: &[Listen]) -> Vec<HandedAddress> {
+        let unnamed = self.open.iter().filter(|open| !open.is_wanted(wanted));
+        unnamed.map(|open| (&open.address).into()).collect()
     }
 
     /// The process that has lent them has no use for them any more: the files of Unix sockets are this one's.
@@ -126,21 +155,16 @@ impl Listeners {
         }
     }
 
-    /// Another process has all of them, and removes the files of Unix sockets.
-    pub fn hand_over(&mut self) {
+    /// Another process has all of them, but for these, which nobody has any more: their files go. It removes those of
+    /// the others.
+    pub fn hand_over(&mut self, left: &[HandedAddress]) {
         for open in self.open.drain(..) {
-            if let SocketOrigin::File(file) = open.origin {
-                file.leave();
+            let address = HandedAddress::from(&open.address);
+            match open.origin {
+                SocketOrigin::File(file) if !left.contains(&address) => file.leave(),
+                // they are removed when they are dropped
+                _ => {}
             }
-        }
-    }
-
-    /// Nothing new comes into the queues of those that were handed and no listener has named: the other process
-    /// takes what is queued.
-    pub fn leave_unnamed(&mut self) {
-        for open in self.open.iter_mut().filter(|open| open.in_force == 0 && open.left.is_none()) {
-            open.left = Some(Instant::now());
-            open.ignore_new();
         }
     }
 }

@@ -60,6 +60,7 @@ impl Server {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
                 self.was_told_to_drain = true;
+                self.earlier.iter().for_each(EarlierServer::end);
                 // an authority would find no server here
                 self.acme = None;
                 self.status.drains();

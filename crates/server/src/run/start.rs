@@ -108,11 +108,13 @@ impl Server {
         let keeper = keeper.map_err(RunError::Firewall)?;
         let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
         // its socket may be out of reach afterwards
+        let notifier = Notifier::from_environment();
+        let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
+        // where another process says that a service manager listens is asked without the rights of root
         let notifier = match &inheritance {
             Some(handed) => Notifier::handed(handed.handed.notify.clone()),
-            None => Notifier::from_environment(),
+            None => notifier,
         };
-        let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
@@ -195,6 +197,11 @@ impl Server {
             keeper.start().map_err(resources("a thread for the firewall"))?;
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
+        if let Some(inheritance) = &inheritance {
+            let prepared = server.prepare_to_succeed(inheritance);
+            prepared.map_err(resources("sockets that listen"))?;
+        }
+        let is_successor = inheritance.is_some();
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
@@ -208,9 +215,8 @@ impl Server {
         }
         let tell = server.to_main.clone();
         if let Some(socket) = &mut server.control_socket {
-            socket
-                .serve(move |asked| drop(tell.send(Event::Asked(asked))))
-                .map_err(resources("a thread for commands"))?;
+            let serves = socket.serve(move |asked| drop(tell.send(Event::Asked(asked))));
+            or_said(is_successor, serves.map_err(resources("a thread for commands")))?;
         }
         // the agent does not keep sockets open
         let listeners = Arc::downgrade(&server.listeners);
@@ -218,7 +224,8 @@ impl Server {
             // while a reload takes sockets nothing is known
             Some(listeners.upgrade()?.try_lock().ok()?.queued_by_rank())
         }));
-        server.common.keep_agent_loop().map_err(resources("a thread"))?;
+        let keeps = server.common.keep_agent_loop().map_err(resources("a thread"));
+        or_said(is_successor, keeps)?;
         // one line for all stages
         if server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive) {
             let _ = writeln!(io::stderr(), "{start_line}");
@@ -236,9 +243,20 @@ impl Server {
         server.watch_certificates();
         server.keep_acme(false);
         server.keep_up_applications();
-        upkeep::keep_up_link(&server.common.live.get().applications)
-            .map_err(resources("a thread for the link to the next stage"))?;
+        let keeps = upkeep::keep_up_link(&server.common.live.get().applications);
+        or_said(is_successor, keeps.map_err(resources("a thread for the link to the next stage")))?;
         Ok(server)
+    }
+}
+
+/// Where this server has taken the place of another, which accepts no more, an error is said and no end.
+fn or_said(is_successor: bool, result: Result<(), RunError>) -> Result<(), RunError> {
+    match result {
+        Err(error) if is_successor => {
+            say(format_args!("{error}"));
+            Ok(())
+        }
+        result => result,
     }
 }
 
@@ -253,7 +271,12 @@ fn confine(
     let control = control_socket.map(ControlSocket::path);
     let given_up = match seal::is_sealed(config) {
         true => seal::give_up(config),
-        false => privileges::drop_to_user(config, listeners, control.as_slice()),
+        false => {
+            // what is lent is the other process's to give
+            let own = control_socket.filter(|socket| !socket.is_lent());
+            let own = own.map(ControlSocket::path);
+            privileges::drop_to_user(config, listeners, own.as_slice())
+        }
     };
     given_up.map_err(RunError::Privileges)?;
     let needs = SandboxNeeds::of(config, file, control);

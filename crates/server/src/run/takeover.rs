@@ -61,6 +61,13 @@ pub(super) struct Reload {
     next: VecDeque<PendingChange>,
 }
 
+impl Reload {
+    /// Whether something is being prepared.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+}
+
 impl Server {
     /// Begins a reload or another change, or notes that it is wanted.
     pub(super) fn ask_for(&mut self, wanted: Wanted, reply: Option<Sender<CommandAnswer>>) {
@@ -85,6 +92,7 @@ impl Server {
     fn begin_to_prepare(&mut self, task: PendingChange) {
         let refused = match (&self.file, &task.wanted) {
             _ if self.draining.is_some() || self.is_replaced => ReloadError::Stopping,
+            _ if self.is_handing => ReloadError::Handing,
             (None, Wanted::File | Wanted::Set(_)) => ReloadError::NoFile,
             (file, wanted) => {
                 let (file, current) = (file.clone().unwrap_or_default(), self.current());

@@ -3,13 +3,15 @@
 
 use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
-use crate::upgrade::handed::{Handed, LastWords};
+use crate::listen::ARRIVAL;
+use crate::reload;
+use crate::upgrade::handed::{Handed, LastWords, NewServer};
 use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
 use crossbeam_channel::{Sender, bounded};
 use forebay_engine::worker;
-use forebay_sys::stderr::say;
+use forebay_sys::stderr::{self, say};
 use forebay_upstream::health::UpstreamCondition;
 use signal_hook::consts::SIGTERM;
 use std::io;
@@ -44,6 +46,8 @@ impl Server {
             Some("it is stopping")
         } else if self.is_handing {
             Some("another process is about to take its place")
+        } else if self.reload.is_under_way() {
+            Some("a reload is under way")
         } else if self.config.place.is_some() {
             Some("it is a stage; the server that has started it replaces it")
         } else if self.common.live.get().policy.gate.is_some() {
@@ -71,6 +75,7 @@ impl Server {
             process: std::process::id(),
             sockets,
             before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
+            drained: self.drained_upstreams(),
             control,
             notify: self.notifier.hand(),
         };
@@ -82,7 +87,7 @@ impl Server {
         };
         let to_main = self.to_main.clone();
         let serve = move || {
-            if let Err(error) = successor::serve(stream, &handed, &descriptors, &admission, tell) {
+            if let Err(error) = successor::serve(stream, &handed, descriptors, &admission, tell) {
                 let _ = to_main.send(Event::NoSuccessor(error));
             }
         };
@@ -92,24 +97,28 @@ impl Server {
     /// The process that was to take the place of this one has ended before it served.
     pub(super) fn keep_place(&mut self, error: &io::Error) {
         self.is_handing = false;
-        self.notifier.main_is(std::process::id());
-        say(format_args!(
-            "upgrade: the other process has ended before it served ({error}): nothing has changed"
-        ));
+        if self.draining.is_none() {
+            self.notifier.main_is(std::process::id());
+            say(format_args!(
+                "upgrade: the other process has not come to serve ({error}): nothing has changed"
+            ));
+        }
     }
 
     /// Does what a successor says.
     pub(super) fn hear(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
         match said {
-            SuccessorSays::Serves(process) => {
-                // before it speaks to the service manager
-                self.notifier.main_is(process);
-                let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
-                let _ = words.send(LastWords { open, drained });
+            SuccessorSays::Serves(_) if self.draining.is_some() => {
+                let keeps_place = Some("it was told to stop".to_owned());
+                let _ = words.send(LastWords { keeps_place, ..LastWords::default() });
             }
-            // an operator may have ended this one meanwhile
-            SuccessorSays::HasHeard(_) if self.draining.is_some() => {}
-            SuccessorSays::HasHeard(process) => self.be_succeeded(process),
+            SuccessorSays::Serves(new) => {
+                // before it speaks to the service manager
+                self.notifier.main_is(new.process);
+                let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
+                let _ = words.send(LastWords { keeps_place: None, open, drained });
+            }
+            SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
             SuccessorSays::End if self.draining.is_some() => {}
             SuccessorSays::End => {
@@ -120,24 +129,35 @@ impl Server {
     }
 
     /// Another process has the clients that come from now on, and what is said to the service manager.
-    fn be_succeeded(&mut self, process: u32) {
+    fn be_succeeded(&mut self, NewServer { process, left }: &NewServer) {
         let most = self.config.timeouts.upgrade;
         self.notifier.close();
         self.acme = None;
         if let Some(socket) = &mut self.control_socket {
             socket.leave();
         }
-        self.listeners().hand_over();
+        self.listeners().hand_over(left);
         // the other process hears of them
         self.earlier.clear();
+        self.is_replaced = true;
+        self.status.drains();
         // the last of it is a drain, which ends in order what has no end of its own
         self.plan.drain = self.plan.drain.min(most / 2);
-        self.leave_clients(most - self.plan.drain);
+        match left.is_empty() {
+            // what is on its way to an address that is not served any more is answered here
+            false => self.later.push((Instant::now() + ARRIVAL, Later::LeaveClients)),
+            true => self.leave_clients_to_successor(),
+        }
         say(format_args!(
             "upgrade: process {process} serves from now on; connections open: {}, each gets one more answer, \
              and ends within {most:?}",
             self.common.admission.open(),
         ));
+    }
+
+    /// What there is may go on for `timeouts.upgrade`; nothing more is accepted.
+    pub(super) fn leave_clients_to_successor(&mut self) {
+        self.leave_clients(self.config.timeouts.upgrade.saturating_sub(self.plan.drain));
     }
 
     fn drained_upstreams(&self) -> Vec<String> {
@@ -147,39 +167,47 @@ impl Server {
         drained.map(|seen| seen.label).collect()
     }
 
-    /// Takes the place of a server that runs: this one serves.
+    /// What is to be so before clients are served in place of another server.
     ///
     /// # Errors
-    /// When the other has gone.
+    /// When sockets cannot listen.
+    pub(super) fn prepare_to_succeed(&self, inheritance: &Inheritance) -> io::Result<()> {
+        self.keep_drained(&inheritance.handed.drained);
+        self.listeners().begin_listening()
+    }
+
+    /// Takes the place of a server that runs: this one serves. From then on nothing is an error: there is no other.
+    ///
+    /// # Errors
+    /// When the other keeps its place.
     pub(super) fn succeed(
         &mut self,
         mut predecessor: Predecessor,
         mut inheritance: Inheritance,
     ) -> io::Result<()> {
-        self.listeners().leave_unnamed();
-        self.later.push((Instant::now() + 2 * crate::listen::ARRIVAL, Later::Close));
-        let LastWords { open, drained } = predecessor.replace()?;
+        let wanted = reload::wanted(&self.plan);
+        let left = self.listeners().unnamed(&wanted);
+        let has_left = !left.is_empty();
+        let LastWords { keeps_place: _, open, drained } = predecessor.replace(left)?;
         self.listeners().own();
+        if has_left {
+            self.listeners().leave(&wanted);
+            self.later.push((Instant::now() + 2 * ARRIVAL, Later::Close));
+        }
         if let Some(socket) = &mut self.control_socket {
             socket.take_place();
         }
+        // they may have been moved since they were opened
+        self.common.live.get().logs.reopen();
         let Handed { process, version, .. } = &inheritance.handed;
-        let line = format!(
+        // for whoever has asked for it
+        say(format_args!(
             "upgrade: process {} serves in place of process {process} (version {version}), which has {open} \
              connections",
             std::process::id()
-        );
-        // for whoever has asked for it
-        say(format_args!("{line}"));
-        forebay_sys::stderr::lead_to(&inheritance.standard_error)?;
-        let now_ms = worker::read_clocks().monotonic_ms;
-        for label in drained {
-            let question = format!("drain {label}");
-            let applications = &self.common.live.get().applications;
-            if upstream_command::answer(&question, applications, now_ms).code == 0 {
-                say(format_args!("upgrade: upstream {label} stays drained"));
-            }
-        }
+        ));
+        let _ = stderr::lead_to(&inheritance.standard_error);
+        self.keep_drained(&drained);
         self.earlier = inheritance.before();
         self.earlier.push(predecessor.retire(open));
         let most = self.earlier.len().saturating_sub(MOST_EARLIER);
@@ -187,9 +215,24 @@ impl Server {
         self.limit_connections();
         for earlier in &self.earlier {
             let (process, to_main) = (earlier.process, self.to_main.clone());
-            earlier.listen(move |open| drop(to_main.send(Event::EarlierHas(process, open))))?;
+            let tell = move |open| drop(to_main.send(Event::EarlierHas(process, open)));
+            if let Err(error) = earlier.listen(tell) {
+                say(format_args!(
+                    "upgrade: how many connections process {process} has is not heard: {error}"
+                ));
+            }
         }
         Ok(())
+    }
+
+    /// Takes upstreams out that an operator has taken out in the server before.
+    fn keep_drained(&self, labels: &[String]) {
+        let now_ms = worker::read_clocks().monotonic_ms;
+        for label in labels {
+            // one that is not there any more is none
+            let applications = &self.common.live.get().applications;
+            upstream_command::answer(&format!("drain {label}"), applications, now_ms);
+        }
     }
 
     /// A server that was replaced has said how many connections it has; `None` if it has ended.

@@ -1,6 +1,6 @@
 //! What a server hands to the process that takes its place: a text in JSON, and descriptors beside it.
 
-use crate::listen::handing::HandedSocket;
+use crate::listen::handing::{HandedAddress, HandedSocket};
 use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 /// The longest text.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 4 << 20;
 
 /// What is handed before the successor serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Handed {
     /// The version of the program.
     pub version: String,
@@ -25,6 +26,8 @@ pub struct Handed {
     pub sockets: Vec<HandedSocket>,
     /// The processes of the servers before it that have connections yet, oldest first, and how many.
     pub before: Vec<(u32, usize)>,
+    /// Upstreams that an operator has taken out, as logs call them.
+    pub drained: Vec<String>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
@@ -32,12 +35,24 @@ pub struct Handed {
     pub notify: Option<(Vec<u8>, Option<u64>)>,
 }
 
+/// The process that serves in place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewServer {
+    /// The number of its process.
+    pub process: u32,
+    /// Addresses that it does not serve.
+    pub left: Vec<HandedAddress>,
+}
+
 /// What is handed when the successor serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LastWords {
+    /// Why this server keeps its place after all.
+    pub keeps_place: Option<String>,
     /// Connections that are open.
     pub open: usize,
-    /// Upstreams that an operator has taken out, as logs call them.
+    /// As [`Handed::drained`], later.
     pub drained: Vec<String>,
 }
 
@@ -71,7 +86,7 @@ pub(super) fn give(stream: &UnixStream, descriptors: &[OwnedFd]) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listen::handing::{HandedAddress, HandedOrigin};
+    use crate::listen::handing::HandedOrigin;
 
     #[test]
     fn what_is_sent_arrives_with_descriptors_behind_it() {
@@ -86,11 +101,13 @@ mod tests {
         assert_eq!(descriptors::take(&b, 1).unwrap().len(), 1);
     }
 
-    /// A later version may say more.
+    /// A later version may say more, an earlier one less.
     #[test]
     fn what_is_not_known_is_passed_over() {
         let (a, b) = UnixStream::pair().unwrap();
         send(&a, &serde_json::json!({ "open": 3, "drained": [], "more": 1 })).unwrap();
         assert_eq!(receive::<LastWords>(&b).unwrap().open, 3);
+        send(&a, &serde_json::json!({})).unwrap();
+        assert_eq!(receive::<Handed>(&b).unwrap(), Handed::default());
     }
 }

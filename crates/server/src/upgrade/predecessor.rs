@@ -1,9 +1,10 @@
 //! The successor's end: it asks for the place of a running server, takes what that hands it, says when it serves,
 //! and hears how many connections the other still has.
 
-use super::handed::{self, Handed, LastWords};
+use super::handed::{self, Handed, LastWords, NewServer};
 use crate::control_socket::TAKE_OVER;
 use crate::listen::Listeners;
+use crate::listen::handing::HandedAddress;
 use forebay_sys::{descriptors, stderr};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 /// How long the other process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to answer once clients are served here: whoever answers later leaves both accepting.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The server whose place this process takes.
 #[derive(Debug)]
@@ -98,9 +102,8 @@ impl fmt::Display for TakeOverError {
             ),
             TakeOverError::OutsideService { service } => write!(
                 f,
-                "the running server is {service}, and a process beside it would be none of that service: have \
-                 the service manager start the upgrade (ExecReload=forebay upgrade -c FILE, then systemctl \
-                 reload)"
+                "the running server is {service}, and a process beside it would be none of that service: restart \
+                 it (systemctl restart)"
             ),
             TakeOverError::Unreachable { socket, error } => {
                 write!(f, "the server at {} hands nothing over: {error}", socket.display())
@@ -157,13 +160,28 @@ impl Predecessor {
         )))
     }
 
-    /// Says that clients are served here: from now on it accepts none. What it knew last is the answer.
+    /// Says that clients are served here: from now on it accepts none, or, if there are addresses that are `left`, none
+    /// once what is on its way there has arrived. What it knew last is the answer; of one that has ended
+    /// meanwhile there is none.
     ///
     /// # Errors
-    /// When it has gone meanwhile.
-    pub fn replace(&mut self) -> io::Result<LastWords> {
-        writeln!(self.stream, "serves {}", std::process::id())?;
-        handed::receive(&self.stream)
+    /// When it keeps its place after all, or is there and does not answer.
+    pub fn replace(&mut self, left: Vec<HandedAddress>) -> io::Result<LastWords> {
+        let new = NewServer { process: std::process::id(), left };
+        let line = format!("serves {}\n", serde_json::to_string(&new)?);
+        self.stream.set_read_timeout(Some(LONGEST))?;
+        let said = self.stream.write_all(line.as_bytes());
+        let words = said.and_then(|()| handed::receive::<LastWords>(&self.stream));
+        match words {
+            Ok(LastWords { keeps_place: Some(why), .. }) => Err(io::Error::other(why)),
+            Ok(words) => Ok(words),
+            Err(error) if self.is_there() => Err(error),
+            Err(_) => Ok(LastWords::default()),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        Path::new("/proc").join(self.process.to_string()).exists()
     }
 
     /// It serves what it has, from now on, and has so many connections.
@@ -201,7 +219,7 @@ impl EarlierServer {
 
     fn say(&self, what: &str) {
         // it may have ended
-        let _ = writeln!(&self.stream, "{what}");
+        let _ = (&self.stream).write_all(format!("{what}\n").as_bytes());
     }
 
     /// Its end of the connection, for the process that takes the place of this one.

@@ -1,7 +1,7 @@
 //! The predecessor's end: it hands over what it has, and once the other serves says each second how many
 //! connections are left.
 
-use super::handed::{self, Handed, LastWords};
+use super::handed::{self, Handed, LastWords, NewServer};
 use forebay_engine::admission::ConnectionAdmission;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,16 +12,19 @@ use std::time::Duration;
 /// How often the number of connections is said.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The longest line, with many addresses.
+const MOST_LINE_BYTES: usize = 1 << 20;
+
 /// How long a successor may take until it serves: it reads certificates, opens roots and fills nothing.
 const RISES: Duration = Duration::from_secs(300);
 
-/// What a successor has said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a successor has said, or has been told.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuccessorSays {
-    /// The process with this number serves. What this server knows last is to be answered.
-    Serves(u32),
-    /// It has heard what this server knows last: from now on it is alone in accepting.
-    HasHeard(u32),
+    /// It serves. What this server knows last is to be answered.
+    Serves(NewServer),
+    /// It was told that: from now on it is alone in accepting.
+    WasTold(NewServer),
     /// Log files were moved.
     ReopenLogs,
     /// What is left is to come to its end.
@@ -36,7 +39,7 @@ pub enum SuccessorSays {
 pub fn serve(
     stream: UnixStream,
     handed: &Handed,
-    descriptors: &[OwnedFd],
+    descriptors: Vec<OwnedFd>,
     admission: &Arc<ConnectionAdmission>,
     tell: impl Fn(SuccessorSays) -> Option<LastWords>,
 ) -> io::Result<()> {
@@ -44,20 +47,33 @@ pub fn serve(
     stream.set_write_timeout(Some(RISES))?;
     stream.write_all(b"0\n")?;
     handed::send(&stream, handed)?;
-    handed::give(&stream, descriptors)?;
+    handed::give(&stream, &descriptors)?;
+    // what this server closes is to be closed
+    drop(descriptors);
     stream.set_read_timeout(Some(RISES))?;
     let mut line = Vec::new();
-    let Heard::Line(said @ SuccessorSays::Serves(process)) = hear(&mut stream, &mut line)? else {
+    let Heard::Line(SuccessorSays::Serves(new)) = hear(&mut stream, &mut line)? else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    let words = tell(said).ok_or(io::ErrorKind::BrokenPipe)?;
+    let words = tell(SuccessorSays::Serves(new.clone())).ok_or(io::ErrorKind::BrokenPipe)?;
     handed::send(&stream, &words)?;
-    tell(SuccessorSays::HasHeard(process));
+    if words.keeps_place.is_some() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    tell(SuccessorSays::WasTold(new));
     stream.set_read_timeout(Some(EVERY))?;
     loop {
         match hear(&mut stream, &mut line) {
             Ok(Heard::Line(said)) => drop(tell(said)),
-            Ok(Heard::Nothing) => writeln!(stream, "{}", admission.open())?,
+            // in one piece: two processes may read
+            Ok(Heard::Nothing) => {
+                let line = format!("{}\n", admission.open());
+                if stream.write_all(line.as_bytes()).is_err() {
+                    return Ok(());
+                }
+            }
+            // a later version may say more
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
             // it has ended, and this server goes on with what it has
             Err(_) => return Ok(()),
         }
@@ -75,8 +91,8 @@ fn parse(line: &[u8]) -> Option<SuccessorSays> {
         b"reopen" => Some(SuccessorSays::ReopenLogs),
         b"end" => Some(SuccessorSays::End),
         _ => {
-            let number = std::str::from_utf8(line.strip_prefix(b"serves ")?).ok()?;
-            number.parse().ok().map(SuccessorSays::Serves)
+            let new = serde_json::from_slice(line.strip_prefix(b"serves ")?);
+            new.ok().map(SuccessorSays::Serves)
         }
     }
 }
@@ -91,7 +107,7 @@ fn hear(stream: &mut UnixStream, line: &mut Vec<u8>) -> io::Result<Heard> {
                 let line = std::mem::take(line);
                 return parse(&line).map(Heard::Line).ok_or(io::ErrorKind::InvalidData.into());
             }
-            Ok(_) if line.len() > 64 => return Err(io::ErrorKind::InvalidData.into()),
+            Ok(_) if line.len() > MOST_LINE_BYTES => return Err(io::ErrorKind::InvalidData.into()),
             Ok(_) => line.push(byte[0]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error)
