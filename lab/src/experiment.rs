@@ -127,6 +127,8 @@ pub struct LoadTask {
     pub capacities: Vec<GroupText>,
     /// The groups of clients.
     pub groups: Vec<GroupText>,
+    /// Files that are served: their names, and so many bytes.
+    pub content: Vec<(String, u64)>,
     /// What is written down of each point.
     pub measures: Vec<String>,
     /// How long clients come before it counts.

@@ -67,7 +67,7 @@ const KEYS: &[&str] = &[
 /// KnownKeys of kind `program`.
 const OF_PROGRAM: &[&str] = &["command", "build", "keys"];
 /// KnownKeys of kind `load`.
-const OF_LOAD: &[&str] = &["load", "group", "capacity", "place", "servers"];
+const OF_LOAD: &[&str] = &["load", "group", "capacity", "content", "place", "servers"];
 
 fn experiment(name: &str, item: &Item) -> Result<Experiment, WrongAt> {
     let table = item.as_table_like().ok_or((0, "expected a table".to_owned()))?;
@@ -183,10 +183,23 @@ fn load(keys: &KnownKeys<'_>) -> Result<LoadTask, WrongAt> {
         cast: cast(keys)?,
         capacities: found,
         groups: groups.iter().map(group).collect::<Result<_, _>>()?,
+        content: content(keys)?,
         measures: list(keys, "measures")?,
         warmup: time("warmup", 1)?,
         measured: time("measured", 3)?,
     })
+}
+
+/// `{ "8k.bin" = "8KiB" }`.
+fn content(keys: &KnownKeys<'_>) -> Result<Vec<(String, u64)>, WrongAt> {
+    let Some(files) = keys.table("content", "content", &[])? else { return Ok(Vec::new()) };
+    let file = |(name, size): (String, String)| {
+        let bytes = forebay_load::units::size(&size);
+        let bytes =
+            bytes.map_err(|expected| (files.at(&name), format!("{name}: expected {expected}")));
+        Ok((name, bytes?))
+    };
+    files.pairs()?.into_iter().map(file).collect()
 }
 
 fn group(keys: &KnownKeys<'_>) -> Result<GroupText, WrongAt> {

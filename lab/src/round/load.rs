@@ -3,6 +3,7 @@
 use super::points::{SweepPoint, is_skipped, points};
 use super::{RoundOptions, wording};
 use crate::catalogue::folder;
+use crate::content::body;
 use crate::experiment::{Experiment, GroupText, LoadTask};
 use crate::load::{self, LoadResult, client};
 use crate::network::NetworkPair;
@@ -14,6 +15,7 @@ use crate::servers::{FormEntry, KnownServers, ServerEntry};
 use crate::serving::{Forebay, PeerProcess, Serving};
 use crate::{Error, measure, peers, running};
 use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
+use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -73,6 +75,11 @@ impl LoadRun {
         };
         let mut run = Run::new(asked, PathBuf::new(), true)?;
         run.pair = pair;
+        for (name, bytes) in &task.content {
+            let path = run.root.join(name);
+            let body = body(usize::try_from(*bytes).unwrap_or_default());
+            fs::write(&path, body).map_err(Error::io("cannot write", &path))?;
+        }
         Ok(LoadRun { run, known, capacities: Vec::new() })
     }
 
