@@ -211,7 +211,7 @@ fn group(keys: &KnownKeys<'_>) -> Result<GroupText, WrongAt> {
 }
 
 fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
-    let Some(place) = keys.table("place", "a place", &["network", "cores", "memory"])? else {
+    let Some(place) = keys.table("place", "a place", &["network", "cores", "send_buffer"])? else {
         return Ok(PlaceText { network: "loopback".to_owned(), settings: Vec::new() });
     };
     let mut settings = place.pairs()?;
@@ -221,7 +221,19 @@ fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
         network @ ("loopback" | "own" | "pair") => network.to_owned(),
         _ => return Err((place.at("network"), "network: expected loopback, own or pair".into())),
     };
-    Ok(PlaceText { network, settings })
+    let place_text = PlaceText { network, settings };
+    if !["", "apart", "one"].contains(&place_text.setting("cores")) {
+        return Err((place.at("cores"), "cores: expected apart or one".into()));
+    }
+    let send_buffer = place_text.setting("send_buffer");
+    if !send_buffer.is_empty() {
+        let wrong =
+            |expected| (place.at("send_buffer"), format!("send_buffer: expected {expected}"));
+        if forebay_load::units::size(send_buffer).is_err() || place_text.network != "own" {
+            return Err(wrong("a size such as 4KiB, and network = \"own\""));
+        }
+    }
+    Ok(place_text)
 }
 
 const SERVERS: &[&str] = &["ours", "forms", "peers", "tags", "words", "base", "lines"];
