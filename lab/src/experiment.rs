@@ -127,6 +127,8 @@ pub struct LoadTask {
     pub capacities: Vec<GroupText>,
     /// The groups of clients.
     pub groups: Vec<GroupText>,
+    /// Files that are served: their names, and so many bytes.
+    pub content: Vec<(String, u64)>,
     /// What is written down of each point.
     pub measures: Vec<String>,
     /// How long clients come before it counts.
@@ -147,9 +149,10 @@ pub struct GroupText {
 /// Where servers and clients are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceText {
-    /// `loopback`, `own`, or `pair`.
+    /// `loopback`; `own`: loopback in a network of its own; `pair`: two networks with a cable between them.
     pub network: String,
-    /// The settings that are left: `cores`, `memory` and the like.
+    /// `cores = "one"`: servers and clients share one; `send_buffer = "4KiB"`: what a socket of an `own` network
+    /// holds to be sent.
     pub settings: Vec<(String, String)>,
 }
 
@@ -384,6 +387,13 @@ pub struct QuickForm {
     pub warmup: Option<Duration>,
     /// A shorter measurement.
     pub measured: Option<Duration>,
+}
+
+impl PlaceText {
+    /// A setting; empty if it is not said.
+    pub fn setting(&self, key: &str) -> &str {
+        self.settings.iter().find(|(known, _)| known == key).map_or("", |(_, value)| value)
+    }
 }
 
 impl RowSelector {

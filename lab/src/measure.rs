@@ -1,5 +1,6 @@
 //! What happened, as figures: of a group of clients, of the server, and whether the load was what it says.
 
+use crate::forebay::value;
 use crate::load::LoadResult;
 use crate::summary::Spread;
 use forebay_load::report::GroupReport;
@@ -70,6 +71,11 @@ const MEASURES: &[MeasureRow] = &[
             (spread.median > 0.0).then(|| (spread.most - spread.least) / spread.median)
         },
     ),
+    ("waits", "how often an answer of Forebay waited for room in its socket", |group, seen| {
+        let of = |text: &str| value(text, "forebay_send_waits_total");
+        let [before, after] = [&seen.metrics[0], &seen.metrics[1]].map(|text| of(text));
+        per_s(group, after? - before?).map(|per_s| per_s / group.rate.max(1e-9))
+    }),
     ("server_cores", "processor time of the server's processes, cores", |_, seen| {
         Some(seen.server_cores)
     }),

@@ -27,8 +27,19 @@ const SEND_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 pub fn enter(send_buffer_bytes: Option<usize>) -> Result<(), Error> {
     own(&["--net"])?;
     let Some(bytes) = send_buffer_bytes else { return Ok(()) };
-    let sizes = format!("4096 16384 {bytes}");
+    // the middle one is what a socket begins with
+    let sizes = format!("4096 {} {bytes}", bytes.min(16_384));
     fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
+}
+
+/// Has loopback send segments as a network does: else whatever fits into one of 64 KiB is taken at once, however
+/// small the buffer. To be called where this program has a network of its own.
+///
+/// # Errors
+/// Without the right to change it, without `ip` or `ethtool`.
+pub fn send_as_a_network() -> Result<(), Error> {
+    run("ip link set lo mtu 1500")?;
+    run("ethtool -K lo gso off tso off gro off")
 }
 
 /// Starts this program again in what `unshare` makes of these words, unless it is there already.

@@ -67,7 +67,7 @@ const KEYS: &[&str] = &[
 /// KnownKeys of kind `program`.
 const OF_PROGRAM: &[&str] = &["command", "build", "keys"];
 /// KnownKeys of kind `load`.
-const OF_LOAD: &[&str] = &["load", "group", "capacity", "place", "servers"];
+const OF_LOAD: &[&str] = &["load", "group", "capacity", "content", "place", "servers"];
 
 fn experiment(name: &str, item: &Item) -> Result<Experiment, WrongAt> {
     let table = item.as_table_like().ok_or((0, "expected a table".to_owned()))?;
@@ -183,10 +183,23 @@ fn load(keys: &KnownKeys<'_>) -> Result<LoadTask, WrongAt> {
         cast: cast(keys)?,
         capacities: found,
         groups: groups.iter().map(group).collect::<Result<_, _>>()?,
+        content: content(keys)?,
         measures: list(keys, "measures")?,
         warmup: time("warmup", 1)?,
         measured: time("measured", 3)?,
     })
+}
+
+/// `{ "8k.bin" = "8KiB" }`.
+fn content(keys: &KnownKeys<'_>) -> Result<Vec<(String, u64)>, WrongAt> {
+    let Some(files) = keys.table("content", "content", &[])? else { return Ok(Vec::new()) };
+    let file = |(name, size): (String, String)| {
+        let bytes = forebay_load::units::size(&size);
+        let bytes =
+            bytes.map_err(|expected| (files.at(&name), format!("{name}: expected {expected}")));
+        Ok((name, bytes?))
+    };
+    files.pairs()?.into_iter().map(file).collect()
 }
 
 fn group(keys: &KnownKeys<'_>) -> Result<GroupText, WrongAt> {
@@ -198,7 +211,7 @@ fn group(keys: &KnownKeys<'_>) -> Result<GroupText, WrongAt> {
 }
 
 fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
-    let Some(place) = keys.table("place", "a place", &["network", "cores", "memory"])? else {
+    let Some(place) = keys.table("place", "a place", &["network", "cores", "send_buffer"])? else {
         return Ok(PlaceText { network: "loopback".to_owned(), settings: Vec::new() });
     };
     let mut settings = place.pairs()?;
@@ -208,7 +221,19 @@ fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
         network @ ("loopback" | "own" | "pair") => network.to_owned(),
         _ => return Err((place.at("network"), "network: expected loopback, own or pair".into())),
     };
-    Ok(PlaceText { network, settings })
+    let place_text = PlaceText { network, settings };
+    if !["", "apart", "one"].contains(&place_text.setting("cores")) {
+        return Err((place.at("cores"), "cores: expected apart or one".into()));
+    }
+    let send_buffer = place_text.setting("send_buffer");
+    if !send_buffer.is_empty() {
+        let wrong =
+            |expected| (place.at("send_buffer"), format!("send_buffer: expected {expected}"));
+        if forebay_load::units::size(send_buffer).is_err() || place_text.network != "own" {
+            return Err(wrong("a size such as 4KiB, and network = \"own\""));
+        }
+    }
+    Ok(place_text)
 }
 
 const SERVERS: &[&str] = &["ours", "forms", "peers", "tags", "words", "base", "lines"];

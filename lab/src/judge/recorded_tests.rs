@@ -99,6 +99,7 @@ fn experiment(ours: &[&str], axes: &[(&str, &[&str])], voids: Vec<VoidRule>) -> 
             cast,
             capacities: Vec::new(),
             groups: Vec::new(),
+            content: Vec::new(),
             measures: Vec::new(),
             warmup: Duration::from_secs(3),
             measured: Duration::from_secs(2),

@@ -118,6 +118,11 @@ pub fn measure(
         let text = format!("{}began: {}\n", identity(), now_s());
         fs::write(&said, text).map_err(Error::io("cannot write", &said))?;
     }
+    let text = fs::read_to_string(&said).map_err(Error::io("cannot read", &said))?;
+    if !text.starts_with(&identity()) {
+        let what = "holds a round of another build or machine: give another folder";
+        return Err(Error::Client(format!("{} {what}", round.path.display())));
+    }
     let mut left: Vec<&Experiment> = all.clone();
     left.retain(|one| !round.path.join(format!("{}.csv", one.name)).is_file());
     println!(

@@ -3,9 +3,10 @@
 use super::points::{SweepPoint, is_skipped, points};
 use super::{RoundOptions, wording};
 use crate::catalogue::folder;
+use crate::content::body;
 use crate::experiment::{Experiment, GroupText, LoadTask};
 use crate::load::{self, LoadResult, client};
-use crate::network::NetworkPair;
+use crate::network::{self, NetworkPair};
 use crate::options::Options;
 use crate::rows::recorded::RowFile;
 use crate::rows::{NOISY, RawRow};
@@ -14,6 +15,7 @@ use crate::servers::{FormEntry, KnownServers, ServerEntry};
 use crate::serving::{Forebay, PeerProcess, Serving};
 use crate::{Error, measure, peers, running};
 use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
+use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -47,10 +49,19 @@ impl LoadRun {
     /// # Errors
     /// Without the right to make the place, or where `servers.toml` is wrong.
     pub fn enter(task: &LoadTask, options: &RoundOptions) -> Result<LoadRun, Error> {
-        let (server_core, client_core) = (0, 1);
+        let (server_core, client_core) = match task.place.setting("cores") {
+            "one" => (0, 0),
+            _ => (0, 1),
+        };
+        let send_buffer = forebay_load::units::size(task.place.setting("send_buffer"));
+        let send_buffer = send_buffer.ok().and_then(|bytes| usize::try_from(bytes).ok());
         let pair = match task.place.network.as_str() {
             "pair" => Some(NetworkPair::enter(server_core, client_core)?),
-            "own" => crate::network::enter(None).map(|()| None)?,
+            "own" => {
+                network::enter(send_buffer)?;
+                send_buffer.map_or(Ok(()), |_| network::send_as_a_network())?;
+                None
+            }
             _ => None,
         };
         let known = KnownServers::read(&folder().join("servers.toml")).map_err(Error::Client)?;
@@ -73,6 +84,11 @@ impl LoadRun {
         };
         let mut run = Run::new(asked, PathBuf::new(), true)?;
         run.pair = pair;
+        for (name, bytes) in &task.content {
+            let path = run.root.join(name);
+            let body = body(usize::try_from(*bytes).unwrap_or_default());
+            fs::write(&path, body).map_err(Error::io("cannot write", &path))?;
+        }
         Ok(LoadRun { run, known, capacities: Vec::new() })
     }
 
