@@ -11,6 +11,7 @@ use crate::run::stop_on_signals;
 use crate::{Error, bridge, machine, runner, running};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
             let of = |one: &Experiment, figure: &PaperFigure| {
                 verdict::judged(one, figure, &runs, JudgeMode::Whole).verdict.text().to_owned()
             };
-            print!("{}", catalogue.list(&paper, &of));
+            say(&catalogue.list(&paper, &of));
             Ok(ExitCode::SUCCESS)
         }
         LabCommand::Check => Ok(check(&catalogue)),
@@ -193,7 +194,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
             let made = machine::date("+%Y-%m-%d");
             let report = LabReport::gather(&catalogue, &folder().join("runs"), made);
             if table {
-                print!("{}", report::table::markdown(&report));
+                say(&report::table::markdown(&report));
                 return Ok(ExitCode::SUCCESS);
             }
             let built = built()?;
@@ -224,12 +225,12 @@ fn show(catalogue: &Catalogue, rows: &Path) -> Result<(), Error> {
     let old = rows.join("rows.csv");
     if let (true, Some(format)) = (old.is_file(), formats.of_folder(&name)) {
         let text = fs::read_to_string(&old).map_err(Error::io("cannot read", &old))?;
-        println!("# {}: {name}\n{}", format.title, format.tables(&format.rows(&text)));
+        say(&format!("# {}: {name}\n{}\n", format.title, format.tables(&format.rows(&text))));
         return Ok(());
     }
     let is_there = |one: &&Experiment| rows.join(format!("{}.csv", one.name)).is_file();
     for experiment in catalogue.experiments.iter().filter(is_there) {
-        print!("{}", verdict::of_folder(experiment, &rows, JudgeMode::Whole));
+        say(&verdict::of_folder(experiment, &rows, JudgeMode::Whole));
     }
     Ok(())
 }
@@ -250,6 +251,11 @@ fn one_by_one(chosen: &[&Experiment]) -> Result<ExitCode, Error> {
         }
     }
     Ok(code)
+}
+
+/// Prints a text. Whoever reads only its beginning has what it wants.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// `AXIS=VALUE,VALUE`.
