@@ -85,12 +85,12 @@ impl ConfigDraft {
                 continue;
             };
             let requests = limit.queue.0.unwrap_or(MOST_QUEUED.into());
-            let may_take_all = |listener: &ListenerConfig| match listener.engine {
-                Engine::Pool | Engine::Threads => match listener.workers {
+            let may_take_all = |listener: &ListenerConfig| {
+                let takes_all = match listener.workers {
                     AutoCount::Auto => true,
                     AutoCount::Fixed(workers) => workers <= most.saturating_add(requests),
-                },
-                _ => false,
+                };
+                listener.engine.has_thread_each() && takes_all
             };
             if let Some((_, listener)) = listeners.iter().find(|(_, it)| may_take_all(it)) {
                 let (engine, key) = (listener.engine.name(), "in_flight.queue");
