@@ -407,6 +407,24 @@ impl Client {
         }
     }
 
+    /// Waits until so many directories are watched and no more.
+    #[track_caller]
+    pub(crate) fn until_watched(&self, directories: u64, which: &str) {
+        let start = Instant::now();
+        loop {
+            self.content.tidy();
+            let watched = self.content.figures().watched_directories;
+            if watched == directories {
+                return;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{watched} are watched, not {directories}: {which}"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub(crate) fn has_noticed(&self, what: &str) -> bool {
         self.notices.lock().unwrap().iter().any(|notice| notice.starts_with(what))
     }
