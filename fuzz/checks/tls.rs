@@ -11,10 +11,9 @@
 use forebay_conn::transport::{Broken, Opening, Plaintext};
 use forebay_conn::{Job, Transport};
 use forebay_metrics::{Local, Stopwatch};
-use forebay_tls::identity::tickets;
 use forebay_tls::{
     Authorities, Channel, ClientAuth, ClientVerification, Handshake, Handshaken, Identities,
-    Identity, Pair, Shakes,
+    Identity, Pair, Shakes, TicketSealer,
 };
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -71,7 +70,9 @@ fn ends() -> &'static TlsEnds {
         let server = |clients: Option<ClientVerification>| {
             let pair = Pair::read(certificate.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
             let clients = clients.map(Arc::new);
-            let identity = Identity::new(vec![pair], tickets().unwrap(), true, clients).unwrap();
+            let identity =
+                Identity::new(vec![pair], Arc::new(TicketSealer::new().unwrap()), true, clients)
+                    .unwrap();
             Arc::new(Identities::new(Some(Arc::new(identity))))
         };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

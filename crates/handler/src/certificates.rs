@@ -16,7 +16,7 @@ mod warnings;
 
 pub use clients::{authorities, revoked};
 pub use error::CertificateError;
-use held::{CertificateFiles, HeldCertificate, HeldFile, read_keys, read_tokens};
+use held::{CertificateFiles, HeldCertificate, HeldFile, KnownTickets, read_keys, read_tokens};
 pub use held::{FileStamp, Stamps, pairs};
 pub use tokens::{Tokens, TokensError};
 pub use warnings::Expiry;
@@ -27,7 +27,8 @@ use demands::Demand;
 use forebay_config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use forebay_conn::Secured;
 use forebay_site::rules::Network;
-use forebay_tls::Identities;
+use forebay_tls::{Identities, TicketKeys, TicketSealer};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,7 +78,7 @@ pub struct OfAdmin {
 }
 
 /// Whose certificates these are.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Owner {
     /// Those of the site with this name.
     Site(String),
@@ -94,6 +95,22 @@ impl fmt::Display for Owner {
     }
 }
 
+/// The keys of the tickets of one owner, in the process before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedTickets {
+    owner: Owner,
+    /// What was asked of the clients that have them.
+    asked: Option<[u8; 32]>,
+    keys: TicketKeys,
+}
+
+impl HandedTickets {
+    fn known(self) -> (Owner, KnownTickets) {
+        let tickets = Arc::new(TicketSealer::with(self.keys));
+        (self.owner, KnownTickets { asked: self.asked, tickets })
+    }
+}
+
 /// What has come of files that have changed.
 pub struct Renewed {
     /// What is to be in force.
@@ -105,17 +122,23 @@ pub struct Renewed {
 }
 
 impl Certificates {
-    /// Reads all that are named. Sessions of clients of a site that was there `before` can be resumed.
+    /// Reads all that are named. Sessions of clients of a site that was there `before`, or in another process that has
+    /// handed its keys, can be resumed.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn open(config: &Config, before: &Certificates) -> Result<Certificates, CertificateError> {
+    pub fn open(
+        config: &Config,
+        before: &Certificates,
+        handed: Vec<HandedTickets>,
+    ) -> Result<Certificates, CertificateError> {
         let acme = acme::AcmePlan::new(config, before.acme.as_deref());
         let acme = acme.map_err(CertificateError::Roots)?;
-        let before: HashMap<&Owner, &HeldCertificate> =
-            before.held().map(|held| (&held.owner, held)).collect();
+        let handed = handed.into_iter().map(HandedTickets::known);
+        let known = before.held().map(|held| (held.owner.clone(), held.known_tickets()));
+        let known: HashMap<Owner, KnownTickets> = handed.chain(known).collect();
         let open = |owner, files, with_http2| {
-            let before = before.get(&owner).copied();
+            let before = known.get(&owner);
             HeldCertificate::open(owner, files, before, with_http2)
         };
         let sites = config.sites.iter().filter(|site| site.has_certificate()).map(|site| {
@@ -269,6 +292,16 @@ impl Certificates {
     }
 
     /// All certificates, by owner.
+    /// The keys of tickets, for the process that takes the place of this one.
+    pub fn tickets(&self) -> Vec<HandedTickets> {
+        let hand = |held: &HeldCertificate| HandedTickets {
+            owner: held.owner.clone(),
+            asked: held.known_tickets().asked,
+            keys: held.tickets.keys(),
+        };
+        self.held().map(hand).collect()
+    }
+
     fn held(&self) -> impl Iterator<Item = &HeldCertificate> {
         self.sites.iter().chain(&self.held_by_admin)
     }

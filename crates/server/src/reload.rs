@@ -196,7 +196,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
     if isolated::is_wanted(&config) {
         return Err(ReloadError::Isolated);
     }
-    let certificates = Certificates::open(&config, &current.certificates);
+    let certificates = Certificates::open(&config, &current.certificates, Vec::new());
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
     let taken_back = set::taken_back(&current.config, &config);
     let (config, said) = agents::carry(&current.config, config);

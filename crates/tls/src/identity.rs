@@ -3,11 +3,10 @@
 use crate::clients::ClientVerification;
 use crate::pair::{Pair, covers};
 use crate::provider::provider;
+use crate::tickets::TicketSealer;
 use forebay_conn::peer::ClientPolicy;
-use rustls::crypto::aws_lc_rs;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, ServerConfig,
-    WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerConfig, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
@@ -68,7 +67,7 @@ impl Identity {
     /// See [`IdentityError`].
     pub fn new(
         pairs: Vec<Pair>,
-        tickets: Tickets,
+        tickets: Arc<TicketSealer>,
         with_http2: bool,
         clients: Option<Arc<ClientVerification>>,
     ) -> Result<Identity, IdentityError> {
@@ -144,17 +143,6 @@ fn config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
     Ok(config)
-}
-
-/// What seals tickets.
-pub type Tickets = Arc<dyn ProducesTickets>;
-
-/// Tickets that are sealed with keys of their own, which change every six hours; one is taken for twelve.
-///
-/// # Errors
-/// Lack of random numbers.
-pub fn tickets() -> Result<Tickets, rustls::Error> {
-    aws_lc_rs::Ticketer::new()
 }
 
 impl fmt::Display for IdentityError {

@@ -18,6 +18,7 @@
 //! | `distinguished_name` | the names in certificates, as text |
 //! | [`proofs`] | certificates that show an authority that a name is ours |
 //! | `provider` | the primitives that all of it is computed with |
+//! | [`tickets`] | what seals the tickets by which sessions are resumed |
 //!
 //! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod identities;
 pub mod identity;
 pub mod pair;
 pub mod proofs;
+pub mod tickets;
 
 mod distinguished_name;
 mod provider;
@@ -42,3 +44,4 @@ pub use identities::Identities;
 pub use identity::{Identity, IdentityError};
 pub use pair::{Pair, PairError};
 pub use proofs::Proofs;
+pub use tickets::{TicketKeys, TicketSealer};

@@ -3,6 +3,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use crate::upgrade::upgrade;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
 use forebay_tests::http2::Client;
@@ -11,9 +12,9 @@ use forebay_tests::tls::{Authority, TlsStream, connect};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
 use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
-use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, HandshakeKind};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -228,7 +229,7 @@ fn a_session_opens_no_site_that_asks_for_more() {
                 let answer = get(&mut stream, host);
                 (status(answer), stream.conn.handshake_kind())
             };
-            let resumed = Some(rustls::HandshakeKind::Resumed);
+            let resumed = Some(HandshakeKind::Resumed);
             assert_eq!(talk(&client, "open.example").0, Some(200), "{engine}");
             assert_eq!(talk(&client, "open.example"), (Some(200), resumed), "{engine}");
             // the site asks from now on, under the name that the session is of
@@ -253,6 +254,38 @@ fn a_session_opens_no_site_that_asks_for_more() {
             assert_eq!(talk(&known, "open.example").0, Some(200), "{engine}");
             assert_eq!(talk(&known, "open.example"), (Some(200), resumed), "{engine}");
         }
+    }
+}
+
+/// A session is resumed with the process that has taken the place of the one it began with, unless that asks for more
+/// by now.
+#[test]
+fn sessions_survive_an_upgrade() {
+    for engine in ENGINES {
+        let edge = Edge::start(engine, "");
+        let [bare, known] =
+            [edge.servers.client(), { edge.clients.known(edge.servers.client(), "worker", 7) }]
+                .map(|mut client| {
+                    client.resumption = Resumption::in_memory_sessions(8);
+                    Arc::new(client)
+                });
+        let talk = |client: &Arc<ClientConfig>, host: &str| {
+            let mut stream = connect(client, edge.addr, host);
+            let answer = get(&mut stream, host);
+            (status(answer), stream.conn.handshake_kind() == Some(HandshakeKind::Resumed))
+        };
+        assert_eq!(talk(&bare, "open.example"), (Some(200), false), "{engine}");
+        assert_eq!(talk(&known, "must.example"), (Some(200), false), "{engine}");
+        let mut successors = vec![upgrade(&edge.served)];
+        assert_eq!(talk(&bare, "open.example"), (Some(200), true), "{engine}");
+        // the keys go on to the next
+        successors.push(upgrade(&edge.served));
+        assert_eq!(talk(&bare, "open.example"), (Some(200), true), "{engine}");
+        assert_eq!(talk(&known, "must.example"), (Some(200), true), "{engine}");
+        edge.folder.write("ca.crl", edge.clients.list(7));
+        successors.push(upgrade(&edge.served));
+        assert_eq!(talk(&known, "must.example").0, None, "{engine}");
+        assert_eq!(talk(&bare, "open.example"), (Some(200), true), "{engine}");
     }
 }
 

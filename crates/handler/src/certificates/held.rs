@@ -4,8 +4,7 @@ use super::{CertificateError, Owner, Tokens, clients, read};
 use crate::certificates::acme;
 use crate::identity::Keys;
 use forebay_config::{ClientCertificates as ClientFiles, KeyPairs};
-use forebay_tls::identity::{Tickets, tickets};
-use forebay_tls::{ClientVerification, Identity, Pair};
+use forebay_tls::{Identity, Pair, TicketSealer};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +32,7 @@ pub(super) struct HeldCertificate {
     /// When lists of revoked certificates expire, in seconds since 1970.
     pub(super) lists: Vec<(PathBuf, i64)>,
     /// What seals its tickets: it outlives a reload.
-    pub(super) tickets: Tickets,
+    pub(super) tickets: Arc<TicketSealer>,
     /// Whether its clients may speak HTTP/2.
     pub(super) with_http2: bool,
     /// What its files were when they were read.
@@ -81,13 +80,19 @@ impl FileStamp {
     }
 }
 
+/// What opens tickets, and what was asked of the clients that have them.
+pub(super) struct KnownTickets {
+    pub(super) asked: Option<[u8; 32]>,
+    pub(super) tickets: Arc<TicketSealer>,
+}
+
 impl HeldCertificate {
-    /// Reads the files of `owner`. What it had `before` seals its tickets, unless other things are asked of
+    /// Reads the files of `owner`. What sealed its tickets before does so again, unless other things are asked of
     /// its clients now: a session does not outlive that.
     pub(super) fn open(
         owner: Owner,
         files: CertificateFiles,
-        before: Option<&HeldCertificate>,
+        before: Option<&KnownTickets>,
         with_http2: bool,
     ) -> Result<HeldCertificate, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
@@ -103,13 +108,13 @@ impl HeldCertificate {
             },
         };
         let (clients, lists) = clients::open(&owner, &files.clients)?;
-        let stamp =
-            |clients: Option<&Arc<ClientVerification>>| clients.map(|clients| clients.stamp());
-        let is_same =
-            |before: &&HeldCertificate| stamp(before.identity.clients()) == stamp(clients.as_ref());
-        let tickets = match before.filter(is_same) {
+        let asked = clients.as_ref().map(|clients| clients.stamp());
+        let tickets = match before.filter(|before| before.asked == asked) {
             Some(before) => Arc::clone(&before.tickets),
-            None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
+            None => {
+                let new = TicketSealer::new();
+                Arc::new(new.map_err(|error| CertificateError::Tickets(error.to_string()))?)
+            }
         };
         let identity = match Identity::new(read, Arc::clone(&tickets), with_http2, clients) {
             Ok(identity) => Arc::new(identity),
@@ -129,7 +134,16 @@ impl HeldCertificate {
 
     /// The same, with what its files are now.
     pub(super) fn again(&self) -> Result<HeldCertificate, CertificateError> {
-        HeldCertificate::open(self.owner.clone(), self.files.clone(), Some(self), self.with_http2)
+        let known = self.known_tickets();
+        HeldCertificate::open(self.owner.clone(), self.files.clone(), Some(&known), self.with_http2)
+    }
+
+    /// What opens the tickets that its clients have.
+    pub(super) fn known_tickets(&self) -> KnownTickets {
+        KnownTickets {
+            asked: self.identity.clients().map(|clients| clients.stamp()),
+            tickets: Arc::clone(&self.tickets),
+        }
     }
 
     /// What its files are now. One that cannot be looked at, or is not there, is what it was.

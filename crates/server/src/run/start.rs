@@ -93,7 +93,9 @@ impl Server {
         };
         listeners.check_inherited(&reload::wanted(&plan)).map_err(RunError::Listen)?;
         // keys are often readable for root alone
-        let certificates = Certificates::open(&config, &Certificates::default());
+        let tickets = inheritance.as_mut().map(|handed| std::mem::take(&mut handed.handed.tickets));
+        let none = Certificates::default();
+        let certificates = Certificates::open(&config, &none, tickets.unwrap_or_default());
         let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
         // names may not be looked up afterwards
         let now_ms = worker::read_clocks().monotonic_ms;

@@ -76,6 +76,7 @@ impl Server {
             sockets,
             before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
             drained: self.drained_upstreams(),
+            tickets: self.common.live.get().certificates.tickets(),
             control,
             notify: self.notifier.hand(),
         };

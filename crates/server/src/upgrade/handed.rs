@@ -1,6 +1,7 @@
 //! What a server hands to the process that takes its place: a text in JSON, and descriptors beside it.
 
 use crate::listen::handing::{HandedAddress, HandedSocket};
+use forebay_handler::certificates::HandedTickets;
 use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub struct Handed {
     pub before: Vec<(u32, usize)>,
     /// Upstreams that an operator has taken out, as logs call them.
     pub drained: Vec<String>,
+    /// The keys of tickets, so that clients resume their sessions.
+    pub tickets: Vec<HandedTickets>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the

@@ -271,32 +271,6 @@ fn service_in(groups: &str) -> Option<String> {
     path?.split('/').rfind(|part| part.ends_with(".service")).map(str::to_owned)
 }
 
-/// What a predecessor is told while it serves what it has.
-#[derive(Debug)]
-pub struct PredecessorLine(UnixStream);
-
-impl PredecessorLine {
-    /// Its log files were moved.
-    pub fn reopen_logs(&self) {
-        self.say("reopen");
-    }
-
-    /// This process is replaced, too.
-    pub fn is_second(&self) {
-        self.say("another");
-    }
-
-    /// What it has comes to its end now.
-    pub fn end(&self) {
-        self.say("end");
-    }
-
-    fn say(&self, what: &str) {
-        // it may have ended
-        let _ = writeln!(&self.0, "{what}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,11 @@
 //! Sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
-use crate::identity::{ACME_TLS_1, Identity, tickets};
+use crate::identity::{ACME_TLS_1, Identity};
 use crate::pair::{Pair, describe};
 use crate::proofs::Proofs;
 use crate::provider::provider;
+use crate::tickets::TicketSealer;
 use forebay_metrics::{Local, Stopwatch};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -37,6 +38,10 @@ impl Shakes for Work {
     fn handshaken(done: Handshaken) -> Option<Handshaken> {
         Some(done)
     }
+}
+
+fn tickets() -> Arc<TicketSealer> {
+    Arc::new(TicketSealer::new().unwrap())
 }
 
 /// Certificates for tests, and clients that trust them.
@@ -72,7 +77,7 @@ impl Ca {
 
     fn identity(&self, names: &[&str], kind: &'static rcgen::SignatureAlgorithm) -> Arc<Identity> {
         let pair = self.pair(names, kind);
-        Arc::new(Identity::new(vec![pair], tickets().unwrap(), true, None).unwrap())
+        Arc::new(Identity::new(vec![pair], tickets(), true, None).unwrap())
     }
 
     fn client(&self) -> Arc<ClientConfig> {
@@ -311,7 +316,7 @@ fn a_dear_signature_is_a_job_and_a_resumed_session_needs_its_name() {
 fn two_pairs_serve_clients_of_both_kinds() {
     let ca = Ca::new();
     let pairs = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["a.example"], RSA)];
-    let identity = Identity::new(pairs, tickets().unwrap(), true, None).unwrap();
+    let identity = Identity::new(pairs, tickets(), true, None).unwrap();
     let identities = Arc::new(Identities::new(Some(Arc::new(identity))));
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| suite.suite().as_str().unwrap().contains("_RSA_"));
@@ -326,7 +331,7 @@ fn two_pairs_serve_clients_of_both_kinds() {
         assert!(both.is_open && jobs.is_none_or(|jobs| both.jobs == jobs));
     }
     let others = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["b.example"], RSA)];
-    let error = Identity::new(others, tickets().unwrap(), true, None).unwrap_err().to_string();
+    let error = Identity::new(others, tickets(), true, None).unwrap_err().to_string();
     assert!(error.contains(".example"), "{error}");
 }
 

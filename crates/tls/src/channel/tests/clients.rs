@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
-use crate::identity::Tickets;
 use forebay_conn::transport::Unproven;
 use rcgen::{CertificateParams, DnType, date_time_ymd};
 use rustls::pki_types::PrivateKeyDer;
@@ -74,7 +73,7 @@ impl Ca {
     fn asking(
         &self,
         names: &[&str],
-        tickets: Tickets,
+        tickets: Arc<TicketSealer>,
         clients: Option<ClientVerification>,
     ) -> Arc<Identity> {
         let pair = self.pair(names, ECDSA);
@@ -106,7 +105,7 @@ fn clients_are_taken_by_their_certificates() {
         for asked in [ClientAuth::Optional, ClientAuth::Required] {
             let clients = |revoked: &[Revoked]| {
                 let clients = ClientVerification::new(asked, &[ca.authorities()], revoked).unwrap();
-                alone(ca.asking(&["a.example"], tickets().unwrap(), Some(clients)))
+                alone(ca.asking(&["a.example"], tickets(), Some(clients)))
             };
             let good = ca.client_with(&ca, version, |_| {});
             let secured = outcome(&good, &clients(&[])).unwrap();
@@ -164,8 +163,8 @@ fn a_session_is_resumed_where_the_same_is_asked() {
     for version in BOTH_VERSIONS {
         let asking =
             || ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
-        let open = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), None);
-        let shut = ca.asking(&["open.example", "shut.example"], tickets().unwrap(), Some(asking()));
+        let open = ca.asking(&["open.example", "shut.example"], tickets(), None);
+        let shut = ca.asking(&["open.example", "shut.example"], tickets(), Some(asking()));
         let mut identities = Identities::new(None);
         identities.add("open.example", &open);
         identities.add("shut.example", &shut);
