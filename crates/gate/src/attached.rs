@@ -2,7 +2,7 @@
 
 use crate::error::GateError;
 use crate::filters::Filter;
-use crate::interfaces;
+use crate::interfaces::{self, InterfaceAddress};
 use crate::kernel;
 use crate::maps::mapped;
 use crate::types::{Plain, RawListener, RawSockets};
@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// What it is attached to.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(crate) struct Attached {
 
 /// What keeps the program on an interface.
 enum Attachment {
-    Link { _link: OwnedFd },
+    Link(OwnedFd),
     Filter(Filter),
 }
 
@@ -32,7 +32,7 @@ impl Attachment {
     /// A link stays where it is.
     fn is_there(&self) -> bool {
         match self {
-            Attachment::Link { .. } => true,
+            Attachment::Link(_) => true,
             Attachment::Filter(filter) => filter.is_there(),
         }
     }
@@ -46,11 +46,8 @@ impl Gate {
     /// # Errors
     /// What is in the way. What could be done is done.
     pub fn attach(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
+        let held = self.find(listeners)?;
         let mut attached = lock(&self.attached);
-        self.set_listeners(&mut attached, listeners.iter().copied().collect())?;
-        self.keep_up_steering();
-        let held = interfaces::held()?;
-        self.set_locals(&mut attached, held.iter().map(|held| held.address).collect())?;
         let wanted: HashMap<u32, &str> = held
             .iter()
             .filter(|held| listeners.iter().any(|listener| may_get(held, listener.ip())))
@@ -76,9 +73,31 @@ impl Gate {
         first
     }
 
+    /// All of it but to be attached to interfaces: the gate before judges on.
+    ///
+    /// # Errors
+    /// What is in the way. What could be done is done.
+    pub fn prepare(&self, listeners: &[SocketAddr]) -> Result<(), GateError> {
+        self.find(listeners).map(drop)
+    }
+
+    /// Has listeners and addresses found by the program; says which interfaces hold some.
+    fn find(&self, listeners: &[SocketAddr]) -> Result<Vec<InterfaceAddress>, GateError> {
+        let mut attached = lock(&self.attached);
+        self.set_listeners(&mut attached, listeners.iter().copied().collect())?;
+        self.keep_up_steering();
+        let held = interfaces::held()?;
+        self.set_locals(&mut attached, held.iter().map(|held| held.address).collect())?;
+        Ok(held)
+    }
+
     fn hold(&self, interface: u32) -> io::Result<Attachment> {
+        if let Some(link) = lock(&self.handed).remove(&interface) {
+            self.kernel.replace(link.as_fd())?;
+            return Ok(Attachment::Link(link));
+        }
         match &self.filters {
-            None => self.kernel.attach(interface).map(|link| Attachment::Link { _link: link }),
+            None => self.kernel.attach(interface).map(Attachment::Link),
             Some(filters) => {
                 let filter = lock(filters).attach(self.kernel.caller(), interface);
                 filter.map(Attachment::Filter)
@@ -89,6 +108,44 @@ impl Gate {
     /// Judges nothing any more.
     pub fn detach(&self) {
         lock(&self.attached).links.clear();
+    }
+
+    /// Judges again where another process was about to.
+    ///
+    /// # Errors
+    /// What the kernel says of one interface; the others are had.
+    pub fn retake(&self) -> io::Result<()> {
+        let attached = lock(&self.attached);
+        let retaken = attached.links.iter().map(|(interface, hold)| match (hold, &self.filters) {
+            (Attachment::Link(link), _) => self.kernel.replace(link.as_fd()),
+            (Attachment::Filter(_), Some(filters)) => {
+                lock(filters).replace(self.kernel.caller(), *interface)
+            }
+            (Attachment::Filter(_), None) => Ok(()),
+        });
+        retaken.fold(Ok(()), Result::and)
+    }
+
+    /// Another process judges from now on. Nothing is taken away.
+    pub fn let_go(&self) {
+        for (_, hold) in lock(&self.attached).links.drain() {
+            if let Attachment::Filter(filter) = hold {
+                filter.leave();
+            }
+        }
+        if let Some(filters) = &self.filters {
+            lock(filters).leave();
+        }
+    }
+
+    /// By interface, the links that keep the program there.
+    pub(crate) fn links(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
+        let attached = lock(&self.attached);
+        let links = attached.links.iter().filter_map(|(interface, hold)| match hold {
+            Attachment::Link(link) => Some((interface, link)),
+            Attachment::Filter(_) => None,
+        });
+        links.map(|(interface, link)| Ok((*interface, link.try_clone()?))).collect()
     }
 
     fn set_listeners(
@@ -144,7 +201,7 @@ impl Gate {
 }
 
 /// Whether packets for `wanted` may come by this interface: those for an address of ours come by any.
-fn may_get(held: &interfaces::InterfaceAddress, wanted: IpAddr) -> bool {
+fn may_get(held: &InterfaceAddress, wanted: IpAddr) -> bool {
     wanted.is_unspecified() || wanted.is_loopback() == held.address.is_loopback()
 }
 

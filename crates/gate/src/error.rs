@@ -31,6 +31,8 @@ pub enum GateError {
     TooManySockets,
     /// Connections cannot be made of cookies: why.
     CannotSteer(&'static str),
+    /// The gate before answers SYNs, and this one is not to.
+    StillAnswers,
 }
 
 impl fmt::Display for GateError {
@@ -60,6 +62,10 @@ impl fmt::Display for GateError {
             GateError::TooManySockets => {
                 f.write_str("there are too many sockets of classes: 32768 fit")
             }
+            GateError::StillAnswers => f.write_str(
+                "the running server answers SYNs in the kernel, and handshakes that have begun would be lost: \
+                 restart it to leave rung full",
+            ),
             GateError::CannotSteer(why) => write!(f, "no handshakes without state: {why}"),
         }
     }

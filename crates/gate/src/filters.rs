@@ -12,6 +12,7 @@
 use crate::error::GateError;
 use crate::interfaces;
 use libbpf_rs::libbpf_sys as sys;
+use std::fs;
 use std::io::{self, Read};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -42,11 +43,33 @@ const PATIENCE_MS: u32 = 5000;
 #[derive(Debug)]
 pub(crate) struct Filters {
     number: u32,
-    guard: Child,
+    guard: Guard,
     /// The guard begins when this is closed.
     line: Option<UnixStream>,
     /// Nobody else takes the number while somebody holds this.
-    _named: UnixStream,
+    named: UnixStream,
+}
+
+/// The process that takes filters away.
+#[derive(Debug)]
+enum Guard {
+    /// Was started here.
+    Own(Child),
+    /// Was started by a process before, and has this number.
+    Handed(u32),
+}
+
+/// Filters that go to another process, with who takes them away.
+#[derive(Debug)]
+pub struct HandedFilters {
+    /// Of the gate, in the handles of its filters.
+    pub number: u32,
+    /// The process that guards.
+    pub guard: u32,
+    /// What the guard waits for the end of.
+    pub line: OwnedFd,
+    /// What has the name of the number.
+    pub named: OwnedFd,
 }
 
 /// A program on an interface. It goes when this is dropped.
@@ -75,7 +98,45 @@ impl Filters {
         };
         let input = OwnedFd::from(named.try_clone()?);
         let guard = guard.stdin(Stdio::from(input)).stdout(Stdio::null()).spawn()?;
-        Ok(Filters { number, guard, line: Some(line), _named: named })
+        Ok(Filters { number, guard: Guard::Own(guard), line: Some(line), named })
+    }
+
+    /// Those of a process before.
+    pub(crate) fn handed(HandedFilters { number, guard, line, named }: HandedFilters) -> Filters {
+        Filters {
+            number,
+            guard: Guard::Handed(guard),
+            line: Some(line.into()),
+            named: named.into(),
+        }
+    }
+
+    /// For the process that takes the place of this one.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub(crate) fn hand(&self) -> io::Result<HandedFilters> {
+        let line = self.line.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(HandedFilters {
+            number: self.number,
+            guard: self.guard.number(),
+            line: line.try_clone()?.into(),
+            named: self.named.try_clone()?.into(),
+        })
+    }
+
+    /// Another process has them, and the guard watches that.
+    pub(crate) fn leave(&mut self) {
+        self.line = None;
+        self.guard = Guard::Handed(self.guard.number());
+    }
+
+    /// Puts a program into the place of the one on an interface.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn replace(&self, program: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+        attach(program, interface, self.number)
     }
 
     /// Attaches a program to an interface.
@@ -92,10 +153,10 @@ impl Filters {
     /// # Errors
     /// [`GateError::Guard`] if it does not.
     pub(crate) fn check(&mut self) -> Result<(), GateError> {
-        match self.guard.try_wait() {
+        match self.guard.has_ended() {
             Ok(None) => Ok(()),
-            Ok(Some(status)) => Err(GateError::Guard(io::Error::other(format!(
-                "it has ended ({status}); if this server is killed, filters that let everything pass \
+            Ok(Some(how)) => Err(GateError::Guard(io::Error::other(format!(
+                "it has ended{how}; if this server is killed, filters that let everything pass \
                  stay until the next one starts"
             )))),
             Err(error) => Err(GateError::Guard(error)),
@@ -105,27 +166,58 @@ impl Filters {
     /// The process that guards.
     #[cfg(test)]
     pub(crate) fn guard(&self) -> u32 {
-        self.guard.id()
+        self.guard.number()
     }
 }
 
 /// The guard has nothing to do any more but to end.
 impl Drop for Filters {
     fn drop(&mut self) {
-        self.line = None;
+        // of a guard that another process has started nothing more is to be done
+        let was_ours = self.line.take().is_some();
+        let Guard::Own(guard) = &mut self.guard else { return };
+        if !was_ours {
+            return;
+        }
         for _ in 0..PATIENCE_MS {
-            if !matches!(self.guard.try_wait(), Ok(None)) {
+            if !matches!(guard.try_wait(), Ok(None)) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
         // it is stopped, or the machine is
-        let _ = self.guard.kill();
-        let _ = self.guard.wait();
+        let _ = guard.kill();
+        let _ = guard.wait();
+    }
+}
+
+impl Guard {
+    fn number(&self) -> u32 {
+        match self {
+            Guard::Own(child) => child.id(),
+            Guard::Handed(number) => *number,
+        }
+    }
+
+    /// Whether it has ended, and how, if that can be told.
+    fn has_ended(&mut self) -> io::Result<Option<String>> {
+        match self {
+            Guard::Own(child) => Ok(child.try_wait()?.map(|status| format!(" ({status})"))),
+            Guard::Handed(number) => {
+                let status = fs::read_to_string(format!("/proc/{number}/status"));
+                let is_there = status.is_ok_and(|status| !status.contains("State:\tZ"));
+                Ok((!is_there).then(String::new))
+            }
+        }
     }
 }
 
 impl Filter {
+    /// Stays in its place, which another process keeps.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
+    }
+
     /// Whether it is in its place: others may remove filters.
     pub(crate) fn is_there(&self) -> bool {
         program_of(self.interface, self.number).is_some()

@@ -3,7 +3,9 @@
 use crate::error::GateError;
 use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain};
 use libbpf_rs::libbpf_sys as sys;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel};
+use libbpf_rs::{
+    AsRawLibbpf, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenMapMut, PrintLevel,
+};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -64,11 +66,12 @@ pub(crate) struct Outer {
 }
 
 impl Kernel {
-    /// Loads what is needed, with `steers` for handshakes without state, too; nothing is attached yet.
+    /// Loads what is needed, with `steers` for handshakes without state, too; nothing is attached yet. Maps that are
+    /// `kept` stand in for those of their names.
     ///
     /// # Errors
     /// [`GateError::Load`] with the last line of what the kernel said.
-    pub(crate) fn load(steers: bool) -> Result<Kernel, GateError> {
+    pub(crate) fn load(steers: bool, kept: &[(String, OwnedFd)]) -> Result<Kernel, GateError> {
         libbpf_rs::set_print(Some((PrintLevel::Info, |_, text| {
             if let Ok(mut said) = SAID.lock() {
                 said.push_str(&text);
@@ -79,18 +82,26 @@ impl Kernel {
                 }
             }
         })));
-        Kernel::try_load(steers).map_err(|error| {
+        Kernel::try_load(steers, kept).map_err(|error| {
             let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
             GateError::Load { error: error.to_string(), said }
         })
     }
 
-    fn try_load(steers: bool) -> libbpf_rs::Result<Kernel> {
+    fn try_load(steers: bool, kept: &[(String, OwnedFd)]) -> libbpf_rs::Result<Kernel> {
         // libbpf remembers it; later the file that says it may be out of reach
         libbpf_rs::num_possible_cpus()?;
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
-        for mut map in object.maps_mut().filter(|map| map.name() == "shapes") {
-            map.set_autocreate(false)?;
+        for mut map in object.maps_mut() {
+            if map.name() == "shapes" {
+                map.set_autocreate(false)?;
+            }
+            if let Some((_, of_other)) = kept.iter().find(|(name, _)| map.name() == name.as_str()) {
+                if shape_of(of_other.as_fd())? != shape(&map) {
+                    return Err(io::Error::other("a map that was handed is none of ours").into());
+                }
+                map.reuse_fd(of_other.as_fd())?;
+            }
         }
         // older kernels refuse them
         let of_steering = [("answer", ANSWER), ("complete", COMPLETE)];
@@ -159,6 +170,32 @@ impl Kernel {
         owned(link)
     }
 
+    /// Puts the program into the place of the one that a link has, from one packet to the next.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn replace(&self, link: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both descriptors are open; no options are given.
+        let result = unsafe {
+            sys::bpf_link_update(link.as_raw_fd(), self.program.as_raw_fd(), ptr::null())
+        };
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+
+    /// The maps that another process may go on with, by name: what they hold means the same there, as long as
+    /// [`LAYOUT`](crate::handing::LAYOUT) does.
+    pub(crate) fn kept(&self) -> [(&'static str, BorrowedFd<'_>); 7] {
+        [
+            ("words", self.words.map.as_fd()),
+            ("tallies", self.tallies.as_fd()),
+            ("pending", self.pending.as_fd()),
+            ("ignored", self.ignored.as_fd()),
+            ("counts", self.counts.as_fd()),
+            ("keys", self.keys.as_fd()),
+            ("judged", self.judged.as_fd()),
+        ]
+    }
+
     /// Whether the kernel has links at TC.
     pub(crate) fn has_links(&self) -> bool {
         // no interface has this index; who knows such links says so
@@ -209,6 +246,35 @@ impl Kernel {
         out.truncate(options.data_size_out as usize);
         Ok((options.retval, out, options.duration))
     }
+}
+
+/// Type, bytes of a key and of a value, entries, flags.
+type Shape = [u32; 5];
+
+fn shape(map: &OpenMapMut<'_>) -> Shape {
+    let at = map.as_libbpf_object().as_ptr();
+    // SAFETY: the map belongs to an object that is open.
+    unsafe {
+        [
+            sys::bpf_map__type(at),
+            sys::bpf_map__key_size(at),
+            sys::bpf_map__value_size(at),
+            sys::bpf_map__max_entries(at),
+            sys::bpf_map__map_flags(at),
+        ]
+    }
+}
+
+fn shape_of(map: BorrowedFd<'_>) -> io::Result<Shape> {
+    let mut info = sys::bpf_map_info::default();
+    let mut bytes = size_of::<sys::bpf_map_info>() as u32;
+    // SAFETY: the descriptor is open, and so many bytes are writable.
+    let result =
+        unsafe { sys::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut bytes) };
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    Ok([info.type_, info.key_size, info.value_size, info.max_entries, info.map_flags])
 }
 
 fn missing() -> libbpf_rs::Error {
@@ -280,6 +346,7 @@ pub(crate) fn plain(error: libbpf_rs::Error) -> io::Error {
 /// A map of the kernel in the memory of this process, for as long as the process lives: what points
 /// there may be kept anywhere.
 pub(crate) struct Mapped {
+    map: MapHandle,
     at: NonNull<u8>,
     bytes: usize,
 }
@@ -306,7 +373,7 @@ impl Mapped {
             )
         };
         match NonNull::new(at.cast::<u8>()) {
-            Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Mapped { at, bytes }),
+            Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Mapped { map, at, bytes }),
             _ => Err(io::Error::last_os_error()),
         }
     }

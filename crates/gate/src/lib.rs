@@ -20,6 +20,7 @@
 //! | `error` | what can go wrong |
 //! | `attached` | on which interfaces it is, for which listeners |
 //! | `filters` | how it is attached where there are no links, and who takes it away |
+//! | `handing` | what a gate hands to that of another process |
 //! | `interfaces` | which interfaces there are |
 //! | `stack` | what the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
@@ -54,6 +55,7 @@ extern crate self as forebay_gate;
 mod attached;
 mod error;
 mod filters;
+mod handing;
 mod interfaces;
 mod kernel;
 mod lower;
@@ -66,7 +68,8 @@ mod types;
 mod tests;
 
 pub use error::GateError;
-pub use filters::guard;
+pub use filters::{HandedFilters, guard};
+pub use handing::{HandedGate, LAYOUT};
 pub use kernel::makes_connections;
 pub use lower::Tables;
 pub use steer::ClassSockets;
@@ -85,6 +88,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use maps::{array, leaves, mapped, paths, per_cpu, read_u64};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -135,6 +139,8 @@ pub struct Gate {
     kernel: Kernel,
     slots: Mutex<RuleSlots>,
     attached: Mutex<Attached>,
+    /// By interface, links of the gate before, until they have this program.
+    handed: Mutex<HashMap<u32, OwnedFd>>,
     /// Where it is not attached by links.
     filters: Option<Mutex<Filters>>,
     /// The set of tables in force.
@@ -161,7 +167,7 @@ impl Gate {
     /// # Errors
     /// [`GateError::Load`]: no rights, or a kernel that is too old.
     pub fn load(charge: Charge) -> Result<Gate, GateError> {
-        Gate::with(Kernel::load(false)?, charge)
+        Gate::with(Kernel::load(false, &[])?, charge)
     }
 
     fn with(kernel: Kernel, charge: Charge) -> Result<Gate, GateError> {
@@ -169,6 +175,7 @@ impl Gate {
             kernel,
             slots: Mutex::default(),
             attached: Mutex::default(),
+            handed: Mutex::default(),
             filters: None,
             table: Mutex::new(0),
             steering: None,

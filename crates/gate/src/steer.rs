@@ -10,7 +10,7 @@ use crate::{Charge, Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -94,18 +94,32 @@ impl Gate {
     /// # Errors
     /// [`GateError::CannotSteer`], those of [`Gate::load`], or what the kernel says.
     pub fn load_steering(charge: Charge) -> Result<Gate, GateError> {
+        Gate::steering(charge, &[], false)
+    }
+
+    /// The same, with maps that are `kept`; with `has_key` the key of cookies is among them, and clients have some.
+    pub(crate) fn steering(
+        charge: Charge,
+        kept: &[(String, OwnedFd)],
+        has_key: bool,
+    ) -> Result<Gate, GateError> {
         if !kernel::makes_connections() {
             let why = "the kernel makes no connections of cookies that are not its own (Linux 6.9)";
             return Err(GateError::CannotSteer(why));
         }
-        let steering = Steering::new(Stack::open()?);
+        let mut steering = Steering::new(Stack::open()?);
         if steering.offers.is_none() {
             return Err(GateError::CannotSteer("net.ipv4.tcp_syncookies is 0"));
         }
-        let mut gate = Gate::with(Kernel::load(true)?, charge)?;
-        let secret = secret()?;
-        let keys = &gate.kernel.keys;
-        keys.update(&0_u32.to_ne_bytes(), secret.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        let mut gate = Gate::with(Kernel::load(true, kept)?, charge)?;
+        if has_key {
+            // clients answer what the gate before has sent
+            steering.answering.last = Some(Instant::now());
+        } else {
+            let (keys, secret) = (&gate.kernel.keys, secret()?);
+            let at = 0_u32.to_ne_bytes();
+            keys.update(&at, secret.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        }
         gate.steering = Some(Mutex::new(steering));
         Ok(gate)
     }

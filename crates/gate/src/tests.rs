@@ -4,6 +4,7 @@
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;
+mod handing;
 mod noise;
 mod packets;
 mod same;

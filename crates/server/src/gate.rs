@@ -6,10 +6,11 @@
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
 use forebay_config::{GateCharge, GateMode};
-use forebay_handler::policy::enforced::{Enforced, KernelGate};
+use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub(crate) mod needs;
@@ -22,14 +23,20 @@ pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 /// `auto` answers no SYNs: that is only done where it is asked for, since firewalls, TCP Fast Open and MPTCP
 /// get to see less of connections then (ADR 0052).
 ///
+/// It takes the place of the gate that the process `before` has handed, if there is one.
+///
 /// # Errors
 /// With `address` and `full`, why the machine cannot.
-pub fn open(mode: GateMode, charge: GateCharge) -> Result<Option<Arc<KernelGate>>, String> {
+pub fn open(
+    mode: GateMode,
+    charge: GateCharge,
+    before: Option<(HandedKernel, Vec<OwnedFd>)>,
+) -> Result<Option<Arc<KernelGate>>, String> {
     if mode == GateMode::Off {
         return Ok(None);
     }
-    let gate =
-        KernelGate::open(charge, mode == GateMode::Full).map_err(|error| because(mode, error));
+    let gate = KernelGate::open(charge, mode == GateMode::Full, before);
+    let gate = gate.map_err(|error| because(mode, error));
     match gate {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
         gate => gate.map(|gate| Some(Arc::new(gate))),
@@ -46,7 +53,8 @@ fn because(mode: GateMode, error: String) -> String {
     }
 }
 
-/// Attaches it for the first time: as [`attach_again`], but with `auto` there is none if that fails.
+/// Attaches it for the first time: as [`attach_again`], but with `auto` there is none if that fails. Where it
+/// `follows` another, which judges on, it is only made ready.
 ///
 /// # Errors
 /// With `address` and `full`, where that cannot be, and why.
@@ -55,9 +63,14 @@ pub fn attach(
     mode: GateMode,
     plan: &Plan,
     open: &Listeners,
+    follows: bool,
 ) -> Result<Option<Arc<KernelGate>>, String> {
     let Some(gate) = gate else { return Ok(None) };
-    match attach_for(&gate, plan, open) {
+    let attached = match follows {
+        true => gate.prepare(&listeners(plan, open)).and_then(|()| gate.place(open.of_classes())),
+        false => attach_for(&gate, plan, open),
+    };
+    match attached {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
         attached => attached.map(|()| {
             say(format_args!("gate: rung {}: {}{}", gate.rung(), gate.does(), next(&gate)));

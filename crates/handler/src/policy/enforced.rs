@@ -12,6 +12,7 @@ use forebay_policy::Policy;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Degree;
 use forebay_sys::stderr::say;
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -34,6 +35,31 @@ pub struct OfClasses<'l> {
     pub speaks_tls: bool,
     /// By rank.
     pub sockets: Vec<Vec<BorrowedFd<'l>>>,
+}
+
+/// What a gate hands to that of another process, as a text. Descriptors follow: of the maps, of the links, and two if
+/// it is attached by filters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedKernel {
+    /// What the content of the maps means.
+    pub layout: u32,
+    /// Whether it answers SYNs.
+    pub steers: bool,
+    /// Which rule has which place, by name.
+    pub slots: Vec<(String, u32)>,
+    /// By name.
+    pub maps: Vec<String>,
+    /// By interface.
+    pub links: Vec<u32>,
+    /// The number of the gate, and the process that takes its filters away.
+    pub filters: Option<(u32, u32)>,
+}
+
+impl HandedKernel {
+    /// How many descriptors belong to it.
+    pub fn descriptors(&self) -> usize {
+        self.maps.len() + self.links.len() + 2 * usize::from(self.filters.is_some())
+    }
 }
 
 /// What the kernel does of a policy.

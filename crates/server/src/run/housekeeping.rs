@@ -52,6 +52,9 @@ impl Server {
 
     /// Has the gate judge SYNs for the listeners there are. Trouble is told once.
     pub(super) fn attach_gate(&mut self) {
+        if self.is_replaced {
+            return;
+        }
         let snapshot = self.common.live.get();
         let Some(gate) = &snapshot.policy.gate else { return };
         let trouble = gate::attach_again(gate, &self.plan, &self.listeners()).err();

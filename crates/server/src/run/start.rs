@@ -77,7 +77,9 @@ impl Server {
         };
         let control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
-        let gate = gate::open(config.gate, config.gate_charge).map_err(RunError::Gate)?;
+        let handed = inheritance.as_mut().and_then(Inheritance::gate);
+        let follows = handed.is_some();
+        let gate = gate::open(config.gate, config.gate_charge, handed).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
             let classes = gate::classes(gate.as_deref(), &plan, group);
             listeners.take_ranked(&group.listen, group.listener_sets, classes)
@@ -103,7 +105,8 @@ impl Server {
             .with_next(isolated::next(&config, now_ms));
         applications.take_effect(None);
         listeners.settle();
-        let gate = gate::attach(gate, config.gate, &plan, &listeners).map_err(RunError::Gate)?;
+        let gate = gate::attach(gate, config.gate, &plan, &listeners, follows);
+        let gate = gate.map_err(RunError::Gate)?;
         // its helper keeps a right that the server gives up
         let judged = gate::listeners(&plan, &listeners);
         let keeper = firewall::open(&config.firewall, &judged, &plan.policy);

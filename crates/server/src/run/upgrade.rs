@@ -3,6 +3,7 @@
 
 use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
+use crate::gate;
 use crate::listen::ARRIVAL;
 use crate::reload;
 use crate::upgrade::handed::{Handed, LastWords, NewServer};
@@ -50,8 +51,6 @@ impl Server {
             Some("a reload is under way")
         } else if self.config.place.is_some() {
             Some("it is a stage; the server that has started it replaces it")
-        } else if self.common.live.get().policy.gate.is_some() {
-            Some("the gate is in force, which cannot be handed over yet: restart it")
         } else if self.common.firewall.is_some() {
             Some("it keeps a table of the firewall, which cannot be handed over yet: restart it")
         } else {
@@ -67,6 +66,12 @@ impl Server {
         for earlier in &self.earlier {
             descriptors.push(earlier.hand()?);
         }
+        let snapshot = self.common.live.get();
+        let gate = snapshot.policy.gate.as_ref().map(|enforced| enforced.gate().hand());
+        let gate = gate.transpose()?.map(|(text, of_gate)| {
+            descriptors.extend(of_gate);
+            text
+        });
         descriptors.push(descriptor);
         descriptors.push(io::stdout().as_fd().try_clone_to_owned()?);
         descriptors.push(io::stderr().as_fd().try_clone_to_owned()?);
@@ -76,7 +81,8 @@ impl Server {
             sockets,
             before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
             drained: self.drained_upstreams(),
-            tickets: self.common.live.get().certificates.tickets(),
+            tickets: snapshot.certificates.tickets(),
+            gate,
             control,
             notify: self.notifier.hand(),
         };
@@ -98,6 +104,11 @@ impl Server {
     /// The process that was to take the place of this one has ended before it served.
     pub(super) fn keep_place(&mut self, error: &io::Error) {
         self.is_handing = false;
+        if let Some(enforced) = &self.common.live.get().policy.gate
+            && let Err(why) = enforced.gate().retake()
+        {
+            say(format_args!("gate: {why}"));
+        }
         if self.draining.is_none() {
             self.notifier.main_is(std::process::id());
             say(format_args!(
@@ -130,7 +141,7 @@ impl Server {
     }
 
     /// Another process has the clients that come from now on, and what is said to the service manager.
-    fn be_succeeded(&mut self, NewServer { process, left }: &NewServer) {
+    fn be_succeeded(&mut self, NewServer { process, left, takes_gate }: &NewServer) {
         let most = self.config.timeouts.upgrade;
         self.notifier.close();
         self.acme = None;
@@ -144,8 +155,10 @@ impl Server {
         self.status.drains();
         // the last of it is a drain, which ends in order what has no end of its own
         self.plan.drain = self.plan.drain.min(most / 2);
-        match left.is_empty() {
-            // what is on its way to an address that is not served any more is answered here
+        let has_queues = self.leave_gate(*takes_gate);
+        match left.is_empty() && !has_queues {
+            // what is on its way to an address that is not served any more, or waits in the queue of a class, is
+            // answered here
             false => self.later.push((Instant::now() + ARRIVAL, Later::LeaveClients)),
             true => self.leave_clients_to_successor(),
         }
@@ -154,6 +167,20 @@ impl Server {
              and ends within {most:?}",
             self.common.admission.open(),
         ));
+    }
+
+    /// Judges no more, since the other process does, or nobody. Says whether connections may wait in the queues of
+    /// classes, which are not handed over.
+    fn leave_gate(&self, is_taken: bool) -> bool {
+        let snapshot = self.common.live.get();
+        let Some(enforced) = &snapshot.policy.gate else { return false };
+        let gate = enforced.gate();
+        if is_taken {
+            gate.let_go()
+        } else {
+            gate.detach()
+        }
+        gate.steers()
     }
 
     /// What there is may go on for `timeouts.upgrade`; nothing more is accepted.
@@ -189,7 +216,15 @@ impl Server {
         let wanted = reload::wanted(&self.plan);
         let left = self.listeners().unnamed(&wanted);
         let has_left = !left.is_empty();
-        let LastWords { keeps_place: _, open, drained } = predecessor.replace(left)?;
+        let snapshot = self.common.live.get();
+        let takes_gate = snapshot.policy.gate.is_some();
+        if let Some(gate) = &snapshot.policy.gate {
+            // the other server judges again if this one ends before it is told
+            let attached = gate::attach_again(gate, &self.plan, &self.listeners());
+            attached.map_err(io::Error::other)?;
+        }
+        let new = NewServer { process: std::process::id(), left, takes_gate };
+        let LastWords { keeps_place: _, open, drained } = predecessor.replace(&new)?;
         self.listeners().own();
         if has_left {
             self.listeners().leave(&wanted);

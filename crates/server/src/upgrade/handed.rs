@@ -2,6 +2,7 @@
 
 use crate::listen::handing::{HandedAddress, HandedSocket};
 use forebay_handler::certificates::HandedTickets;
+use forebay_handler::policy::enforced::HandedKernel;
 use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,8 @@ pub struct Handed {
     /// The process that hands it.
     pub process: u32,
     /// Its listening sockets, in the order of their descriptors, which follow the text. After them come the
-    /// connections to the servers before it, that of its control socket, its standard output, which may be the access
-    /// log, and its standard error.
+    /// connections to the servers before it, those of the gate, that of its control socket, its standard output, which
+    /// may be the access log, and its standard error.
     pub sockets: Vec<HandedSocket>,
     /// The processes of the servers before it that have connections yet, oldest first, and how many.
     pub before: Vec<(u32, usize)>,
@@ -31,6 +32,8 @@ pub struct Handed {
     pub drained: Vec<String>,
     /// The keys of tickets, so that clients resume their sessions.
     pub tickets: Vec<HandedTickets>,
+    /// Its gate.
+    pub gate: Option<HandedKernel>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
@@ -45,6 +48,9 @@ pub struct NewServer {
     pub process: u32,
     /// Addresses that it does not serve.
     pub left: Vec<HandedAddress>,
+    /// Whether it judges in the place of this server's gate.
+    #[serde(default)]
+    pub takes_gate: bool,
 }
 
 /// What is handed when the successor serves.

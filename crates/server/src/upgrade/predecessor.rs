@@ -4,7 +4,7 @@
 use super::handed::{self, Handed, LastWords, NewServer};
 use crate::control_socket::TAKE_OVER;
 use crate::listen::Listeners;
-use crate::listen::handing::HandedAddress;
+use forebay_handler::policy::enforced::HandedKernel;
 use forebay_sys::{descriptors, stderr};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -36,6 +36,7 @@ pub struct Inheritance {
     sockets: Vec<OwnedFd>,
     /// The servers before it that have connections yet, oldest first.
     before: Vec<EarlierServer>,
+    gate: Option<(HandedKernel, Vec<OwnedFd>)>,
     control: Option<OwnedFd>,
     /// Where it may write the access log.
     pub standard_output: OwnedFd,
@@ -59,6 +60,11 @@ impl Inheritance {
     /// The servers before it that have connections yet, oldest first, once.
     pub fn before(&mut self) -> Vec<EarlierServer> {
         std::mem::take(&mut self.before)
+    }
+
+    /// Its gate, once.
+    pub fn gate(&mut self) -> Option<(HandedKernel, Vec<OwnedFd>)> {
+        self.gate.take()
     }
 
     /// Its control socket, once.
@@ -143,11 +149,14 @@ impl Predecessor {
         {
             return Ok(Err(TakeOverError::OutsideService { service }));
         }
-        let mut sockets =
-            descriptors::take(&stream, handed.sockets.len() + handed.before.len() + 3)?;
+        let of_gate = handed.gate.as_ref().map_or(0, HandedKernel::descriptors);
+        let count = handed.sockets.len() + handed.before.len() + of_gate + 3;
+        let mut sockets = descriptors::take(&stream, count)?;
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let control = sockets.pop();
+        let gate = sockets.split_off(sockets.len().saturating_sub(of_gate));
+        let gate = handed.gate.clone().map(|text| (text, gate));
         let lines = sockets.split_off(handed.sockets.len().min(sockets.len()));
         let before = handed.before.iter().zip(lines).map(|((process, open), line)| {
             EarlierServer::new(*process, *open, UnixStream::from(line))
@@ -156,7 +165,7 @@ impl Predecessor {
         let predecessor = Predecessor { stream, process: handed.process };
         Ok(Ok((
             predecessor,
-            Inheritance { handed, sockets, before, control, standard_output, standard_error },
+            Inheritance { handed, sockets, before, gate, control, standard_output, standard_error },
         )))
     }
 
@@ -166,9 +175,8 @@ impl Predecessor {
     ///
     /// # Errors
     /// When it keeps its place after all, or is there and does not answer.
-    pub fn replace(&mut self, left: Vec<HandedAddress>) -> io::Result<LastWords> {
-        let new = NewServer { process: std::process::id(), left };
-        let line = format!("serves {}\n", serde_json::to_string(&new)?);
+    pub fn replace(&mut self, new: &NewServer) -> io::Result<LastWords> {
+        let line = format!("serves {}\n", serde_json::to_string(new)?);
         self.stream.set_read_timeout(Some(LONGEST))?;
         let said = self.stream.write_all(line.as_bytes());
         let words = said.and_then(|()| handed::receive::<LastWords>(&self.stream));

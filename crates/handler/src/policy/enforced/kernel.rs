@@ -1,8 +1,8 @@
 //! With the feature `gate`: the programs of `forebay_gate`.
 
-use super::OfClasses;
+use super::{HandedKernel, OfClasses};
 use forebay_config::GateCharge;
-use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError};
+use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError, HandedFilters, HandedGate};
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
@@ -10,6 +10,7 @@ use forebay_sys::privileges;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -61,16 +62,25 @@ impl KernelTables {
 }
 
 impl KernelGate {
-    /// One that `steers` also answers SYNs, where classes have sockets.
+    /// One that `steers` also answers SYNs, where classes have sockets. It takes the place of one that another process
+    /// has handed, where it is attached.
     ///
     /// # Errors
     /// Why this machine cannot.
-    pub fn open(charge: GateCharge, steers: bool) -> Result<KernelGate, String> {
+    pub fn open(
+        charge: GateCharge,
+        steers: bool,
+        before: Option<(HandedKernel, Vec<OwnedFd>)>,
+    ) -> Result<KernelGate, String> {
         let charge = match charge {
             GateCharge::Syn => Charge::AtSyn,
             GateCharge::Handshake => Charge::AtHandshake,
         };
-        let gate = load(charge, steers).and_then(|gate| match gate.has_links() {
+        let gate = match before.and_then(|(text, descriptors)| handed(text, descriptors)) {
+            Some(before) => Gate::load_after(charge, steers, before),
+            None => load(charge, steers),
+        };
+        let gate = gate.and_then(|gate| match gate.has_filters() || gate.has_links() {
             true => Ok(gate),
             false => gate.by_filters(
                 // a signal from the terminal is for the server
@@ -78,6 +88,48 @@ impl KernelGate {
             ),
         });
         gate.map(KernelGate).map_err(|error| error.to_string())
+    }
+
+    /// What there is, for the process that takes the place of this one.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn hand(&self) -> io::Result<(HandedKernel, Vec<OwnedFd>)> {
+        let HandedGate { layout, steers, slots, maps, links, filters } = self.0.hand()?;
+        let (maps, mut descriptors): (_, Vec<_>) = maps.into_iter().unzip();
+        let (links, of_links): (_, Vec<_>) = links.into_iter().unzip();
+        descriptors.extend(of_links);
+        let filters = filters.map(|HandedFilters { number, guard, line, named }| {
+            descriptors.extend([line, named]);
+            (number, guard)
+        });
+        Ok((HandedKernel { layout, steers, slots, maps, links, filters }, descriptors))
+    }
+
+    /// All of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn prepare(&self, listeners: &[SocketAddr]) -> Result<(), String> {
+        self.0.prepare(listeners).map_err(|error| error.to_string())
+    }
+
+    /// Judges again where another process was about to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn retake(&self) -> Result<(), String> {
+        self.0.retake().map_err(|error| error.to_string())
+    }
+
+    /// Another process judges from now on.
+    pub fn let_go(&self) {
+        self.0.let_go();
+    }
+
+    /// Judges nothing any more.
+    pub fn detach(&self) {
+        self.0.detach();
     }
 
     /// Loads what a rung needs, and lets it go again; says by what it would be attached.
@@ -212,6 +264,23 @@ impl KernelGate {
             rules: rules.collect(),
         }
     }
+}
+
+/// What was handed; nothing if descriptors are missing.
+fn handed(text: HandedKernel, descriptors: Vec<OwnedFd>) -> Option<HandedGate> {
+    let HandedKernel { layout, steers, slots, maps, links, filters } = text;
+    let mut descriptors = descriptors.into_iter();
+    let maps: Vec<_> = maps.into_iter().zip(&mut descriptors).collect();
+    let links = links.into_iter().zip(&mut descriptors).collect();
+    let filters = filters.map(|(number, guard)| {
+        let (line, named) = (descriptors.next()?, descriptors.next()?);
+        Some(HandedFilters { number, guard, line, named })
+    });
+    let filters = match filters {
+        Some(filters) => Some(filters?),
+        None => None,
+    };
+    Some(HandedGate { layout, steers, slots, maps, links, filters })
 }
 
 fn load(charge: Charge, steers: bool) -> Result<Gate, GateError> {

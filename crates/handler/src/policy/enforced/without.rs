@@ -1,12 +1,13 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
-use super::OfClasses;
+use super::{HandedKernel, OfClasses};
 use forebay_config::GateCharge;
 use forebay_metrics::GateFigures;
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
 /// Whether this program has the gate.
@@ -50,7 +51,11 @@ impl KernelGate {
     ///
     /// # Errors
     /// Always.
-    pub fn open(_charge: GateCharge, _steers: bool) -> Result<KernelGate, String> {
+    pub fn open(
+        _charge: GateCharge,
+        _steers: bool,
+        _before: Option<(HandedKernel, Vec<OwnedFd>)>,
+    ) -> Result<KernelGate, String> {
         Err("this program was built without it (the Cargo feature gate)".to_owned())
     }
 
@@ -59,7 +64,41 @@ impl KernelGate {
     /// # Errors
     /// Always.
     pub fn try_load(steers: bool) -> Result<&'static str, String> {
-        KernelGate::open(GateCharge::default(), steers).map(|gate| gate.rung())
+        KernelGate::open(GateCharge::default(), steers, None).map(|gate| gate.rung())
+    }
+
+    /// What there is, for the process that takes the place of this one.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn hand(&self) -> io::Result<(HandedKernel, Vec<OwnedFd>)> {
+        match *self {}
+    }
+
+    /// All of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub fn prepare(&self, _listeners: &[SocketAddr]) -> Result<(), String> {
+        match *self {}
+    }
+
+    /// Judges again where another process was about to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn retake(&self) -> Result<(), String> {
+        match *self {}
+    }
+
+    /// Another process judges from now on.
+    pub fn let_go(&self) {
+        match *self {}
+    }
+
+    /// Judges nothing any more.
+    pub fn detach(&self) {
+        match *self {}
     }
 
     /// Whether it queues connections by class, and so answers SYNs.
