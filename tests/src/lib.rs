@@ -47,6 +47,7 @@ pub mod play;
 pub mod server;
 pub mod socket;
 pub mod tls;
+pub mod upgrade;
 pub mod websocket;
 pub mod wire;
 

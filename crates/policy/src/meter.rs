@@ -168,7 +168,9 @@ impl Rated {
                 Bucket::Rule(given)
             }
             (Per::Rule, None, Some(given)) => {
-                given.get().store(0, Relaxed);
+                // another process may charge it, for the rule with this name
+                let fit = |arrival| Some(bucket::fit(arrival, now_ns, &terms));
+                let _ = given.get().fetch_update(Relaxed, Relaxed, fit);
                 Bucket::Rule(given)
             }
         };

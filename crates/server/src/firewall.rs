@@ -28,12 +28,12 @@ use forebay_handler::policy::dropped_clients::{DroppedClient, DroppedClients};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
 use forebay_policy::spared::SparedClients;
-use forebay_sys::stderr::say;
+use forebay_sys::stderr::{self, say};
 use forebay_sys::{clock, privileges};
 use helper::{HelperMessage, HelperReply};
 use ruleset::Ruleset;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,6 +71,8 @@ enum FirewallCommand {
     Rules(Ruleset, u64, SparedClients),
     Count(Sender<()>),
     End(Sender<()>),
+    /// The table is left to another process, which hears of all clients.
+    HandOver(Sender<Vec<(IpAddr, u64)>>),
 }
 
 /// Has the firewall changed. It is made with all rights, and its thread begins once they are given up.
@@ -108,17 +110,21 @@ pub fn lack() -> Option<String> {
 /// The firewall that the configuration wants, with its table in force. With `auto` none if the machine
 /// cannot, which is said. It must be called before rights are given up, and before there are threads.
 ///
+/// If another process has the table, `follows` says so: then that stays in force until the keeper
+/// [starts](FirewallKeeper::start).
+///
 /// # Errors
 /// With `nftables`, why the machine cannot.
 pub fn open(
     settings: &FirewallSettings,
     listeners: &[SocketAddr],
     policy: &Policy,
+    follows: bool,
 ) -> Result<Option<FirewallKeeper>, String> {
     if settings.mode == FirewallMode::Off {
         return Ok(None);
     }
-    match begin(settings, listeners, policy) {
+    match begin(settings, listeners, policy, follows) {
         Ok(keeper) => Ok(Some(keeper)),
         Err(why) if settings.mode == FirewallMode::Nftables => Err(why),
         Err(why) => {
@@ -132,6 +138,7 @@ fn begin(
     settings: &FirewallSettings,
     listeners: &[SocketAddr],
     policy: &Policy,
+    follows: bool,
 ) -> Result<FirewallKeeper, String> {
     if let Some(lack) = lack() {
         return Err(lack);
@@ -142,7 +149,9 @@ fn begin(
     let rules = rules(settings, listeners, policy);
     let mut helper =
         Helper::start().map_err(|error| format!("cannot start its helper: {error}"))?;
-    helper.ask(&HelperMessage::Install(rules.clone(), Vec::new()))?;
+    if !follows {
+        helper.ask(&HelperMessage::Install(rules.clone(), Vec::new()))?;
+    }
     let (dropped, clients) = DroppedClients::new();
     let (orders, ordered) = unbounded();
     let figures = FirewallFigures {
@@ -213,6 +222,21 @@ impl Firewall {
         lock(&self.figures).clone()
     }
 
+    /// Leaves the table, and who is dropped until when, to another process. Nothing is to be asked of it any more.
+    pub fn hand_over(&self) -> Vec<(IpAddr, u64)> {
+        let (tell, told) = bounded(1);
+        self.order(FirewallCommand::HandOver(tell));
+        told.recv_timeout(END).unwrap_or_else(|_| {
+            say(format_args!("firewall: its helper has not answered within {END:?}"));
+            Vec::new()
+        })
+    }
+
+    /// Its table, which is told apart from those of others by its name.
+    pub fn table(&self) -> String {
+        lock(&self.figures).table.clone()
+    }
+
     /// Removes the table.
     pub fn end(&self) {
         let (tell, told) = bounded(1);
@@ -235,18 +259,33 @@ impl FirewallKeeper {
         Arc::clone(&self.firewall)
     }
 
-    /// Keeps the firewall from now on, on a thread of its own.
+    /// Keeps the firewall from now on, on a thread of its own. If another process has left the table, `clients` are
+    /// those that it had dropped, with their times.
     ///
     /// # Errors
     /// When there is no room for a thread.
-    pub fn start(mut self) -> io::Result<()> {
+    pub fn start(mut self, clients: Option<Vec<(IpAddr, u64)>>) -> io::Result<()> {
         let firewall = Arc::clone(&self.firewall);
-        let thread =
-            thread::Builder::new().name("firewall".to_owned()).spawn(move || self.keep())?;
+        let keep = move || {
+            if let Some(clients) = clients {
+                self.take_over(clients);
+            }
+            self.keep();
+        };
+        let thread = thread::Builder::new().name("firewall".to_owned()).spawn(keep)?;
         // orders that came before are found when it looks for the first time
         firewall.dropped.wake_from_now_on(thread.thread().clone());
         thread.thread().unpark();
         Ok(())
+    }
+
+    /// Makes the table, in one step, in the place of the one that was left.
+    fn take_over(&mut self, clients: Vec<(IpAddr, u64)>) {
+        let now_ns = clock::monotonic_ns();
+        let clients = clients.into_iter().filter(|(client, _)| self.spared.why(*client).is_none());
+        clients.for_each(|(client, until_ns)| self.bans.note(client, until_ns, now_ns));
+        self.make(None);
+        self.publish();
     }
 
     fn keep(&mut self) {
@@ -271,6 +310,13 @@ impl FirewallKeeper {
                     FirewallCommand::End(tell) => {
                         self.helper.end();
                         let _ = tell.send(());
+                        return;
+                    }
+                    FirewallCommand::HandOver(tell) => {
+                        // if it has ended the table has, too, and is made anew
+                        let _ = self.ask(&HelperMessage::Leave);
+                        self.helper.end();
+                        let _ = tell.send(self.bans.all());
                         return;
                     }
                 }
@@ -400,6 +446,7 @@ impl Helper {
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(stderr::of_children())
             .spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let output = output.ok_or(io::ErrorKind::BrokenPipe)?;

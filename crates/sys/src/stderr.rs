@@ -4,6 +4,8 @@ use rustix::fs::{Mode, OFlags, open};
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Stdio;
+use std::sync::OnceLock;
 
 /// Tells the operator; standard error may be closed, which is no reason to stop.
 pub fn say(what: fmt::Arguments<'_>) {
@@ -16,6 +18,25 @@ pub fn say(what: fmt::Arguments<'_>) {
 /// What the kernel says.
 pub fn lead_to(other: impl AsFd) -> io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(other)?)
+}
+
+static OF_CHILDREN: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Processes that [use it](of_children) have their standard error where this descriptor leads, whatever this process has:
+/// who has started this one waits until nobody has that any more.
+///
+/// # Errors
+/// What the kernel says.
+pub fn lead_children_to(other: impl AsFd) -> io::Result<()> {
+    let other = other.as_fd().try_clone_to_owned()?;
+    OF_CHILDREN.get_or_init(|| other);
+    Ok(())
+}
+
+/// The standard error of a process that is started.
+pub fn of_children() -> Stdio {
+    let other = OF_CHILDREN.get().and_then(|other| other.try_clone().ok());
+    other.map_or_else(Stdio::inherit, Stdio::from)
 }
 
 /// From now on standard output leads to where this descriptor does.

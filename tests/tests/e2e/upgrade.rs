@@ -3,16 +3,16 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::soon;
-use forebay_tests::server::{binary, free_addr};
+use forebay_tests::server::free_addr;
+use forebay_tests::upgrade::Successor;
+pub(crate) use forebay_tests::upgrade::{command, upgrade};
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server};
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -43,43 +43,6 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// A server that was not started by this process. It is ended when this is dropped.
-pub(crate) struct Successor(Pid);
-
-impl Successor {
-    /// The number of its process.
-    pub(crate) fn number(&self) -> i32 {
-        self.0.as_raw_nonzero().get()
-    }
-
-    fn is_there(&self) -> bool {
-        // its parent may leave it as it ended
-        let status = fs::read_to_string(format!("/proc/{}/status", self.number()));
-        status.is_ok_and(|status| !status.contains("State:\tZ"))
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        let _ = kill_process(self.0, Signal::TERM);
-        soon(PATIENCE, || !self.is_there());
-    }
-}
-
-/// What the command says, and its exit code.
-pub(crate) fn command(server: &Server) -> (Option<i32>, String) {
-    let output = Command::new(binary()).arg("upgrade").arg("-c").arg(server.file()).output();
-    let output = output.unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
-}
-
-pub(crate) fn upgrade(server: &Server) -> Successor {
-    let (code, said) = command(server);
-    assert_eq!(code, Some(0), "{said}");
-    let number = said.split("upgrade: process ").nth(1).unwrap().split(' ').next().unwrap();
-    Successor(Pid::from_raw(number.parse().unwrap()).unwrap())
 }
 
 /// What clients share with the operator.
@@ -168,7 +131,7 @@ fn upgrades_lose_nobody(engine: &str) {
     let body = got.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     assert!(got[body..] == large[..], "{engine}: {} bytes of {}", got.len() - body, large.len());
     // the last one has the standard error of the first, which goes on
-    let first = Successor(Pid::from_raw(server.pid() as i32).unwrap());
+    let first = Successor::of(server.pid());
     assert!(soon(PATIENCE, || !first.is_there()), "{engine}: {}", server.stderr());
     server.says("stopped (replaced): connections: ");
     let mut over_unix = UnixStream::connect(&socket).unwrap();

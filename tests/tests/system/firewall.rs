@@ -5,6 +5,7 @@
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{has, soon};
 use forebay_tests::server::{binary, free_addr};
+use forebay_tests::upgrade::{Successor, upgrade};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
 use rustix::io::Errno;
@@ -16,13 +17,18 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const EACH: &str = "[[rule]]\nname = \"each\"\nconnections = { rate = \"1/h\", burst = 2, per = \"client\", ignore = \"10m\" }\n";
 
-on_each_engine!(a_refused_client_is_dropped_by_the_firewall, a_proxy_is_in_no_set);
+on_each_engine!(
+    a_refused_client_is_dropped_by_the_firewall,
+    a_proxy_is_in_no_set,
+    an_upgrade_keeps_the_table
+);
 
 /// Runs a test in a network namespace that is gone afterwards, or says why it is not run.
 fn alone(test: &str, what: impl FnOnce() + Send + 'static) {
@@ -157,6 +163,52 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
         let rights = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
         let rights = rights.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
         assert_eq!(u64::from_str_radix(rights, 16).unwrap() & !(1 << 10), 0, "{rights}");
+    });
+}
+
+/// The table stays in force, with the clients in it, while another process takes the place, and goes with the last.
+fn an_upgrade_keeps_the_table(engine: &str) {
+    let engine = engine.to_owned();
+    alone("an_upgrade_keeps_the_table", move || {
+        let (_folder, options) = site();
+        let server = Server::start(&options.clone().engine(&engine).config(EACH));
+        let at = server.addr();
+        be_refused("127.0.5.1", at);
+        assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
+        let is_watched = Arc::new(AtomicBool::new(true));
+        let watched = Arc::clone(&is_watched);
+        let file = File::open("/proc/thread-self/ns/net").unwrap();
+        let watcher = thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            let mut looks = 0;
+            while watched.load(Relaxed) {
+                assert!(holds("clients4", "127.0.5.1"), "after {looks} looks");
+                looks += 1;
+            }
+            looks
+        });
+        let before = Successor::of(server.pid());
+        let first = upgrade(&server);
+        // which goes on accepting for a moment
+        assert!(soon(PATIENCE, || !before.is_there()), "{}", server.stderr());
+        be_refused("127.0.5.2", at);
+        assert!(soon(PATIENCE, || holds("clients4", "127.0.5.2")), "{}", server.stderr());
+        let second = upgrade(&server);
+        assert!(soon(PATIENCE, || !first.is_there()));
+        let socket = knock("127.0.5.1", at);
+        assert!(soon(PATIENCE, || packets("clients") > 0) && !is_connected(&socket));
+        assert!(holds("clients4", "127.0.5.2") && is_served("127.0.5.3", at));
+        is_watched.store(false, Relaxed);
+        assert!(watcher.join().unwrap() > 0);
+        // a table of another name is another one
+        let config =
+            options.clone().engine(&engine).config(&format!("firewall.table = \"other\"\n{EACH}"));
+        server.configure(&config);
+        let third = upgrade(&server);
+        assert!(soon(PATIENCE, || !tables().contains("inet forebay")), "{}", tables());
+        assert!(tables().contains("inet other"), "{}", tables());
+        drop((before, first, second, third));
+        assert!(soon(PATIENCE, || !tables().contains("inet other")), "{}", tables());
     });
 }
 

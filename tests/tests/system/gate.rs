@@ -124,6 +124,67 @@ fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
     }
 }
 
+/// The bucket, who is ignored and what was counted go on in the process that takes the place.
+#[test]
+fn an_upgrade_goes_on_judging_with_what_was_charged() {
+    if !is_root() {
+        return;
+    }
+    for rung in RUNGS {
+        for charge in ["syn", "handshake"] {
+            let net = Net::new();
+            let server = Server::start(&net, &limit(rung, charge, "reset", 5));
+            assert_eq!(served(&net, SERVER4, 2), 2);
+            let first = server.upgrade(&net);
+            assert_eq!(served(&net, SERVER4, 1), 1, "{rung} {charge}: {}", server.said());
+            let second = server.upgrade(&net);
+            assert!(soon(PATIENCE, || !first.is_there()), "{}", server.said());
+            assert_eq!(served(&net, SERVER4, 9), 2, "{rung} {charge}: {}", server.said());
+            assert_eq!(metric(&net, syns!("passed")), 5, "{rung} {charge}");
+            assert_eq!(metric(&net, "forebay_gate_interfaces"), 1);
+            // another rule in the file: it counts from the upgrade on, and with no bucket of another
+            let other = limit(rung, charge, "reset", 1).replace("\"few\"", "\"fewer\"");
+            configure(&server.folder, &other);
+            let third = server.upgrade(&net);
+            // on rung full it accepts what waits in the queues of classes, by its own rules, for a while
+            assert!(soon(PATIENCE, || !second.is_there()), "{}", server.said());
+            assert_eq!(served(&net, SERVER4, 3), 1, "{rung} {charge}: {}", server.said());
+            // and without it nothing is judged
+            configure(&server.folder, "user = \"nobody\"\ngate = \"off\"");
+            let fourth = server.upgrade(&net);
+            assert!(soon(PATIENCE, || !third.is_there()), "{}", server.said());
+            assert_eq!(served(&net, SERVER4, 3), 3, "{rung} {charge}: {}", server.said());
+            drop((first, second, third, fourth));
+        }
+    }
+}
+
+/// A server that cannot serve has changed nothing of what the kernel judges by.
+#[test]
+fn an_upgrade_that_fails_leaves_the_gate() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let server = Server::start(&net, &limit("full", "handshake", "reset", 3));
+    configure(&server.folder, &on("full", "root = \"/none/at/all\"\n"));
+    let file = server.file();
+    let code = net.server(move || {
+        Command::new(binary()).arg("upgrade").arg("-c").arg(file).status().unwrap().code()
+    });
+    assert_ne!(code, Some(0));
+    assert_eq!(served(&net, SERVER4, 9), 3, "{}", server.said());
+    // rung full is not left while handshakes may be under way
+    configure(&server.folder, &limit("address", "handshake", "reset", 9));
+    let file = server.file();
+    let output = net.server(move || {
+        Command::new(binary()).arg("upgrade").arg("-c").arg(file).output().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("to leave rung full"), "{said}");
+    assert_eq!(served(&net, SERVER4, 2), 0, "{}", server.said());
+}
+
 #[test]
 fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
     if !is_root() {

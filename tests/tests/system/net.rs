@@ -4,6 +4,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::server::binary;
+use forebay_tests::upgrade::{Successor, upgrade_of};
 use forebay_tests::wire::PATIENCE;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File, Permissions};
@@ -149,6 +150,12 @@ impl Server {
 
     pub(super) fn said(&self) -> String {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
+    }
+
+    /// Another process in the place of this one, which goes on with what it has.
+    pub(super) fn upgrade(&self, net: &Net) -> Successor {
+        let file = self.file();
+        net.server(move || upgrade_of(&file))
     }
 
     pub(super) fn command(&self, words: &[&str]) -> String {

@@ -93,6 +93,57 @@ fn engines() -> Vec<&'static str> {
     all.filter(|engine| is_full_matrix() || ["event", "pool"].contains(engine)).collect()
 }
 
+/// Connections wait in the queues of classes, and handshakes are under way, while one process after another takes the
+/// place.
+#[test]
+fn no_connection_of_a_class_is_lost_in_an_upgrade() {
+    if !is_root() {
+        return;
+    }
+    for engine in engines() {
+        let net = Net::new();
+        let lines = format!("limits.connections_per_client = 100\n{}", classes(&CLASSES));
+        let server = start(&net, &full(engine, &lines));
+        without_time_wait(&net);
+        let (stop, longest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let clients: Vec<_> = (0..6)
+            .map(|number| {
+                let (stop, longest) = (Arc::clone(&stop), Arc::clone(&longest));
+                let namespace = net.client.clone();
+                thread::spawn(move || {
+                    super::net::within(&namespace, move || {
+                        let (ip, mut count) = ([SERVER4, SERVER6][number % 2], 0_usize);
+                        while !stop.load(Relaxed) {
+                            let (name, began) = (CLASSES[(number + count) % 3], Instant::now());
+                            let answer = ask(address(ip), name).unwrap();
+                            assert!(answer.ends_with(name), "{answer}");
+                            longest.fetch_max(began.elapsed().as_millis() as usize, Relaxed);
+                            count += 1;
+                        }
+                        count
+                    })
+                })
+            })
+            .collect();
+        let mut successors = Vec::new();
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(300));
+            successors.push(server.upgrade(&net));
+        }
+        // the last of the servers before has left
+        assert!(soon(PATIENCE, || metric(&net, ANSWERS) == 1));
+        thread::sleep(Duration::from_millis(300));
+        stop.store(true, Relaxed);
+        let counts: Vec<usize> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        assert!(counts.iter().all(|count| *count > 0), "{engine}: {counts:?}");
+        let longest = longest.load(Relaxed);
+        // a SYN that is lost comes again after a second
+        assert!(longest < 900, "{engine}: {longest} ms, {counts:?}: {}", server.said());
+        eprintln!("{engine}: {} connections, longest {longest} ms", counts.iter().sum::<usize>());
+        drop(successors);
+    }
+}
+
 #[test]
 fn connections_are_queued_by_the_class_of_their_first_request() {
     if !is_root() {

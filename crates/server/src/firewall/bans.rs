@@ -126,6 +126,11 @@ impl Bans {
         told.filter(|(_, seconds)| *seconds > 0).collect()
     }
 
+    /// All clients, and until when each is dropped: for another process.
+    pub fn all(&self) -> Vec<(IpAddr, u64)> {
+        self.known.iter().map(|(address, known)| (*address, known.until_ns)).collect()
+    }
+
     /// How many there are now.
     pub fn count(&mut self, now_ns: u64) -> u64 {
         self.forget_expired(now_ns);

@@ -33,6 +33,8 @@ pub enum HelperMessage {
     Renew,
     /// What has it counted?
     Count,
+    /// The table stays as it is, for the helper of another server.
+    Leave,
 }
 
 /// What became of it.
@@ -97,6 +99,10 @@ impl Table {
             }
             HelperMessage::Renew => self.with(ruleset::renew),
             HelperMessage::Count => self.with(ruleset::count),
+            HelperMessage::Leave => {
+                (self.rules, self._lock) = (None, None);
+                Ok(())
+            }
         };
         match done {
             Ok(()) => HelperReply::Done(self.counted),

@@ -109,8 +109,10 @@ impl Server {
         let gate = gate.map_err(RunError::Gate)?;
         // its helper keeps a right that the server gives up
         let judged = gate::listeners(&plan, &listeners);
-        let keeper = firewall::open(&config.firewall, &judged, &plan.policy);
-        let keeper = keeper.map_err(RunError::Firewall)?;
+        let table = inheritance.as_ref().and_then(|handed| handed.handed.firewall.as_deref());
+        let keeps_table = table == Some(config.firewall.table());
+        let keeper = firewall::open(&config.firewall, &judged, &plan.policy, keeps_table);
+        let mut keeper = keeper.map_err(RunError::Firewall)?;
         let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
         // its socket may be out of reach afterwards
         let notifier = Notifier::from_environment();
@@ -198,8 +200,8 @@ impl Server {
             events,
         };
         server.common.live.get().policy.tell_gate();
-        if let Some(keeper) = keeper {
-            keeper.start().map_err(resources("a thread for the firewall"))?;
+        if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
+            keeper.start(None).map_err(resources("a thread for the firewall"))?;
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         if let Some(inheritance) = &inheritance {
@@ -215,7 +217,7 @@ impl Server {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
         if let Some((before, inheritance)) = before.zip(inheritance) {
-            let taken = server.succeed(before, inheritance);
+            let taken = server.succeed(before, inheritance, keeper);
             taken.map_err(resources("the place of the server before"))?;
         }
         let tell = server.to_main.clone();

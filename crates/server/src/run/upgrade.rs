@@ -3,6 +3,7 @@
 
 use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
+use crate::firewall::FirewallKeeper;
 use crate::gate;
 use crate::listen::ARRIVAL;
 use crate::reload;
@@ -51,8 +52,6 @@ impl Server {
             Some("a reload is under way")
         } else if self.config.place.is_some() {
             Some("it is a stage; the server that has started it replaces it")
-        } else if self.common.firewall.is_some() {
-            Some("it keeps a table of the firewall, which cannot be handed over yet: restart it")
         } else {
             None
         }
@@ -83,6 +82,7 @@ impl Server {
             drained: self.drained_upstreams(),
             tickets: snapshot.certificates.tickets(),
             gate,
+            firewall: self.common.firewall.as_ref().map(|firewall| firewall.table()),
             control,
             notify: self.notifier.hand(),
         };
@@ -127,8 +127,12 @@ impl Server {
             SuccessorSays::Serves(new) => {
                 // before it speaks to the service manager
                 self.notifier.main_is(new.process);
+                let dropped = match &self.common.firewall {
+                    Some(firewall) if new.takes_firewall => firewall.hand_over(),
+                    _ => Vec::new(),
+                };
                 let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
-                let _ = words.send(LastWords { keeps_place: None, open, drained });
+                let _ = words.send(LastWords { keeps_place: None, open, drained, dropped });
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
@@ -141,7 +145,8 @@ impl Server {
     }
 
     /// Another process has the clients that come from now on, and what is said to the service manager.
-    fn be_succeeded(&mut self, NewServer { process, left, takes_gate }: &NewServer) {
+    fn be_succeeded(&mut self, new: &NewServer) {
+        let NewServer { process, left, takes_gate, takes_firewall } = new;
         let most = self.config.timeouts.upgrade;
         self.notifier.close();
         self.acme = None;
@@ -155,6 +160,9 @@ impl Server {
         self.status.drains();
         // the last of it is a drain, which ends in order what has no end of its own
         self.plan.drain = self.plan.drain.min(most / 2);
+        if let Some(firewall) = self.common.firewall.take().filter(|_| !takes_firewall) {
+            firewall.end();
+        }
         let has_queues = self.leave_gate(*takes_gate);
         match left.is_empty() && !has_queues {
             // what is on its way to an address that is not served any more, or waits in the queue of a class, is
@@ -204,7 +212,7 @@ impl Server {
         self.listeners().begin_listening()
     }
 
-    /// Takes the place of a server that runs: this one serves. From then on nothing is an error: there is no other.
+    /// Takes the place of a server that runs: this one serves, and `keeper` has its table of the firewall. From then on nothing is an error: there is no other.
     ///
     /// # Errors
     /// When the other keeps its place.
@@ -212,6 +220,7 @@ impl Server {
         &mut self,
         mut predecessor: Predecessor,
         mut inheritance: Inheritance,
+        keeper: Option<FirewallKeeper>,
     ) -> io::Result<()> {
         let wanted = reload::wanted(&self.plan);
         let left = self.listeners().unnamed(&wanted);
@@ -223,8 +232,12 @@ impl Server {
             let attached = gate::attach_again(gate, &self.plan, &self.listeners());
             attached.map_err(io::Error::other)?;
         }
-        let new = NewServer { process: std::process::id(), left, takes_gate };
-        let LastWords { keeps_place: _, open, drained } = predecessor.replace(&new)?;
+        let (process, takes_firewall) = (std::process::id(), keeper.is_some());
+        let new = NewServer { process, left, takes_gate, takes_firewall };
+        let LastWords { keeps_place: _, open, drained, dropped } = predecessor.replace(&new)?;
+        if let Some(Err(error)) = keeper.map(|keeper| keeper.start(Some(dropped))) {
+            say(format_args!("firewall: no thread for it, so that its table expires: {error}"));
+        }
         self.listeners().own();
         if has_left {
             self.listeners().leave(&wanted);

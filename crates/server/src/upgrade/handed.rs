@@ -7,12 +7,13 @@ use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 /// The longest text.
-const MOST_BYTES: usize = 4 << 20;
+const MOST_BYTES: usize = 64 << 20;
 
 /// What is handed before the successor serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,8 @@ pub struct Handed {
     pub tickets: Vec<HandedTickets>,
     /// Its gate.
     pub gate: Option<HandedKernel>,
+    /// The table that it has in the firewall.
+    pub firewall: Option<String>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
@@ -51,6 +54,9 @@ pub struct NewServer {
     /// Whether it judges in the place of this server's gate.
     #[serde(default)]
     pub takes_gate: bool,
+    /// Whether it keeps this server's table in the firewall.
+    #[serde(default)]
+    pub takes_firewall: bool,
 }
 
 /// What is handed when the successor serves.
@@ -63,6 +69,8 @@ pub struct LastWords {
     pub open: usize,
     /// As [`Handed::drained`], later.
     pub drained: Vec<String>,
+    /// Clients that the firewall drops, and until when, on the clock of the machine that all its processes read.
+    pub dropped: Vec<(IpAddr, u64)>,
 }
 
 /// Sends a text.

@@ -45,12 +45,14 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// Its listening sockets, once. Standard output leads from now on to where its own does.
+    /// Its listening sockets, once. Standard output leads from now on to where its own does, and standard error of
+    /// processes that are started.
     ///
     /// # Errors
     /// What the kernel says of one.
     pub fn take_effect(&mut self) -> io::Result<Listeners> {
         stderr::lead_output_to(&self.standard_output)?;
+        stderr::lead_children_to(&self.standard_error)?;
         let sockets = std::mem::take(&mut self.sockets);
         Listeners::handed(self.handed.sockets.clone(), sockets)
     }

@@ -6,7 +6,7 @@ use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError, HandedFilters, 
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
-use forebay_sys::privileges;
+use forebay_sys::{privileges, stderr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -84,7 +84,10 @@ impl KernelGate {
             true => Ok(gate),
             false => gate.by_filters(
                 // a signal from the terminal is for the server
-                Command::new("/proc/self/exe").arg("gate").process_group(0),
+                Command::new("/proc/self/exe")
+                    .arg("gate")
+                    .process_group(0)
+                    .stderr(stderr::of_children()),
             ),
         });
         gate.map(KernelGate).map_err(|error| error.to_string())

@@ -1,0 +1,79 @@
+//! `forebay upgrade` as a test has it: the command, and the server that it starts.
+
+use crate::Server;
+use crate::faults::soon;
+use crate::server::binary;
+use crate::wire::PATIENCE;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// A server that was not started by this process. It is ended when this is dropped.
+#[derive(Debug)]
+pub struct Successor(Pid);
+
+impl Successor {
+    /// The server with this process.
+    ///
+    /// # Panics
+    /// If no process can have the number.
+    pub fn of(process: u32) -> Successor {
+        let number = process.try_into().ok().and_then(Pid::from_raw);
+        Successor(number.expect("the number of a process"))
+    }
+
+    /// The number of its process.
+    pub fn number(&self) -> i32 {
+        self.0.as_raw_nonzero().get()
+    }
+
+    /// Whether it has not ended.
+    pub fn is_there(&self) -> bool {
+        // its parent may leave it as it ended
+        let status = fs::read_to_string(format!("/proc/{}/status", self.number()));
+        status.is_ok_and(|status| !status.contains("State:\tZ"))
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::TERM);
+        soon(PATIENCE, || !self.is_there());
+    }
+}
+
+/// What the command says, and its exit code.
+///
+/// # Panics
+/// If it cannot be run.
+pub fn command(server: &Server) -> (Option<i32>, String) {
+    command_of(&server.file())
+}
+
+fn command_of(file: &Path) -> (Option<i32>, String) {
+    let output = Command::new(binary()).arg("upgrade").arg("-c").arg(file).output();
+    let output = output.expect("it can be run");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// The server that has taken the place of one.
+///
+/// # Panics
+/// If there is none.
+pub fn upgrade(server: &Server) -> Successor {
+    upgrade_of(&server.file())
+}
+
+/// The same of the server that runs with this file.
+///
+/// # Panics
+/// If there is none.
+pub fn upgrade_of(file: &Path) -> Successor {
+    let (code, said) = command_of(file);
+    assert_eq!(code, Some(0), "{said}");
+    let number = said.split("upgrade: process ").nth(1).and_then(|rest| rest.split(' ').next());
+    Successor::of(
+        number.and_then(|number| number.parse().ok()).expect("it says which process serves"),
+    )
+}
