@@ -20,6 +20,7 @@
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
+//! | `upgrade` | another process in the place of the supervisor, and this one in that of another |
 
 mod cgroups;
 mod ending;
@@ -28,6 +29,7 @@ mod links;
 mod stage;
 mod status;
 mod supervisor;
+mod upgrade;
 
 pub use links::{copy, hold};
 pub use stage::{at, next};

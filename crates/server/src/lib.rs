@@ -81,7 +81,6 @@ pub mod upstream_command;
 use forebay_config::Config;
 use start_error::{Ready, RunError};
 use std::path::{Path, PathBuf};
-use upgrade::predecessor::TakeOverError;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
 /// came from, if it is to be read again at a reload; `ready` is called when clients are served.
@@ -90,7 +89,7 @@ use upgrade::predecessor::TakeOverError;
 /// What is in the way at the start, or how a loop failed.
 pub fn serve(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
     match isolated::is_wanted(&config) {
-        true => isolated::run(config, file, ready),
+        true => isolated::run(config, file, None, ready),
         false => run::run(config, file, None, ready),
     }
 }
@@ -106,7 +105,7 @@ pub fn serve_in_place(
     ready: Ready,
 ) -> Result<(), RunError> {
     match isolated::is_wanted(&config) {
-        true => Err(RunError::TakeOver(TakeOverError::Isolated)),
+        true => isolated::run(config, Some(file), Some(before), ready),
         false => run::run(config, Some(file), Some(before), ready),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::broker::CONNECTOR;
 use crate::inherited::{FIRST, SUPERVISOR};
+use crate::stderr;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
@@ -78,7 +79,7 @@ impl PassedSockets {
         // the new process has it under this number until it becomes the program
         let raised_program = fcntl_dupfd_cloexec(&program.0, FIRST + raised.len() as i32)?;
         let mut command = Command::new(format!("/proc/self/fd/{}", raised_program.as_raw_fd()));
-        command.arg0(NAME).process_group(0);
+        command.arg0(NAME).process_group(0).stderr(stderr::of_children());
         arguments(&mut command);
         for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"] {
             command.env_remove(manager);

@@ -24,6 +24,24 @@ forebay_tests::on_each_engine! {
     an_address_that_is_left_is_closed,
 }
 
+/// The supervisor has another supervisor in its place, with stages of its own.
+mod isolated {
+    #[test]
+    fn upgrades_lose_nobody() {
+        super::upgrades_lose_nobody("isolated");
+    }
+
+    #[test]
+    fn one_that_cannot_serve_changes_nothing() {
+        super::one_that_cannot_serve_changes_nothing("isolated");
+    }
+
+    #[test]
+    fn an_address_that_is_left_is_closed() {
+        super::an_address_that_is_left_is_closed("isolated");
+    }
+}
+
 /// A directory of one test, with a small file in it.
 struct Folder(PathBuf);
 
@@ -203,4 +221,31 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     assert!(answered(left) && answered(kept), "{engine}: {}", server.stderr());
     drop(successor);
     drop(next);
+}
+
+/// A server without stages, one with stages, and one without again: what a reload cannot do.
+#[test]
+fn a_server_gets_stages_and_loses_them() {
+    let folder = Folder::new();
+    let server = Server::start(&Options::new(&folder.0).engine("event").config(""));
+    let text = fs::read_to_string(server.file()).unwrap();
+    assert!(text.contains("engine = \"event\""), "{text}");
+    let shared = Arc::new(Shared::default());
+    let clients: Vec<_> =
+        (0..8).map(|number| client(&shared, server.addr(), number % 4 != 0, number)).collect();
+    let mut successors = Vec::new();
+    for engine in ["isolated", "pool", "isolated", "event"] {
+        server.configure_with(&text.replace("engine = \"event\"", &format!("engine = {engine:?}")));
+        successors.push(upgrade(&server));
+        let before = shared.answers.load(Ordering::Relaxed);
+        let goes_on = || shared.answers.load(Ordering::Relaxed) > before + 50;
+        assert!(soon(PATIENCE, goes_on), "{engine}: nobody is served: {}", server.stderr());
+    }
+    shared.stop.store(true, Ordering::Release);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    // all but the last have no clients any more
+    let left = || successors.iter().filter(|one| one.is_there()).count();
+    assert!(soon(PATIENCE, || left() == 1), "{}", server.stderr());
+    let first = Successor::of(server.pid());
+    assert!(soon(PATIENCE, || !first.is_there()), "{}", server.stderr());
 }

@@ -9,20 +9,24 @@ use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::status::{self, InstanceStatus, Is};
+use super::upgrade::Place;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
-use crate::control_socket;
+use crate::control_socket::{self, ControlSocket};
 use crate::lints::Depth;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::start_error::{Ready, RunError, SAME_SIGNAL, resources};
+use crate::upgrade::handed::LastWords;
+use crate::upgrade::predecessor::{EarlierServer, Predecessor};
+use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::Sender as Reply;
 use forebay_config::{Config, ListenEndpoint, Role};
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -38,38 +42,52 @@ const LOOK: Duration = Duration::from_secs(5);
 const LONG_LOOK: Duration = Duration::from_secs(60);
 
 /// What happens.
-enum SupervisorEvent {
+pub(super) enum SupervisorEvent {
     Signal(i32),
     /// A process of this generation serves.
     Ready(u64),
     /// By a command at the control socket.
     Asked(CommandRequest),
+    /// By the process that takes the place of this one; what this one knows last is the answer.
+    Successor(SuccessorSays, Reply<LastWords>),
+    /// It has ended before it served.
+    NoSuccessor(io::Error),
+    /// A server that was replaced has so many connections, or has ended.
+    EarlierHas(u32, Option<usize>),
 }
 
 /// The processes: those that serve, and those that come and go.
-struct Supervisor {
+pub(super) struct Supervisor {
     common: Arc<SupervisorShared>,
+    pub(super) listeners: Listeners,
+    pub(super) control: Option<ControlSocket>,
     cgroups: Cgroups,
-    notifier: Notifier,
+    pub(super) notifier: Notifier,
     memory: OutOfMemory,
     /// To this loop.
-    tell: Sender<SupervisorEvent>,
-    serving: Option<Generation>,
-    rising: Option<Rising>,
+    pub(super) tell: Sender<SupervisorEvent>,
+    pub(super) serving: Option<Generation>,
+    pub(super) rising: Option<Rising>,
     /// How many were started.
     generations: u64,
     /// Reloads that were asked for while stages rise: one more will do.
     again: Option<Vec<Reply<CommandAnswer>>>,
     /// Those that were replaced, and end when what they have is done.
-    leaving: Vec<Generation>,
+    pub(super) leaving: Vec<Generation>,
     /// When all of it was told to end.
-    ends_since: Option<Instant>,
+    pub(super) ends_since: Option<Instant>,
+    /// What becomes of its place.
+    pub(super) place: Place,
+    /// Servers in whose place this one is, oldest first.
+    pub(super) earlier: Vec<EarlierServer>,
+    /// When sockets are closed that are not listened at any more.
+    pub(super) closes_at: Option<Instant>,
     /// When is looked next whether the sockets of the stages are still there.
     next_look: Instant,
 }
 
 /// The stages that are to serve next.
-struct Rising {
+pub(super) struct Rising {
     number: u64,
     generation: Generation,
     /// What the file says and hardly means.
@@ -78,26 +96,54 @@ struct Rising {
     replies: Vec<Reply<CommandAnswer>>,
 }
 
-/// Starts the stages, and returns when they have ended. `ready` is called when they serve.
+/// Starts the stages, and returns when they have ended. `before` is the control socket of a server whose place they
+/// take; `ready` is called when they serve.
 ///
 /// # Errors
 /// What is in the way at the start.
-pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
+pub fn run(
+    config: Config,
+    file: Option<PathBuf>,
+    before: Option<&Path>,
+    ready: Ready,
+) -> Result<(), RunError> {
     let Some(file) = file else { return Err(RunError::NoFile) };
-    let signals = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD];
+    let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGCHLD];
     let signals = Signals::new(signals).map_err(resources("descriptors for signals"))?;
-    let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
-    let sockets = listeners.take_endpoints(&endpoints(&config), 1).map_err(RunError::Listen)?;
+    let before = before.map(Predecessor::ask).transpose().map_err(RunError::TakeOver)?;
+    let (before, mut inheritance) = before.unzip();
+    let mut listeners = match &mut inheritance {
+        Some(handed) => {
+            handed.take_effect().map_err(resources("the sockets of the server before"))?
+        }
+        None => Listeners::inherit().map_err(RunError::Listen)?,
+    };
+    let endpoints = endpoints(&config);
+    let sockets = listeners.take_endpoints(&endpoints, 1).map_err(RunError::Listen)?;
     let sockets = sockets.into_iter().flatten().map(|socket| socket.socket).collect();
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let (tell, events) = mpsc::channel();
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
-    let control = control_socket::open(&config, Some(&file), listeners.lock_wait());
-    let mut control = control.map_err(RunError::ControlSocket)?;
+    let lock_wait = listeners.lock_wait();
+    let control = match &mut inheritance {
+        Some(handed) => {
+            control_socket::open_handed(&config, Some(&file), handed.control(), lock_wait)
+        }
+        None => control_socket::open(&config, Some(&file), lock_wait),
+    };
+    let control = control.map_err(RunError::ControlSocket)?;
+    let notifier = match &inheritance {
+        Some(handed) => Notifier::handed(handed.handed.notify.clone()),
+        None => Notifier::from_environment(),
+    };
+    // the stages accept as soon as they are there
+    listeners.begin_listening().map_err(resources("sockets that listen"))?;
     let mut supervisor = Supervisor {
         common: Arc::new(SupervisorShared { file, program, sockets }),
+        listeners,
+        control,
         cgroups: Cgroups::default(),
-        notifier: Notifier::from_environment(),
+        notifier,
         memory: OutOfMemory::new(),
         tell: tell.clone(),
         serving: None,
@@ -106,12 +152,19 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         again: None,
         leaving: Vec::new(),
         ends_since: None,
+        place: if before.is_some() { Place::Wanted } else { Place::Own },
+        earlier: Vec::new(),
+        closes_at: None,
         next_look: Instant::now() + LOOK,
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
     if !supervisor.is_over() {
-        if let Some(socket) = &mut control {
+        if let Some((before, inheritance)) = before.zip(inheritance) {
+            let taken = supervisor.succeed(before, inheritance, &endpoints);
+            taken.map_err(resources("the place of the server before"))?;
+        }
+        if let Some(socket) = &mut supervisor.control {
             let asked = move |asked| drop(tell.send(SupervisorEvent::Asked(asked)));
             socket.serve(asked).map_err(resources("a thread for commands"))?;
         }
@@ -119,7 +172,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         supervisor.go_on_until(&events, Supervisor::is_over)?;
     }
     // the files of Unix sockets go
-    listeners.end(&[]);
+    supervisor.listeners.end(&[]);
     Ok(())
 }
 
@@ -173,7 +226,9 @@ impl Supervisor {
         let next = all.filter_map(Generation::due).min();
         let next = next.map(|due| due.saturating_duration_since(now));
         let look = self.next_look.saturating_duration_since(now);
-        let next = next.into_iter().chain(self.notifier.interval()).chain([look]).min();
+        let due = self.leaves_at().into_iter().chain(self.closes_at);
+        let due = due.map(|due| due.saturating_duration_since(now));
+        let next = next.into_iter().chain(self.notifier.interval()).chain([look]).chain(due).min();
         next.unwrap_or(LOOK).max(Duration::from_millis(1))
     }
 
@@ -185,6 +240,7 @@ impl Supervisor {
                 let rising = self.rising.as_ref().map(|rising| &rising.generation);
                 let all = self.serving.iter().chain(rising).chain(&self.leaving);
                 all.for_each(Generation::reopen_logs);
+                self.earlier.iter().for_each(EarlierServer::reopen_logs);
             }
             // a process has ended
             SupervisorEvent::Signal(_) => {}
@@ -199,12 +255,11 @@ impl Supervisor {
             SupervisorEvent::Asked(CommandRequest { asked, reply }) => match asked {
                 CommandKind::Command(command) => self.answer(&command, reply),
                 CommandKind::Change(..) => self.answer("policy", reply),
-                CommandKind::TakeOver(_) => {
-                    let why = "no other process can take the place of one with engine = \"isolated\" yet: \
-                               restart it";
-                    let _ = reply.send(CommandAnswer::failed(why));
-                }
+                CommandKind::TakeOver(stream) => self.hand_to(stream, &reply),
             },
+            SupervisorEvent::Successor(said, words) => self.hear_successor(said, &words),
+            SupervisorEvent::NoSuccessor(error) => self.keep_place(&error),
+            SupervisorEvent::EarlierHas(process, open) => self.hear_of_earlier(process, open),
         }
         Ok(())
     }
@@ -228,8 +283,15 @@ impl Supervisor {
         {
             self.reload(replies);
         }
-        if Instant::now() >= self.next_look {
+        let now = Instant::now();
+        if now >= self.next_look {
             self.look_after_sockets();
+        }
+        if self.closes_at.take_if(|at| now >= *at).is_some() {
+            self.listeners.close();
+        }
+        if self.leaves_at().is_some_and(|at| now >= at) {
+            self.leave_clients();
         }
         Ok(())
     }
@@ -238,7 +300,8 @@ impl Supervisor {
     /// get new sockets, since those that ask know the directory by its name, and Landlock by itself.
     fn look_after_sockets(&mut self) {
         self.next_look = Instant::now() + LOOK;
-        let is_quiet = self.rising.is_none() && self.ends_since.is_none();
+        let is_quiet =
+            self.rising.is_none() && self.ends_since.is_none() && self.place == Place::Own;
         let Some(serving) = self.serving.as_ref().filter(|it| is_quiet && !it.is_reachable())
         else {
             return;
@@ -255,6 +318,8 @@ impl Supervisor {
     /// The stages of before end when the new ones serve, and finish what they have.
     fn replace_by(&mut self, risen: Rising) {
         match self.serving.replace(risen.generation) {
+            // it is said when the server before has left
+            None if self.place == Place::Wanted => {}
             None => self.notifier.ready("the stages serve"),
             Some(mut before) => {
                 before.be_replaced();
@@ -305,6 +370,14 @@ impl Supervisor {
             let answer = || CommandAnswer { code: 1, text: "the stages are ending\n".to_owned() };
             return replies.iter().for_each(|reply| drop(reply.send(answer())));
         }
+        match self.place {
+            Place::Handing => {
+                return self
+                    .stay("another process is about to take the place of this one", replies);
+            }
+            Place::Left(_) => return self.stay("another process has taken the place", replies),
+            Place::Wanted | Place::Own => {}
+        }
         if self.rising.is_some() {
             return self.again.get_or_insert_default().extend(replies);
         }
@@ -345,11 +418,12 @@ impl Supervisor {
     }
 
     /// All of it begins to end. A second time: at once.
-    fn end(&mut self, signal: i32) {
+    pub(super) fn end(&mut self, signal: i32) {
         match self.ends_since {
             None => {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
+                self.earlier.iter().for_each(EarlierServer::end);
                 self.leaving.iter_mut().for_each(Generation::drain);
                 let rising = self.rising.take().map(|rising| rising.generation);
                 for mut generation in self.serving.take().into_iter().chain(rising) {
@@ -363,7 +437,8 @@ impl Supervisor {
     }
 
     fn is_over(&self) -> bool {
-        self.ends_since.is_some() && self.leaving.is_empty()
+        let ends = self.ends_since.is_some() || matches!(self.place, Place::Left(_));
+        ends && self.serving.is_none() && self.leaving.is_empty()
     }
 
     /// Does what a command wants.

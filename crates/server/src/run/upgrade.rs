@@ -13,7 +13,7 @@ use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
 use crossbeam_channel::{Sender, bounded};
 use forebay_engine::worker;
-use forebay_sys::stderr::{self, say};
+use forebay_sys::stderr::say;
 use forebay_upstream::health::UpstreamCondition;
 use signal_hook::consts::SIGTERM;
 use std::io;
@@ -94,7 +94,8 @@ impl Server {
         };
         let to_main = self.to_main.clone();
         let serve = move || {
-            if let Err(error) = successor::serve(stream, &handed, descriptors, &admission, tell) {
+            let open = || admission.open();
+            if let Err(error) = successor::serve(stream, &handed, descriptors, open, tell) {
                 let _ = to_main.send(Event::NoSuccessor(error));
             }
         };
@@ -132,6 +133,7 @@ impl Server {
                     _ => Vec::new(),
                 };
                 let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
+                let open = Some(open);
                 let _ = words.send(LastWords { keeps_place: None, open, drained, dropped });
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
@@ -248,14 +250,7 @@ impl Server {
         }
         // they may have been moved since they were opened
         self.common.live.get().logs.reopen();
-        let Handed { process, version, .. } = &inheritance.handed;
-        // for whoever has asked for it
-        say(format_args!(
-            "upgrade: process {} serves in place of process {process} (version {version}), which has {open} \
-             connections",
-            std::process::id()
-        ));
-        let _ = stderr::lead_to(&inheritance.standard_error);
+        inheritance.announce(open);
         self.keep_drained(&drained);
         self.earlier = inheritance.before();
         self.earlier.push(predecessor.retire(open));

@@ -5,7 +5,8 @@ use super::handed::{self, Handed, LastWords, NewServer};
 use crate::control_socket::TAKE_OVER;
 use crate::listen::Listeners;
 use forebay_handler::policy::enforced::HandedKernel;
-use forebay_sys::{descriptors, stderr};
+use forebay_sys::descriptors;
+use forebay_sys::stderr::{self, say};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -64,6 +65,19 @@ impl Inheritance {
         std::mem::take(&mut self.before)
     }
 
+    /// Tells the operator who serves now in whose place; the other has so many connections, if it has said how many.
+    /// From then on standard error leads to where that of the other does.
+    pub fn announce(&self, open: Option<usize>) {
+        let Handed { process, version, .. } = &self.handed;
+        let has = open.map(|open| format!(", which has {open} connections")).unwrap_or_default();
+        let own = std::process::id();
+        // for whoever has asked for it
+        say(format_args!(
+            "upgrade: process {own} serves in place of process {process} (version {version}){has}"
+        ));
+        let _ = stderr::lead_to(&self.standard_error);
+    }
+
     /// Its gate, once.
     pub fn gate(&mut self) -> Option<(HandedKernel, Vec<OwnedFd>)> {
         self.gate.take()
@@ -83,8 +97,6 @@ pub enum TakeOverError {
         /// Why, in its own words.
         why: String,
     },
-    /// This one is to have stages.
-    Isolated,
     /// A service manager watches the server, and would not know this process.
     OutsideService {
         /// What the service manager calls the server.
@@ -105,9 +117,6 @@ impl fmt::Display for TakeOverError {
             TakeOverError::Refused { why } => {
                 write!(f, "the running server keeps its place: {}", why.trim_end())
             }
-            TakeOverError::Isolated => f.write_str(
-                "a server with engine = \"isolated\" cannot take the place of another yet: restart it",
-            ),
             TakeOverError::OutsideService { service } => write!(
                 f,
                 "the running server is {service}, and a process beside it would be none of that service: restart \
@@ -194,9 +203,9 @@ impl Predecessor {
         Path::new("/proc").join(self.process.to_string()).exists()
     }
 
-    /// It serves what it has, from now on, and has so many connections.
-    pub fn retire(self, open: usize) -> EarlierServer {
-        EarlierServer::new(self.process, open, self.stream)
+    /// It serves what it has, from now on, and has so many connections, if it has said how many.
+    pub fn retire(self, open: Option<usize>) -> EarlierServer {
+        EarlierServer::new(self.process, open.unwrap_or(0), self.stream)
     }
 }
 

@@ -2,11 +2,9 @@
 //! connections are left.
 
 use super::handed::{self, Handed, LastWords, NewServer};
-use forebay_engine::admission::ConnectionAdmission;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the number of connections is said.
@@ -31,7 +29,7 @@ pub enum SuccessorSays {
     End,
 }
 
-/// Hands over, and hears what the successor says; returns when it has gone. What `tell` returns when it serves are the
+/// Hands over, and hears what the successor says; returns when it has gone. `open` counts connections. What `tell` returns when it serves are the
 /// last words; once they are sent, this server may end at any time.
 ///
 /// # Errors
@@ -40,7 +38,7 @@ pub fn serve(
     stream: UnixStream,
     handed: &Handed,
     descriptors: Vec<OwnedFd>,
-    admission: &Arc<ConnectionAdmission>,
+    open: impl Fn() -> usize,
     tell: impl Fn(SuccessorSays) -> Option<LastWords>,
 ) -> io::Result<()> {
     let mut stream = stream;
@@ -67,7 +65,7 @@ pub fn serve(
             Ok(Heard::Line(said)) => drop(tell(said)),
             // in one piece: two processes may read
             Ok(Heard::Nothing) => {
-                let line = format!("{}\n", admission.open());
+                let line = format!("{}\n", open());
                 if stream.write_all(line.as_bytes()).is_err() {
                     return Ok(());
                 }
