@@ -277,12 +277,16 @@ impl Listeners {
         };
         let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
         let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
+        // several share an address where each loop of another process had one
+        let is_same = |other: &mut Inherited| other.bound == passed.bound;
+        let others = self.inherited.extract_if(.., is_same).map(|other| other.socket);
+        let others: Vec<_> = others.collect();
         let with_ipv4 = matches!(passed.bound, InheritedAddress::Internet { with_ipv4: true, .. });
         Some(AddressSockets {
             wanted: wanted.clone(),
             address,
             origin: SocketOrigin::Inherited { name: passed.name, with_ipv4 },
-            sockets: vec![passed.socket],
+            sockets: std::iter::once(passed.socket).chain(others).collect(),
             in_force: 0,
             of_classes: SocketsOfClasses::default(),
             silent: 0,
