@@ -227,7 +227,9 @@ fn an_address_that_is_left_is_closed(engine: &str) {
 #[test]
 fn a_server_gets_stages_and_loses_them() {
     let folder = Folder::new();
-    let server = Server::start(&Options::new(&folder.0).engine("event").config(""));
+    // with pool it goes by the number of threads
+    let options = Options::new(&folder.0).engine("event");
+    let server = Server::start(&options.config("limits.connections_per_client = 100"));
     let text = fs::read_to_string(server.file()).unwrap();
     assert!(text.contains("engine = \"event\""), "{text}");
     let shared = Arc::new(Shared::default());
