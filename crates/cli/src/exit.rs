@@ -88,8 +88,17 @@ pub(crate) enum CommandFailure {
     /// It has ended before it served.
     NotUpgraded {
         /// Its exit code, if it was not ended by a signal.
-        code: Option<i32>,
+        code: Option<u8>,
     },
+    /// The service manager cannot have it started.
+    NotByService {
+        /// The service that the server is.
+        unit: String,
+        /// Why.
+        why: String,
+    },
+    /// The service manager cannot be asked.
+    Systemctl(io::Error),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -112,10 +121,10 @@ impl CommandFailure {
             | CommandFailure::Firewall(_)
             | CommandFailure::Gate(_)
             | CommandFailure::Upgrade(_)
+            | CommandFailure::NotByService { .. }
+            | CommandFailure::Systemctl(_)
             | CommandFailure::Output(_) => 1,
-            CommandFailure::NotUpgraded { code } => {
-                code.and_then(|code| code.try_into().ok()).unwrap_or(1)
-            }
+            CommandFailure::NotUpgraded { code } => code.unwrap_or(1),
             CommandFailure::Answered(answer) => answer.code,
         }
     }
@@ -174,6 +183,14 @@ impl fmt::Display for CommandFailure {
                     f.write_str(", by a signal")?;
                 }
                 f.write_str("; the running one goes on as before")
+            }
+            CommandFailure::NotByService { unit, why } => write!(
+                f,
+                "forebay upgrade: the server is {unit} of systemd, which has not started another: {why}\nforebay \
+                 upgrade: the running one goes on as before"
+            ),
+            CommandFailure::Systemctl(error) => {
+                write!(f, "forebay upgrade: systemctl cannot be run: {error}")
             }
             CommandFailure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")

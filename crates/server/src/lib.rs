@@ -82,6 +82,7 @@ use forebay_config::Config;
 use start_error::{Ready, RunError};
 use std::path::{Path, PathBuf};
 use upgrade::predecessor::TakeOverError;
+use upgrade::starting::StartingCommand;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
 /// came from, if it is to be read again at a reload; `ready` is called when clients are served.
@@ -103,10 +104,11 @@ pub fn serve_in_place(
     config: Config,
     file: PathBuf,
     before: &Path,
+    command: StartingCommand,
     ready: Ready,
 ) -> Result<(), RunError> {
     match isolated::is_wanted(&config) {
         true => Err(RunError::TakeOver(TakeOverError::Isolated)),
-        false => run::run(config, Some(file), Some(before), ready),
+        false => run::run(config, Some(file), Some((before, command)), ready),
     }
 }

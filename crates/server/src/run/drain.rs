@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
 
+/// How long servers that were replaced may take to end once they are told to stop.
+const EARLIER_STOP: Duration = Duration::from_secs(2);
+
 impl Server {
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each
     /// connection; whoever has not asked by half of the time for a drain is not waited for.
@@ -85,9 +88,22 @@ impl Server {
             Some(_) if !self.was_told_to_drain => self.was_told_to_drain = true,
             Some(_) => {
                 say(format_args!("{} again: stopping now", name(signal)));
-                self.give_all(LoopOrder::Stop);
+                self.stop();
             }
         }
+    }
+
+    /// Cuts what is left, also at servers that were replaced.
+    pub(super) fn stop(&mut self) {
+        self.give_all(LoopOrder::Stop);
+        self.earlier.iter().for_each(EarlierServer::stop);
+        self.later.push((Instant::now() + EARLIER_STOP, Later::LeaveEarlier));
+    }
+
+    /// Whether servers that were replaced have not ended yet. A service manager cuts what is left of a service once its
+    /// main process has ended.
+    pub(super) fn waits_for_earlier(&self) -> bool {
+        self.was_told_to_drain && !self.is_replaced && !self.earlier.is_empty()
     }
 
     /// Whether another process has the clients, and tells the operator of them.

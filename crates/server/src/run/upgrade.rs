@@ -5,11 +5,13 @@ use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
 use crate::listen::ARRIVAL;
 use crate::reload;
+use crate::upgrade::expected::{self, UpgradeState};
 use crate::upgrade::handed::{Handed, LastWords, NewServer};
 use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
 use crossbeam_channel::{Sender, bounded};
+use forebay_engine::control::LoopOrder;
 use forebay_engine::worker;
 use forebay_sys::stderr::{self, say};
 use forebay_upstream::health::UpstreamCondition;
@@ -38,6 +40,39 @@ impl Server {
         };
         // the other process may have gone
         let _ = reply.send(answer);
+    }
+
+    /// What is asked around an upgrade that the service manager is to carry out.
+    pub(super) fn answer_upgrade(&mut self, question: &str) -> CommandAnswer {
+        let now = Instant::now();
+        match question {
+            expected::STATE => {
+                let state = UpgradeState {
+                    process: std::process::id(),
+                    has_manager: self.notifier.hand().is_some(),
+                    is_expected: self.expected.is_expected(now),
+                };
+                let text = serde_json::to_string(&state).unwrap_or_default();
+                CommandAnswer { code: 0, text: text + "\n" }
+            }
+            expected::EXPECT => match self.keeps_place() {
+                Some(why) => CommandAnswer::failed(format_args!(
+                    "forebay: the running server keeps its place: {why}"
+                )),
+                None => {
+                    self.expected.expect(now);
+                    CommandAnswer { code: 0, text: String::new() }
+                }
+            },
+            expected::OUTCOME => self.expected.take_outcome(),
+            other => match other.strip_prefix(expected::FAILED) {
+                Some(told) => {
+                    self.expected.fail(told);
+                    CommandAnswer { code: 0, text: String::new() }
+                }
+                None => CommandAnswer::unknown(&format!("upgrade {other}")),
+            },
+        }
     }
 
     /// Why no other process can have the place of this one.
@@ -121,6 +156,10 @@ impl Server {
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
             SuccessorSays::End if self.draining.is_some() => {}
+            SuccessorSays::Stop => {
+                say(format_args!("upgrade: the server that runs has been stopped: stopping now"));
+                self.give_all(LoopOrder::Stop);
+            }
             SuccessorSays::End => {
                 say(format_args!("upgrade: others were started since: draining"));
                 self.end(SIGTERM);
