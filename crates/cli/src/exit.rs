@@ -29,8 +29,11 @@ pub(crate) const CODES: [(u8, &str); 5] = [
 
 /// The signals a server listens to, for `--help` and the manual.
 pub(crate) const SIGNALS: [(&str, &str); 4] = [
-    ("TERM, INT", "finish what is open, at most timeouts.drain; again: stop at once"),
-    ("QUIT", "finish what is open, however long it takes"),
+    (
+        "TERM, INT",
+        "finish what is open, at most timeouts.drain; again: stop at once. Before that TERM waits for timeouts.drain_wait",
+    ),
+    ("QUIT", "as TERM, and finish what is open, however long it takes"),
     ("USR1", "open the access log again, after it was renamed"),
     ("HUP", "read the configuration file again, as `forebay reload` does"),
 ];

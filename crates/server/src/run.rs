@@ -81,6 +81,8 @@ enum Later {
     Drain,
     /// Another server has the clients, and what was on its way to this one has arrived.
     LeaveClients,
+    /// The wait before a drain is over.
+    Begin,
     /// The time for a drain is over.
     Stop,
     /// Servers that were replaced have had the time to end.
@@ -126,7 +128,9 @@ struct Server {
     earlier: Vec<EarlierServer>,
     /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
     was_told_to_drain: bool,
-    /// The signal that began the drain, and when.
+    /// The signal after which clients are still accepted for a while.
+    waiting: Option<i32>,
+    /// The signal that began the drain, or the wait before it, and when.
     draining: Option<(&'static str, Instant)>,
     to_main: Sender<Event>,
     events: Receiver<Event>,
@@ -249,6 +253,7 @@ impl Server {
                     ));
                     self.stop();
                 }
+                Later::Begin => self.end_wait(),
                 Later::LeaveEarlier => self.earlier.clear(),
             }
         }

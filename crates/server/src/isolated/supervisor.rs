@@ -64,6 +64,8 @@ struct Supervisor {
     leaving: Vec<Generation>,
     /// When all of it was told to end.
     ends_since: Option<Instant>,
+    /// Until then clients are still accepted, unless there is another signal.
+    waits_until: Option<Instant>,
     /// When is looked next whether the sockets of the stages are still there.
     next_look: Instant,
 }
@@ -106,6 +108,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
         again: None,
         leaving: Vec::new(),
         ends_since: None,
+        waits_until: None,
         next_look: Instant::now() + LOOK,
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
@@ -350,6 +353,8 @@ impl Supervisor {
             None => {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
+                let wait = self.serving.as_ref().and_then(|serving| serving.wait(signal));
+                self.waits_until = wait.map(|wait| Instant::now() + wait);
                 self.leaving.iter_mut().for_each(Generation::drain);
                 let rising = self.rising.take().map(|rising| rising.generation);
                 for mut generation in self.serving.take().into_iter().chain(rising) {
@@ -358,6 +363,9 @@ impl Supervisor {
                 }
             }
             Some(since) if since.elapsed() < SAME_SIGNAL => {}
+            Some(_) if self.waits_until.take().is_some_and(|until| Instant::now() < until) => {
+                self.leaving.iter_mut().for_each(|it| it.end_wait(signal));
+            }
             Some(_) => self.leaving.iter_mut().for_each(|it| it.end_at_once(signal)),
         }
     }

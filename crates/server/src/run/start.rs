@@ -190,6 +190,7 @@ impl Server {
             keeps_up_applications: false,
             gate_trouble: None,
             later: Vec::new(),
+            waiting: None,
             draining: None,
             to_main,
             events,
