@@ -377,8 +377,11 @@ impl Round<'_> {
         let file = self.file(wanted);
         let written = storage::write(&file, text.as_bytes());
         written.map_err(|error| OrderFailure::storage(&file, &error))?;
-        let failed = self.authority.storage.failed(&wanted.names);
-        storage::remove(&failed).map_err(|error| OrderFailure::storage(&failed, &error))?;
+        // a process may end at any time: only now nothing of it is needed any more
+        let storage = &self.authority.storage;
+        for done in [storage.order(&wanted.names), storage.failed(&wanted.names)] {
+            storage::remove(&done).map_err(|error| OrderFailure::storage(&done, &error))?;
+        }
         Ok(Pair::read(text.as_bytes(), text.as_bytes()).map_or(0, |pair| pair.not_after_s))
     }
 

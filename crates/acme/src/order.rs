@@ -44,7 +44,8 @@ pub(crate) struct OrderContext<'t> {
 }
 
 impl OrderContext<'_> {
-    /// Gets a certificate: its chain and its key in PEM. What was begun before is gone on with.
+    /// Gets a certificate: its chain and its key in PEM. What was begun before is gone on with. The order stays noted
+    /// until the certificate is in its place.
     pub(crate) fn run(&self) -> Result<String, OrderFailure> {
         // what was said before was about something else
         self.retry_after.take();
@@ -54,7 +55,8 @@ impl OrderContext<'_> {
         let file = self.storage.order(self.names);
         match &result {
             // the next attempt may go on with it
-            Err(OrderFailure {
+            Ok(_)
+            | Err(OrderFailure {
                 why: Why::Unreachable | Why::StaleNonce | Why::Storage, ..
             }) => {}
             _ => storage::remove(&file).map_err(|error| OrderFailure::storage(&file, &error))?,

@@ -58,6 +58,9 @@ pub(crate) enum Command {
         /// Take the place of the server with this control socket: forebay upgrade starts this
         #[arg(long, value_name = "PATH", hide = true)]
         in_place_of: Option<PathBuf>,
+        /// Start that, and end
+        #[arg(long, hide = true, requires = "in_place_of")]
+        orphan: bool,
     },
     /// Start this program in place of the running one: it serves what comes from now on, and the other one
     /// what it has, to the end. No client notices. If this one cannot serve, the other one goes on

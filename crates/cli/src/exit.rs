@@ -29,8 +29,11 @@ pub(crate) const CODES: [(u8, &str); 5] = [
 
 /// The signals a server listens to, for `--help` and the manual.
 pub(crate) const SIGNALS: [(&str, &str); 4] = [
-    ("TERM, INT", "finish what is open, at most timeouts.drain; again: stop at once"),
-    ("QUIT", "finish what is open, however long it takes"),
+    (
+        "TERM, INT",
+        "finish what is open, at most timeouts.drain; again: stop at once. Before that TERM waits for timeouts.drain_wait",
+    ),
+    ("QUIT", "as TERM, and finish what is open, however long it takes"),
     ("USR1", "open the access log again, after it was renamed"),
     ("HUP", "read the configuration file again, as `forebay reload` does"),
 ];
@@ -88,8 +91,17 @@ pub(crate) enum CommandFailure {
     /// It has ended before it served.
     NotUpgraded {
         /// Its exit code, if it was not ended by a signal.
-        code: Option<i32>,
+        code: Option<u8>,
     },
+    /// The service manager cannot have it started.
+    NotByService {
+        /// The service that the server is.
+        unit: String,
+        /// Why.
+        why: String,
+    },
+    /// The service manager cannot be asked.
+    Systemctl(io::Error),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -112,10 +124,10 @@ impl CommandFailure {
             | CommandFailure::Firewall(_)
             | CommandFailure::Gate(_)
             | CommandFailure::Upgrade(_)
+            | CommandFailure::NotByService { .. }
+            | CommandFailure::Systemctl(_)
             | CommandFailure::Output(_) => 1,
-            CommandFailure::NotUpgraded { code } => {
-                code.and_then(|code| code.try_into().ok()).unwrap_or(1)
-            }
+            CommandFailure::NotUpgraded { code } => code.unwrap_or(1),
             CommandFailure::Answered(answer) => answer.code,
         }
     }
@@ -174,6 +186,14 @@ impl fmt::Display for CommandFailure {
                     f.write_str(", by a signal")?;
                 }
                 f.write_str("; the running one goes on as before")
+            }
+            CommandFailure::NotByService { unit, why } => write!(
+                f,
+                "forebay upgrade: the server is {unit} of systemd, which has not started another: {why}\nforebay \
+                 upgrade: the running one goes on as before"
+            ),
+            CommandFailure::Systemctl(error) => {
+                write!(f, "forebay upgrade: systemctl cannot be run: {error}")
             }
             CommandFailure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")

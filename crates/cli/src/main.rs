@@ -56,8 +56,11 @@ fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
     let result = match args::parse().command {
         Command::Serve(options) => serve(options),
-        Command::Run { config, in_place_of: None } => run_file(config),
-        Command::Run { config, in_place_of: Some(socket) } => upgrade::serve(config, &socket),
+        Command::Run { config, in_place_of: None, .. } => run_file(config),
+        Command::Run { config, in_place_of: Some(socket), orphan: true } => {
+            upgrade::leave_orphan(&config, &socket)
+        }
+        Command::Run { config, in_place_of: Some(socket), .. } => upgrade::serve(config, &socket),
         Command::Stage(options) => stage(options),
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
@@ -151,9 +154,14 @@ fn lacks_index(site: &forebay_config::SiteConfig) -> Option<String> {
     })
 }
 
-/// Asks the server that runs `file` to read it again, and says what came of it.
+/// Asks the server that runs `file` to read it again, and says what came of it. If it expects an upgrade, this is how a
+/// service manager starts it.
 fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), CommandFailure> {
-    let answer = running_server::ask(file, socket, "reload")?;
+    let (at, problems) = running_server::find(file, socket)?;
+    if let Some(upgraded) = upgrade::if_expected(file, &at) {
+        return upgraded;
+    }
+    let answer = running_server::ask_at(at, problems, "reload")?;
     if answer.code != 0 {
         return Err(CommandFailure::Answered(answer));
     }

@@ -37,6 +37,18 @@ pub(crate) fn ask(
     question: &str,
 ) -> Result<CommandAnswer, CommandFailure> {
     let (socket, problems) = find(file, socket)?;
+    ask_at(socket, problems, question)
+}
+
+/// The same of the server with this control socket, whose file may have mistakes.
+///
+/// # Errors
+/// See [`ask`].
+pub(crate) fn ask_at(
+    socket: PathBuf,
+    problems: Option<Vec<Problem>>,
+    question: &str,
+) -> Result<CommandAnswer, CommandFailure> {
     match (control_socket::ask(&socket, question), problems) {
         (Ok(answer), _) => Ok(answer),
         (Err(_), Some(problems)) => Err(CommandFailure::Unfound { problems, socket }),

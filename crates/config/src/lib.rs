@@ -170,6 +170,8 @@ pub struct TimeoutsConfig {
     pub send_window: Duration,
     /// `timeouts.drain`
     pub drain: Duration,
+    /// `timeouts.drain_wait`
+    pub drain_wait: Duration,
     /// `timeouts.upgrade`
     pub upgrade: Duration,
 }

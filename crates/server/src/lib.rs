@@ -81,6 +81,7 @@ pub mod upstream_command;
 use forebay_config::Config;
 use start_error::{Ready, RunError};
 use std::path::{Path, PathBuf};
+use upgrade::starting::StartingCommand;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
 /// came from, if it is to be read again at a reload; `ready` is called when clients are served.
@@ -102,10 +103,11 @@ pub fn serve_in_place(
     config: Config,
     file: PathBuf,
     before: &Path,
+    command: StartingCommand,
     ready: Ready,
 ) -> Result<(), RunError> {
     match isolated::is_wanted(&config) {
-        true => isolated::run(config, Some(file), Some(before), ready),
-        false => run::run(config, Some(file), Some(before), ready),
+        true => isolated::run(config, Some(file), Some((before, command)), ready),
+        false => run::run(config, Some(file), Some((before, command)), ready),
     }
 }

@@ -30,9 +30,11 @@ use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
+use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::handed::LastWords;
 use crate::upgrade::predecessor::{EarlierServer, Predecessor};
 use crate::upgrade::program::RunningProgram;
+use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_config::Config;
@@ -79,8 +81,12 @@ enum Later {
     Drain,
     /// Another server has the clients, and what was on its way to this one has arrived.
     LeaveClients,
+    /// The wait before a drain is over.
+    Begin,
     /// The time for a drain is over.
     Stop,
+    /// Servers that were replaced have had the time to end.
+    LeaveEarlier,
 }
 
 /// The parts of a running server that its main thread holds.
@@ -116,25 +122,29 @@ struct Server {
     program: RunningProgram,
     /// Another process is about to take the place of this one.
     is_handing: bool,
+    /// An operator has asked for an upgrade, which the service manager is to carry out.
+    expected: ExpectedUpgrade,
     /// Servers that were replaced and have connections yet, oldest first.
     earlier: Vec<EarlierServer>,
     /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
     was_told_to_drain: bool,
-    /// The signal that began the drain, and when.
+    /// The signal after which clients are still accepted for a while.
+    waiting: Option<i32>,
+    /// The signal that began the drain, or the wait before it, and when.
     draining: Option<(&'static str, Instant)>,
     to_main: Sender<Event>,
     events: Receiver<Event>,
 }
 
 /// Serves what `config` says until a signal ends it. `file` is where it came from, if it is to be
-/// read again at a reload; `before` is the control socket of a server whose place this one is to take; `ready` is called when clients are served.
+/// read again at a reload; `before` is the control socket of a server whose place this one is to take, and who has started it for that; `ready` is called when clients are served.
 ///
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
 pub fn run(
     config: Config,
     file: Option<PathBuf>,
-    before: Option<&Path>,
+    before: Option<(&Path, StartingCommand)>,
     ready: Ready,
 ) -> Result<(), RunError> {
     process::return_large_blocks();
@@ -142,7 +152,10 @@ pub fn run(
     let (to_main, events) = unbounded();
     let signals = start::catch_signals(config.place.is_some())
         .map_err(resources("descriptors for signals"))?;
-    let before = before.map(Predecessor::ask).transpose().map_err(RunError::TakeOver)?;
+    let before = before
+        .map(|(socket, command)| Predecessor::ask(socket, command))
+        .transpose()
+        .map_err(RunError::TakeOver)?;
     let server = Server::start(config, file, before, signals, to_main, events)?;
     ready(server.first_address());
     server.serve()
@@ -168,7 +181,7 @@ impl Server {
     fn serve(mut self) -> Result<(), RunError> {
         let mut ended = Ended::default();
         let mut failure = None;
-        while !self.groups.is_empty() {
+        while !self.groups.is_empty() || self.waits_for_earlier() {
             match self.next_event() {
                 Some(Event::Signal(SIGUSR1)) => self.reopen_logs(),
                 Some(Event::Signal(SIGUSR2)) => self.be_replaced(),
@@ -238,8 +251,10 @@ impl Server {
                         "{:?} of draining are over, connections still open: {open}: stopping now",
                         self.plan.drain
                     ));
-                    self.give_all(LoopOrder::Stop);
+                    self.stop();
                 }
+                Later::Begin => self.end_wait(),
+                Later::LeaveEarlier => self.earlier.clear(),
             }
         }
         None

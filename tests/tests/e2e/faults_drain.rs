@@ -19,6 +19,8 @@ forebay_tests::on_each_engine! {
     a_drain_finishes_what_is_under_way,
     a_drain_ends_at_its_deadline,
     a_second_signal_is_immediate,
+    clients_are_accepted_in_the_wait_before_a_drain,
+    a_wait_before_a_drain_ends_by_itself,
     no_queued_connection_and_no_received_request_is_lost,
 }
 
@@ -143,6 +145,48 @@ fn a_second_signal_is_immediate(engine: &str) {
         // the relay to HTTP/2 has said something on the connections that tried whether it still listens
         let is_told = last.contains("aborted") && !last.contains(" 0 aborted");
         assert!(last.contains("1 aborted") || (served.is_http2() && is_told), "{last}");
+    }
+}
+
+/// `/readyz` says that the server goes, and nothing else has changed; the next signal begins the drain.
+fn clients_are_accepted_in_the_wait_before_a_drain(engine: &str) {
+    for signal in [Signal::TERM, Signal::QUIT] {
+        let folder = site();
+        let lines = "timeouts.drain_wait = \"1h\"\ntimeouts.idle = \"1h\"";
+        let mut served = WatchedServer::start(engine, folder.path(), lines);
+        let mut kept = served.client();
+        assert_eq!(kept.get("/").expect("an answer").status, 200);
+        served.signal(signal);
+        assert!(soon(PATIENCE, || health(&served, "/readyz") == 503));
+        assert_eq!(kept.get("/").expect("an answer on a kept connection").status, 200);
+        assert_eq!(served.client().get("/").expect("an answer to a new client").status, 200);
+        let (code, said) = served.reload();
+        assert_eq!(code, Some(1), "{said}");
+        // two signals within a quarter of a second are one
+        assert!(served.wait(Duration::from_millis(400)).is_none(), "it does not wait");
+        served.signal(signal);
+        while !soon(Duration::from_secs(10), || is_refused(served.target().addr)) {
+            println!("the second signal once more");
+            served.signal(signal);
+        }
+        assert!(kept.is_closed());
+        let (code, last) = end_of(&mut served);
+        assert_eq!(code, Some(0), "{last}");
+        assert!(last.contains(" 0 aborted"), "{last}");
+    }
+}
+
+/// And Ctrl-C does not wait at all.
+fn a_wait_before_a_drain_ends_by_itself(engine: &str) {
+    for (wait, signal, waits) in [("300ms", Signal::TERM, true), ("1h", Signal::INT, false)] {
+        let folder = site();
+        let lines = format!("timeouts.drain_wait = \"{wait}\"");
+        let mut served = WatchedServer::start(engine, folder.path(), &lines).settled();
+        served.signal(signal);
+        let (code, last) = end_of(&mut served);
+        assert_eq!(code, Some(0), "{last}");
+        let has_waited = served.stderr().contains("clients are accepted for 300ms yet");
+        assert_eq!(has_waited, waits, "{}", served.stderr());
     }
 }
 

@@ -63,6 +63,7 @@ mod tls_changes;
 mod told;
 mod unruly;
 mod upgrade;
+mod upgrade_streams;
 mod uploads;
 mod validators;
 mod warnings;

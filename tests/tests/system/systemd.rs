@@ -1,4 +1,4 @@
-//! The units of `packaging/` under a real systemd: start, reload, rotation of
+//! The units of `packaging/` under a real systemd: start, reload, upgrade, rotation of
 //! logs, the watchdog, restart behind sockets that systemd holds.
 //!
 //! `tests/tools/systemd-bed` boots it in namespaces of its own from which nothing of the machine can
@@ -16,6 +16,11 @@ use std::time::Duration;
 
 /// A loaded machine takes its time to boot.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+const UPGRADE: &str = "/usr/bin/forebay upgrade -c /etc/forebay/forebay.toml";
+
+/// Bytes of a file that is read slowly.
+const LARGE: usize = 8_000_000;
 
 const GET: &str = "curl -sS --max-time 20 http://127.0.0.1/";
 
@@ -133,12 +138,17 @@ fn the_units_do_what_the_manual_says() {
     let folder = Folder::new();
     folder.write("srv/www/index.html", "hello");
     folder.write("srv/next/index.html", "next");
+    folder.write("srv/www/large.bin", &"x".repeat(LARGE));
     let text = "listen = [\"0.0.0.0:80\", \"[::]:80\"]\nroot = \"/srv/www\"\n[log]\naccess = \
                 \"/var/log/forebay/access.log\"\n[control]\nsocket = \"/run/forebay/control.sock\"";
     folder.write("forebay.toml", text);
     let Some(bed) = Bed::new(&folder) else { return };
     start_and_reload(&bed, text);
     rotate(&bed);
+    upgrade(&bed, text);
+    stop_with_a_replaced_server(&bed);
+    crash_after_an_upgrade(&bed);
+    what_cannot_start_a_server(&bed);
     restart_behind_sockets(&bed);
     hang(&bed);
 
@@ -184,6 +194,164 @@ fn rotate(bed: &Bed) {
     }));
 }
 
+/// What the command says, and its exit code.
+fn try_upgrade(bed: &Bed) -> (i32, String) {
+    let Output { status, stdout, stderr } = bed.run(UPGRADE);
+    (status.code().unwrap(), String::from_utf8([stdout, stderr].concat()).unwrap())
+}
+
+/// Another process is the server. Returns its number.
+fn upgraded(bed: &Bed) -> String {
+    let before = bed.shows("MainPID");
+    let (code, said) = try_upgrade(bed);
+    let main = bed.shows("MainPID");
+    assert_eq!(code, 0, "{said}{}", bed.says("systemctl status forebay; tail /run/forebay.err"));
+    let expected = format!("forebay.service: process {main} serves in place of process {before}\n");
+    assert_eq!(said, expected);
+    assert_ne!(main, before);
+    // a process whose parent is another one is not watched by systemd as it should be
+    assert_eq!(bed.does(&format!("ps -o ppid= -p {main}")).trim(), "1");
+    assert_eq!(bed.does(&format!("ps -o user= -p {main}")), "forebay");
+    assert!(bed.shows("StatusText").contains(": serving "), "{}", bed.shows("StatusText"));
+    main
+}
+
+/// The service has so many processes.
+fn has_processes(bed: &Bed, count: usize) -> bool {
+    soon(PATIENCE, || bed.does("pgrep -c -x forebay || true") == count.to_string())
+}
+
+/// The new server is started where the old one is, by systemd; and only when that was asked for.
+fn upgrade(bed: &Bed, text: &str) {
+    let first = bed.shows("MainPID");
+    let rights = |process: &str| {
+        let what = "grep -hE 'Cap|NoNewPrivs|Uid|Gid|Groups|::|systemd'";
+        let of = format!("/proc/{process}");
+        bed.does(&format!("{what} {of}/status {of}/cgroup; grep files {of}/limits"))
+    };
+    let before = rights(&first);
+    let second = upgraded(bed);
+    assert_eq!(rights(&second), before);
+    // what it may not write, and its own /tmp
+    assert!(!bed.succeeds(&format!("nsenter -t {second} -m -- touch /srv/www/new")));
+    assert_eq!(bed.does(GET), "hello");
+    assert!(has_processes(bed, 1));
+
+    // no reload changes the program by itself, be it another by now
+    bed.does("cp /usr/bin/forebay /usr/bin/next && mv /usr/bin/next /usr/bin/forebay");
+    bed.does("systemctl reload forebay");
+    assert_eq!(bed.shows("MainPID"), second);
+    let said = bed.does("cat /run/forebay.err");
+    assert!(said.contains("another program lies at /usr/bin/forebay since the start"), "{said}");
+
+    // one that cannot serve changes nothing, and who has asked hears why
+    bed.configure(&text.replace("root = ", "root = 7 # "));
+    let (code, said) = try_upgrade(bed);
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("root: expected a path"), "{said}");
+    assert!(said.contains("the running one goes on as before"), "{said}");
+    bed.configure(&text.replace("listen = [", "listen = [\"192.0.2.1:81\", "));
+    let (code, said) = try_upgrade(bed);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("192.0.2.1:81"), "{said}");
+    assert_eq!((bed.shows("MainPID"), bed.does(GET)), (second.clone(), "hello".to_owned()));
+    assert_eq!(
+        (bed.shows("ActiveState"), bed.shows("Result")),
+        ("active".into(), "success".into())
+    );
+    bed.configure(text);
+    // a program that is none, and one that is ended before it serves
+    for program in ["exit 3", "kill -9 $$"] {
+        bed.does("mv /usr/bin/forebay /usr/bin/good");
+        bed.does(&format!(
+            "printf '#!/bin/sh\n{program}\n' > /usr/bin/forebay; chmod 755 /usr/bin/forebay"
+        ));
+        let Output { status, stderr, .. } =
+            bed.run(&UPGRADE.replace("/usr/bin/forebay", "/usr/bin/good"));
+        bed.does("mv /usr/bin/good /usr/bin/forebay");
+        assert_eq!(status.code(), Some(1), "{}", String::from_utf8_lossy(&stderr));
+        assert_eq!((bed.shows("MainPID"), bed.does(GET)), (second.clone(), "hello".to_owned()));
+    }
+    // what was asked for and failed is not done by the next reload
+    bed.does("systemctl reload forebay");
+    assert_eq!(bed.shows("MainPID"), second);
+
+    // inside of the service the command is enough
+    bed.does("mkdir -p /run/systemd/system/forebay.service.d");
+    let reload = "[Service]\\nExecReload=\\nExecReload=/usr/bin/forebay upgrade -c /etc/forebay/forebay.toml\\n";
+    bed.does(&format!("printf '{reload}' > /run/systemd/system/forebay.service.d/up.conf && systemctl daemon-reload"));
+    bed.does("systemctl reload forebay");
+    let third = bed.shows("MainPID");
+    assert_ne!(third, second);
+    assert_eq!(bed.does(&format!("ps -o ppid= -p {third}")).trim(), "1");
+    bed.does("rm /run/systemd/system/forebay.service.d/up.conf && systemctl daemon-reload");
+    assert!(has_processes(bed, 1));
+    assert!(bed.succeeds("test -S /run/forebay/control.sock"));
+    upgraded(bed);
+}
+
+/// `systemctl stop` ends both servers in order: what the older one has is not cut because the newer one has nothing.
+fn stop_with_a_replaced_server(bed: &Bed) {
+    // so slowly that it takes 4 s
+    let slow =
+        "curl -sS --max-time 60 --limit-rate 2M http://127.0.0.1/large.bin | wc -c > /run/got";
+    bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5; {UPGRADE}; echo"));
+    assert!(has_processes(bed, 2));
+    bed.does("systemctl stop forebay");
+    assert!(
+        soon(PATIENCE, || bed.says("cat /run/got") == LARGE.to_string()),
+        "{}",
+        bed.says("cat /run/got")
+    );
+    assert_eq!(bed.shows("Result"), "success");
+    assert!(has_processes(bed, 0));
+    assert!(!bed.succeeds("test -e /run/forebay/control.sock"));
+    bed.does("systemctl start forebay");
+    assert_eq!(bed.does(GET), "hello");
+}
+
+/// The new server is watched as the first one was.
+fn crash_after_an_upgrade(bed: &Bed) {
+    let main = upgraded(bed);
+    let restarts = bed.shows("NRestarts");
+    bed.does(&format!("kill -9 {main}"));
+    assert!(soon(PATIENCE, || bed.shows("NRestarts") != restarts), "it is not started again");
+    assert!(soon(PATIENCE, || bed.says(GET) == "hello"));
+    // the one that was replaced, and drains, is not the service
+    bed.does(&format!(
+        "(curl -sS --max-time 60 --limit-rate 1M http://127.0.0.1/large.bin > /dev/null) > /dev/null 2>&1 & sleep 0.5"
+    ));
+    let old = bed.shows("MainPID");
+    let main = upgraded(bed);
+    bed.does(&format!("kill -9 {old}"));
+    assert!(has_processes(bed, 1));
+    assert_eq!((bed.shows("MainPID"), bed.does(GET)), (main, "hello".to_owned()));
+}
+
+/// Where systemd does not start a server, or would not know it, that is said.
+fn what_cannot_start_a_server(bed: &Bed) {
+    let with = |lines: &str| {
+        bed.does("mkdir -p /run/systemd/system/forebay.service.d");
+        let file = "/run/systemd/system/forebay.service.d/odd.conf";
+        bed.does(&format!("printf '[Service]\n{lines}' > {file} && systemctl daemon-reload"));
+        bed.does("systemctl restart forebay");
+        let main = bed.shows("MainPID");
+        let (code, said) = try_upgrade(bed);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("the running one goes on as before"), "{said}");
+        assert_eq!((bed.shows("MainPID"), bed.does(GET)), (main, "hello".to_owned()));
+        bed.does(&format!("rm {file} && systemctl daemon-reload"));
+        said
+    };
+    let said = with("Type=exec\nWatchdogSec=0\n");
+    assert!(said.contains("has to say Type=notify"), "{said}");
+    let said = with("ExecReload=\nExecReload=/bin/kill -HUP $MAINPID\n");
+    assert!(said.contains("ExecReload= of the unit has to run `forebay reload`"), "{said}");
+    let said = with("ExecReload=\n");
+    assert!(said.contains("reload is not applicable"), "{said}");
+    bed.does("systemctl restart forebay");
+}
+
 /// With sockets that systemd holds no client is refused while the server restarts.
 fn restart_behind_sockets(bed: &Bed) {
     bed.does("systemctl stop forebay");
@@ -192,6 +360,11 @@ fn restart_behind_sockets(bed: &Bed) {
     assert_eq!(bed.does(GET), "hello", "the first client starts it");
     let clients = format!("for i in $(seq 60); do {GET} || exit 1; sleep 0.02; done > /dev/null");
     bed.does(&format!("({clients}) & clients=$!; systemctl restart forebay; wait $clients"));
+    // and the server that an upgrade has started can be restarted like that, too
+    bed.does(&format!(
+        "({clients}) & clients=$!; {UPGRADE} && systemctl restart forebay; wait $clients"
+    ));
+    upgraded(bed);
     bed.does("systemctl stop forebay.socket forebay");
 }
 
@@ -201,7 +374,8 @@ fn hang(bed: &Bed) {
     let lines = "[Service]\\nWatchdogSec=12s\\n";
     bed.does(&format!("printf '{lines}' > /etc/systemd/system/forebay.service.d/dog.conf"));
     bed.does("systemctl daemon-reload && systemctl start forebay");
-    let pid = bed.shows("MainPID");
+    // the one that is watched is that of an upgrade
+    let pid = upgraded(bed);
     let fed = bed.shows("WatchdogTimestampMonotonic");
     assert!(soon(PATIENCE, || bed.shows("WatchdogTimestampMonotonic") != fed), "no sign of life");
     bed.does(&format!("kill -STOP {pid}"));

@@ -21,6 +21,7 @@
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
 //! | `firewalled`, `gated` | what keeps clients out of the firewall, and rules out of the kernel |
 //! | [`spared`] | who is never ignored or banned, and rules that would ban them |
+//! | `stopping` | how long a server takes to stop |
 //! | `isolated` | what the engine isolated cannot do yet, and what means nothing with it |
 //! | [`pages`] | error pages that no client would see, and where paths of a site lie |
 //! | `unused` | settings that another one leaves without effect |
@@ -46,5 +47,6 @@ pub(crate) mod remarks;
 pub(crate) mod secured;
 pub(crate) mod sites;
 pub mod spared;
+pub(crate) mod stopping;
 pub(crate) mod text;
 pub(crate) mod unused;

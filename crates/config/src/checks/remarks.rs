@@ -25,6 +25,7 @@ impl ConfigDraft {
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
         self.remark_literals(remarks);
+        self.remark_stopping(remarks);
         all
     }
 }

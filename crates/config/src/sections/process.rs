@@ -209,6 +209,16 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.timeouts.drain,
     },
     Setting {
+        key: "timeouts.drain_wait",
+        preset: Preset::Value("0s"),
+        range: Some(("0s", "1d")),
+        meaning: "How long the server goes on as before after TERM or QUIT, while /readyz of admin.listen answers 503 \
+                  already: load balancers see that late. Then timeouts.drain begins. INT does not wait, and a second \
+                  signal ends the wait.",
+        example: "\"5s\"",
+        at: |c| &mut c.timeouts.drain_wait,
+    },
+    Setting {
         key: "timeouts.upgrade",
         preset: Preset::Value("10m"),
         range: Some(("0s", "1d")),

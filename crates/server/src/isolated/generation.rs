@@ -22,7 +22,7 @@ use forebay_sys::stderr::say;
 use forebay_sys::unix;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::settings::UpstreamAddress;
-use signal_hook::consts::{SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -335,11 +335,26 @@ impl Generation {
     }
 
     fn begin_to_end(&mut self, first: i32, signal: i32, is_replaced: bool) {
-        let until = Instant::now() + self.config.timeouts.drain + MARGIN;
+        let wait = self.wait(signal).filter(|_| !is_replaced).unwrap_or_default();
+        let until = Instant::now() + wait + self.config.timeouts.drain + MARGIN;
         let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
         self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         self.signal(role, first);
         self.end_next(Instant::now());
+    }
+
+    /// How long receive accepts clients after this signal.
+    pub(super) fn wait(&self, signal: i32) -> Option<Duration> {
+        let wait = self.config.timeouts.drain_wait;
+        (signal != SIGINT && !wait.is_zero()).then_some(wait)
+    }
+
+    /// The wait before its drain is over: [`end`](Generation::end) again.
+    pub(super) fn end_wait(&mut self, signal: i32) {
+        if let GenerationPhase::Ending { role: Role::Receive, until, .. } = &mut self.phase {
+            *until = until.map(|_| Instant::now() + self.config.timeouts.drain + MARGIN);
+            self.signal(Role::Receive, signal);
+        }
     }
 
     /// Clients that are idle are not waited for any more.

@@ -17,8 +17,10 @@ use crate::lints::Depth;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::start_error::{Ready, RunError, SAME_SIGNAL, resources};
+use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::handed::LastWords;
 use crate::upgrade::predecessor::{EarlierServer, Predecessor};
+use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::Sender as Reply;
 use forebay_config::{Config, ListenEndpoint, Role};
@@ -78,10 +80,13 @@ pub(super) struct Supervisor {
     pub(super) ends_since: Option<Instant>,
     /// What becomes of its place.
     pub(super) place: Place,
+    pub(super) expected: ExpectedUpgrade,
     /// Servers in whose place this one is, oldest first.
     pub(super) earlier: Vec<EarlierServer>,
     /// When sockets are closed that are not listened at any more.
     pub(super) closes_at: Option<Instant>,
+    /// Until then clients are still accepted, unless there is another signal.
+    waits_until: Option<Instant>,
     /// When is looked next whether the sockets of the stages are still there.
     next_look: Instant,
 }
@@ -104,13 +109,14 @@ pub(super) struct Rising {
 pub fn run(
     config: Config,
     file: Option<PathBuf>,
-    before: Option<&Path>,
+    before: Option<(&Path, StartingCommand)>,
     ready: Ready,
 ) -> Result<(), RunError> {
     let Some(file) = file else { return Err(RunError::NoFile) };
     let signals = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGCHLD];
     let signals = Signals::new(signals).map_err(resources("descriptors for signals"))?;
-    let before = before.map(Predecessor::ask).transpose().map_err(RunError::TakeOver)?;
+    let before = before.map(|(socket, command)| Predecessor::ask(socket, command));
+    let before = before.transpose().map_err(RunError::TakeOver)?;
     let (before, mut inheritance) = before.unzip();
     let mut listeners = match &mut inheritance {
         Some(handed) => {
@@ -152,9 +158,11 @@ pub fn run(
         again: None,
         leaving: Vec::new(),
         ends_since: None,
+        expected: ExpectedUpgrade::default(),
         place: if before.is_some() { Place::Wanted } else { Place::Own },
         earlier: Vec::new(),
         closes_at: None,
+        waits_until: None,
         next_look: Instant::now() + LOOK,
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
@@ -424,6 +432,8 @@ impl Supervisor {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
                 self.earlier.iter().for_each(EarlierServer::end);
+                let wait = self.serving.as_ref().and_then(|serving| serving.wait(signal));
+                self.waits_until = wait.map(|wait| Instant::now() + wait);
                 self.leaving.iter_mut().for_each(Generation::drain);
                 let rising = self.rising.take().map(|rising| rising.generation);
                 for mut generation in self.serving.take().into_iter().chain(rising) {
@@ -432,18 +442,29 @@ impl Supervisor {
                 }
             }
             Some(since) if since.elapsed() < SAME_SIGNAL => {}
-            Some(_) => self.leaving.iter_mut().for_each(|it| it.end_at_once(signal)),
+            Some(_) if self.waits_until.take().is_some_and(|until| Instant::now() < until) => {
+                self.leaving.iter_mut().for_each(|it| it.end_wait(signal));
+            }
+            Some(_) => {
+                self.leaving.iter_mut().for_each(|it| it.end_at_once(signal));
+                self.earlier.iter().for_each(EarlierServer::stop);
+            }
         }
     }
 
     fn is_over(&self) -> bool {
         let ends = self.ends_since.is_some() || matches!(self.place, Place::Left(_));
-        ends && self.serving.is_none() && self.leaving.is_empty()
+        // a service manager cuts what is left of a service once its main process has ended
+        let waits_for_earlier = self.ends_since.is_some() && !self.earlier.is_empty();
+        ends && self.serving.is_none() && self.leaving.is_empty() && !waits_for_earlier
     }
 
     /// Does what a command wants.
     fn answer(&mut self, command: &str, reply: Reply<CommandAnswer>) {
         let answer = match command {
+            other if other.starts_with("upgrade ") => {
+                self.answer_upgrade(&other["upgrade ".len()..])
+            }
             "reload" => return self.reload(vec![reply]),
             "status" => return status::tell(self.instances(), reply),
             other if other.starts_with("policy") || other.starts_with("upstream") => {

@@ -53,6 +53,12 @@ impl Supervisor {
         let _ = reply.send(answer);
     }
 
+    /// What is asked around an upgrade that the service manager is to carry out.
+    pub(super) fn answer_upgrade(&mut self, question: &str) -> CommandAnswer {
+        let (has_manager, keeps_place) = (self.notifier.hand().is_some(), self.keeps_place());
+        self.expected.answer(question, has_manager, keeps_place)
+    }
+
     /// Why no other process can have the place of this one.
     fn keeps_place(&self) -> Option<&'static str> {
         match self.place {
@@ -125,6 +131,10 @@ impl Supervisor {
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.leaving.iter().for_each(Generation::reopen_logs),
+            SuccessorSays::Stop => {
+                say(format_args!("upgrade: the server that runs has been stopped: stopping now"));
+                self.leaving.iter_mut().for_each(|it| it.end_at_once(SIGTERM));
+            }
             SuccessorSays::End if self.ends_since.is_some() => {}
             SuccessorSays::End => {
                 say(format_args!("upgrade: others were started since: draining"));
@@ -175,6 +185,10 @@ impl Supervisor {
         mut inheritance: Inheritance,
         endpoints: &[ListenEndpoint],
     ) -> io::Result<()> {
+        let agrees = inheritance.command.agrees();
+        agrees.map_err(|error| {
+            io::Error::other(format!("the command that has started it: {error}"))
+        })?;
         let wanted: Vec<_> = endpoints.iter().map(|endpoint| endpoint.listen.clone()).collect();
         let left = self.listeners.unnamed(&wanted);
         let has_left = !left.is_empty();
@@ -192,6 +206,10 @@ impl Supervisor {
         }
         inheritance.announce(open);
         self.notifier.ready("the stages serve");
+        if self.notifier.interval().is_some() {
+            // nobody knows when the server before has said so last
+            self.notifier.alive();
+        }
         self.earlier = inheritance.before();
         self.earlier.push(predecessor.retire(open));
         let most = self.earlier.len().saturating_sub(MOST_EARLIER);

@@ -49,6 +49,9 @@ impl Server {
                         };
                         policy_command::answer(question, &known)
                     }
+                    None if other.starts_with("upgrade ") => {
+                        self.answer_upgrade(&other["upgrade ".len()..])
+                    }
                     None => match other.strip_prefix("upstream ") {
                         Some(question) => {
                             let applications = &self.common.live.get().applications;

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
 
+/// How long servers that were replaced may take to end once they are told to stop.
+const EARLIER_STOP: Duration = Duration::from_secs(2);
+
 impl Server {
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each
     /// connection; whoever has not asked by half of the time for a drain is not waited for.
@@ -54,40 +57,89 @@ impl Server {
         self.listeners().end(&[]);
     }
 
-    /// Drains at the first signal, stops at the second.
+    /// Drains at the first signal, after a wait if there is to be one, and stops at the next.
     pub(super) fn end(&mut self, signal: i32) {
         match self.draining {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
                 self.was_told_to_drain = true;
-                self.earlier.iter().for_each(EarlierServer::end);
-                // an authority would find no server here
-                self.acme = None;
-                self.status.drains();
-                self.give_all(LoopOrder::Drain);
-                // groups that drain hold duplicates and take what is queued; a command that asks how far
-                // they are finds the admin listener, unless that of the next generation answers there
-                if self.config.place.is_some() {
-                    self.leave_listeners();
-                } else {
-                    let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
-                    let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
-                    self.listeners().end(&admin);
+                match self.waits_before_drain(signal) {
+                    true => self.begin_to_wait(signal),
+                    false => self.begin_to_drain(signal),
                 }
-                self.notifier.stopping("draining");
-                let is_bounded = signal != SIGQUIT;
-                if is_bounded {
-                    self.later.push((Instant::now() + self.plan.drain, Later::Stop));
-                }
-                self.say_draining(name(signal), is_bounded);
             }
             Some((_, began)) if began.elapsed() < SAME_SIGNAL => {}
+            Some(_) if self.waiting.is_some() => self.end_wait(),
             Some(_) if !self.was_told_to_drain => self.was_told_to_drain = true,
             Some(_) => {
                 say(format_args!("{} again: stopping now", name(signal)));
-                self.give_all(LoopOrder::Stop);
+                self.stop();
             }
         }
+    }
+
+    /// Whether clients are accepted for a while yet: who types Ctrl-C is no load balancer, and who has been replaced
+    /// accepts none.
+    fn waits_before_drain(&self, signal: i32) -> bool {
+        let has_clients = !self.is_replaced && !self.stands_behind();
+        has_clients && signal != SIGINT && !self.config.timeouts.drain_wait.is_zero()
+    }
+
+    /// Load balancers are told that this server goes; until they have seen it nothing else changes.
+    fn begin_to_wait(&mut self, signal: i32) {
+        let wait = self.config.timeouts.drain_wait;
+        self.waiting = Some(signal);
+        self.status.drains();
+        self.notifier.stopping("draining soon");
+        self.later.push((Instant::now() + wait, Later::Begin));
+        say(format_args!(
+            "{}: /readyz answers 503, clients are accepted for {wait:?} yet; again to drain now",
+            name(signal)
+        ));
+    }
+
+    /// The wait is over, if there is one: the drain begins.
+    pub(super) fn end_wait(&mut self) {
+        if let Some(signal) = self.waiting.take() {
+            self.draining = Some((name(signal), Instant::now()));
+            self.begin_to_drain(signal);
+        }
+    }
+
+    fn begin_to_drain(&mut self, signal: i32) {
+        self.earlier.iter().for_each(EarlierServer::end);
+        // an authority would find no server here
+        self.acme = None;
+        self.status.drains();
+        self.give_all(LoopOrder::Drain);
+        // groups that drain hold duplicates and take what is queued; a command that asks how far
+        // they are finds the admin listener, unless that of the next generation answers there
+        if self.config.place.is_some() {
+            self.leave_listeners();
+        } else {
+            let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
+            let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
+            self.listeners().end(&admin);
+        }
+        self.notifier.stopping("draining");
+        let is_bounded = signal != SIGQUIT;
+        if is_bounded {
+            self.later.push((Instant::now() + self.plan.drain, Later::Stop));
+        }
+        self.say_draining(name(signal), is_bounded);
+    }
+
+    /// Cuts what is left, also at servers that were replaced.
+    pub(super) fn stop(&mut self) {
+        self.give_all(LoopOrder::Stop);
+        self.earlier.iter().for_each(EarlierServer::stop);
+        self.later.push((Instant::now() + EARLIER_STOP, Later::LeaveEarlier));
+    }
+
+    /// Whether servers that were replaced have not ended yet. A service manager cuts what is left of a service once its
+    /// main process has ended.
+    pub(super) fn waits_for_earlier(&self) -> bool {
+        self.was_told_to_drain && !self.is_replaced && !self.earlier.is_empty()
     }
 
     /// Whether another process has the clients, and tells the operator of them.

@@ -19,6 +19,7 @@ use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::seal;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
+use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::program::RunningProgram;
 use crate::upkeep;
@@ -184,6 +185,7 @@ impl Server {
             is_replaced: false,
             program: RunningProgram::here(),
             is_handing: false,
+            expected: ExpectedUpgrade::default(),
             earlier: Vec::new(),
             was_told_to_drain: false,
             control_socket,
@@ -195,6 +197,7 @@ impl Server {
             keeps_up_applications: false,
             gate_trouble: None,
             later: Vec::new(),
+            waiting: None,
             draining: None,
             to_main,
             events,
@@ -205,6 +208,8 @@ impl Server {
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         if let Some(inheritance) = &inheritance {
+            let agrees = inheritance.command.agrees();
+            agrees.map_err(resources("the command that has started it"))?;
             let prepared = server.prepare_to_succeed(inheritance);
             prepared.map_err(resources("sockets that listen"))?;
         }
@@ -238,6 +243,10 @@ impl Server {
             let _ = writeln!(io::stderr(), "{start_line}");
         }
         server.notifier.ready(&start_line);
+        if is_successor && server.notifier.interval().is_some() {
+            // nobody knows when the server before has said so last
+            server.notifier.alive();
+        }
         if is_sealed {
             // a socket that sends to any address
             server.notifier.close();

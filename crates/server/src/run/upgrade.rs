@@ -12,6 +12,7 @@ use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
 use crossbeam_channel::{Sender, bounded};
+use forebay_engine::control::LoopOrder;
 use forebay_engine::worker;
 use forebay_sys::stderr::say;
 use forebay_upstream::health::UpstreamCondition;
@@ -40,6 +41,12 @@ impl Server {
         };
         // the other process may have gone
         let _ = reply.send(answer);
+    }
+
+    /// What is asked around an upgrade that the service manager is to carry out.
+    pub(super) fn answer_upgrade(&mut self, question: &str) -> CommandAnswer {
+        let (has_manager, keeps_place) = (self.notifier.hand().is_some(), self.keeps_place());
+        self.expected.answer(question, has_manager, keeps_place)
     }
 
     /// Why no other process can have the place of this one.
@@ -139,6 +146,10 @@ impl Server {
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
             SuccessorSays::End if self.draining.is_some() => {}
+            SuccessorSays::Stop => {
+                say(format_args!("upgrade: the server that runs has been stopped: stopping now"));
+                self.give_all(LoopOrder::Stop);
+            }
             SuccessorSays::End => {
                 say(format_args!("upgrade: others were started since: draining"));
                 self.end(SIGTERM);

@@ -2,6 +2,8 @@
 //! and hears how many connections the other still has.
 
 use super::handed::{self, Handed, LastWords, NewServer};
+use super::service::ServiceUnit;
+use super::starting::StartingCommand;
 use crate::control_socket::TAKE_OVER;
 use crate::listen::Listeners;
 use forebay_handler::policy::enforced::HandedKernel;
@@ -39,6 +41,8 @@ pub struct Inheritance {
     before: Vec<EarlierServer>,
     gate: Option<(HandedKernel, Vec<OwnedFd>)>,
     control: Option<OwnedFd>,
+    /// Who has started this process.
+    pub command: StartingCommand,
     /// Where it may write the access log.
     pub standard_output: OwnedFd,
     /// Where it tells the operator what happens.
@@ -97,9 +101,9 @@ pub enum TakeOverError {
         /// Why, in its own words.
         why: String,
     },
-    /// A service manager watches the server, and would not know this process.
+    /// The server belongs to a service of systemd, and this process does not.
     OutsideService {
-        /// What the service manager calls the server.
+        /// What systemd calls the service.
         service: String,
     },
     /// It is not there, or does not answer.
@@ -136,12 +140,18 @@ impl Predecessor {
     ///
     /// # Errors
     /// [`TakeOverError`]; the server goes on as before.
-    pub fn ask(socket: &Path) -> Result<(Predecessor, Inheritance), TakeOverError> {
-        Predecessor::asked(socket)
+    pub fn ask(
+        socket: &Path,
+        command: StartingCommand,
+    ) -> Result<(Predecessor, Inheritance), TakeOverError> {
+        Predecessor::asked(socket, command)
             .map_err(|error| TakeOverError::Unreachable { socket: socket.to_owned(), error })?
     }
 
-    fn asked(socket: &Path) -> io::Result<Result<(Predecessor, Inheritance), TakeOverError>> {
+    fn asked(
+        socket: &Path,
+        command: StartingCommand,
+    ) -> io::Result<Result<(Predecessor, Inheritance), TakeOverError>> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -154,11 +164,8 @@ impl Predecessor {
             return Ok(Err(TakeOverError::Refused { why }));
         }
         let handed: Handed = handed::receive(&stream)?;
-        if handed.notify.is_some()
-            && let Some(service) = service_of(handed.process)
-            && service_of(std::process::id()).as_ref() != Some(&service)
-        {
-            return Ok(Err(TakeOverError::OutsideService { service }));
+        if let Some(service) = ServiceUnit::beside(handed.process) {
+            return Ok(Err(TakeOverError::OutsideService { service: service.name }));
         }
         let of_gate = handed.gate.as_ref().map_or(0, HandedKernel::descriptors);
         let count = handed.sockets.len() + handed.before.len() + of_gate + 3;
@@ -176,7 +183,16 @@ impl Predecessor {
         let predecessor = Predecessor { stream, process: handed.process };
         Ok(Ok((
             predecessor,
-            Inheritance { handed, sockets, before, gate, control, standard_output, standard_error },
+            Inheritance {
+                handed,
+                sockets,
+                before,
+                gate,
+                control,
+                command,
+                standard_output,
+                standard_error,
+            },
         )))
     }
 
@@ -236,6 +252,11 @@ impl EarlierServer {
         self.say("end");
     }
 
+    /// What it has is cut.
+    pub fn stop(&self) {
+        self.say("stop");
+    }
+
     fn say(&self, what: &str) {
         // it may have ended
         let _ = (&self.stream).write_all(format!("{what}\n").as_bytes());
@@ -273,34 +294,5 @@ impl EarlierServer {
             }
         };
         std::thread::Builder::new().name("predecessor".to_owned()).spawn(listen).map(drop)
-    }
-}
-
-/// The service that a process belongs to, as systemd names its control groups.
-fn service_of(process: u32) -> Option<String> {
-    service_in(&std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?)
-}
-
-/// The innermost service in the paths of control groups, of which each line ends in one.
-fn service_in(groups: &str) -> Option<String> {
-    let path = groups.lines().find_map(|line| {
-        let (head, path) = line.split_at(line.rfind(":/")?);
-        (head == "0:" || head.ends_with(":name=systemd")).then_some(path)
-    });
-    path?.split('/').rfind(|part| part.ends_with(".service")).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_service_of_a_process_is_that_of_its_group() {
-        let second = "0::/system.slice/forebay.service\n";
-        assert_eq!(service_in(second).as_deref(), Some("forebay.service"));
-        let first = "4:memory:/user.slice\n1:name=systemd:/system.slice/web.service/control\n";
-        assert_eq!(service_in(first).as_deref(), Some("web.service"));
-        assert_eq!(service_in("0::/user.slice/session-1.scope\n"), None);
-        assert_eq!(service_in(""), None);
     }
 }

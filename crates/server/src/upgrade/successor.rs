@@ -27,6 +27,8 @@ pub enum SuccessorSays {
     ReopenLogs,
     /// What is left is to come to its end.
     End,
+    /// What is left is cut.
+    Stop,
 }
 
 /// Hands over, and hears what the successor says; returns when it has gone. `open` counts connections. What `tell` returns when it serves are the
@@ -88,6 +90,7 @@ fn parse(line: &[u8]) -> Option<SuccessorSays> {
     match line {
         b"reopen" => Some(SuccessorSays::ReopenLogs),
         b"end" => Some(SuccessorSays::End),
+        b"stop" => Some(SuccessorSays::Stop),
         _ => {
             let new = serde_json::from_slice(line.strip_prefix(b"serves ")?);
             new.ok().map(SuccessorSays::Serves)

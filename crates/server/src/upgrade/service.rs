@@ -1,0 +1,68 @@
+//! Which service of systemd a process belongs to: it is the one whose control group it is in.
+
+use std::fs;
+
+/// A service of systemd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceUnit {
+    /// What systemd calls it.
+    pub name: String,
+    /// It is a user's, whose own systemd keeps it.
+    pub is_of_user: bool,
+}
+
+impl ServiceUnit {
+    /// That of a process.
+    pub fn of(process: u32) -> Option<ServiceUnit> {
+        ServiceUnit::in_groups(&fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?)
+    }
+
+    /// That of another process, if it is not that of this one, too.
+    pub fn beside(process: u32) -> Option<ServiceUnit> {
+        ServiceUnit::of(process).filter(|unit| Some(unit) != ServiceUnit::here().as_ref())
+    }
+
+    /// That of this process.
+    pub fn here() -> Option<ServiceUnit> {
+        ServiceUnit::of(std::process::id())
+    }
+
+    /// The innermost unit in the paths of control groups, of which each line ends in one. What is in a scope was put
+    /// there by another program, such as a session.
+    fn in_groups(groups: &str) -> Option<ServiceUnit> {
+        // where there are groups of both kinds, systemd may use the older ones
+        let path_after =
+            |head: &str| groups.lines().find_map(|line| Some(line.split_once(head)?.1));
+        let path = path_after(":name=systemd:").filter(|path| path.len() > 1);
+        let path = path.or_else(|| path_after("0::"))?;
+        let mut units =
+            path.split('/').filter(|part| part.ends_with(".service") || part.ends_with(".scope"));
+        let name = units.next_back().filter(|unit| unit.ends_with(".service"))?.to_owned();
+        let is_of_user = path.split('/').any(|part| part.starts_with("user@") && part != name);
+        Some(ServiceUnit { name, is_of_user })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(groups: &str) -> Option<(String, bool)> {
+        ServiceUnit::in_groups(groups).map(|unit| (unit.name, unit.is_of_user))
+    }
+
+    #[test]
+    fn the_service_of_a_process_is_that_of_its_group() {
+        let second = "0::/system.slice/forebay.service\n";
+        assert_eq!(found(second), Some(("forebay.service".to_owned(), false)));
+        let first = "4:memory:/user.slice\n1:name=systemd:/system.slice/web.service/control\n";
+        assert_eq!(found(first), Some(("web.service".to_owned(), false)));
+        let both = "1:name=systemd:/system.slice/web.service\n0::/\n";
+        assert_eq!(found(both), Some(("web.service".to_owned(), false)));
+        let of_user = "0::/user.slice/user-7.slice/user@7.service/app.slice/web.service\n";
+        assert_eq!(found(of_user), Some(("web.service".to_owned(), true)));
+        assert_eq!(found("0::/user.slice/session-1.scope\n"), None);
+        assert_eq!(found("0::/user.slice/user@7.service/app.slice/shell-1.scope\n"), None);
+        assert_eq!(found(""), None);
+    }
+}
