@@ -131,6 +131,14 @@ impl Filters {
         self.guard = Guard::Handed(self.guard.number());
     }
 
+    /// Takes the filters of this gate's number from all interfaces but these.
+    pub(crate) fn remove_but(&self, held: &[u32]) {
+        let others = interfaces::all().into_iter().filter(|one| !held.contains(one));
+        for interface in others.filter(|one| program_of(*one, self.number).is_some()) {
+            remove(interface, self.number);
+        }
+    }
+
     /// Puts a program into the place of the one on an interface.
     ///
     /// # Errors

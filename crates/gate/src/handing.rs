@@ -54,6 +54,15 @@ impl Gate {
         })
     }
 
+    /// The gate before judges nowhere any more, also where this one has no listeners.
+    pub fn settle(&self) {
+        lock(&self.handed).clear();
+        if let Some(filters) = &self.filters {
+            let held = self.interfaces();
+            lock(filters).remove_but(&held);
+        }
+    }
+
     /// Loads a gate that takes the place of another where it is [attached](Gate::attach).
     ///
     /// # Errors

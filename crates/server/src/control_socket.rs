@@ -223,10 +223,13 @@ impl ControlSocket {
         self.link = self.named.take().and_then(|file| link(&self.path, &file));
     }
 
-    /// It belongs to another process from now on. Commands that are under way are answered.
-    pub fn leave(&mut self) {
+    /// Commands reach another process from now on; those that are under way are answered. The file stays if it `is_taken`.
+    pub fn leave(&mut self, is_taken: bool) {
         self.link = None;
-        self.file.lend();
+        match is_taken {
+            true => self.file.lend(),
+            false => self.file.remove(),
+        }
         (self.listener, self.accepts) = (None, None);
     }
 

@@ -71,8 +71,10 @@ enum FirewallCommand {
     Rules(Ruleset, u64, SparedClients),
     Count(Sender<()>),
     End(Sender<()>),
-    /// The table is left to another process, which hears of all clients.
-    HandOver(Sender<Vec<(IpAddr, u64)>>),
+    /// Who is dropped, and until when?
+    Clients(Sender<Vec<(IpAddr, u64)>>),
+    /// The table is left to another process.
+    Leave(Sender<()>),
 }
 
 /// Has the firewall changed. It is made with all rights, and its thread begins once they are given up.
@@ -222,14 +224,22 @@ impl Firewall {
         lock(&self.figures).clone()
     }
 
-    /// Leaves the table, and who is dropped until when, to another process. Nothing is to be asked of it any more.
-    pub fn hand_over(&self) -> Vec<(IpAddr, u64)> {
+    /// Who is dropped, and until when: for the process that is to have the table.
+    pub fn clients(&self) -> Vec<(IpAddr, u64)> {
         let (tell, told) = bounded(1);
-        self.order(FirewallCommand::HandOver(tell));
+        self.order(FirewallCommand::Clients(tell));
         told.recv_timeout(END).unwrap_or_else(|_| {
             say(format_args!("firewall: its helper has not answered within {END:?}"));
             Vec::new()
         })
+    }
+
+    /// Leaves the table to another process. Nothing is to be asked of it any more.
+    pub fn leave(&self) {
+        let (tell, told) = bounded(1);
+        self.order(FirewallCommand::Leave(tell));
+        // the other one waits for the name of the table
+        let _ = told.recv_timeout(END);
     }
 
     /// Its table, which is told apart from those of others by its name.
@@ -259,12 +269,25 @@ impl FirewallKeeper {
         Arc::clone(&self.firewall)
     }
 
-    /// Keeps the firewall from now on, on a thread of its own. If another process has left the table, `clients` are
-    /// those that it had dropped, with their times.
+    /// Keeps the firewall from now on, on a thread of its own.
     ///
     /// # Errors
     /// When there is no room for a thread.
-    pub fn start(mut self, clients: Option<Vec<(IpAddr, u64)>>) -> io::Result<()> {
+    pub fn start(self) -> io::Result<()> {
+        self.begin(None)
+    }
+
+    /// The same where another process has left the table. `clients` are those that it had dropped, with their times;
+    /// none for longer than `most_ns` from now.
+    ///
+    /// # Errors
+    /// When there is no room for a thread.
+    pub fn start_after(mut self, clients: Vec<(IpAddr, u64)>, most_ns: u64) -> io::Result<()> {
+        self.most_ns = most_ns;
+        self.begin(Some(clients))
+    }
+
+    fn begin(mut self, clients: Option<Vec<(IpAddr, u64)>>) -> io::Result<()> {
         let firewall = Arc::clone(&self.firewall);
         let keep = move || {
             if let Some(clients) = clients {
@@ -312,11 +335,12 @@ impl FirewallKeeper {
                         let _ = tell.send(());
                         return;
                     }
-                    FirewallCommand::HandOver(tell) => {
+                    FirewallCommand::Clients(tell) => drop(tell.send(self.bans.all())),
+                    FirewallCommand::Leave(tell) => {
                         // if it has ended the table has, too, and is made anew
                         let _ = self.ask(&HelperMessage::Leave);
                         self.helper.end();
-                        let _ = tell.send(self.bans.all());
+                        let _ = tell.send(());
                         return;
                     }
                 }

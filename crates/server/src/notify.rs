@@ -43,7 +43,8 @@ impl Notifier {
     pub fn handed(notify: Option<(Vec<u8>, Option<u64>)>) -> Notifier {
         let (at, watchdog_us) = notify.unwrap_or_default();
         let socket = connect(OsStr::from_bytes(&at)).ok();
-        let watchdog = watchdog_us.filter(|_| socket.is_some()).map(Duration::from_micros);
+        let watchdog = watchdog_us.filter(|us| socket.is_some() && *us > 0);
+        let watchdog = watchdog.map(Duration::from_micros);
         Notifier { socket, at, watchdog }
     }
 

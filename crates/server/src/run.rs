@@ -156,6 +156,9 @@ pub fn run(
         .map(|(socket, command)| Predecessor::ask(socket, command))
         .transpose()
         .map_err(RunError::TakeOver)?;
+    if let Some((_, inheritance)) = &before {
+        inheritance.check_gate(config.gate).map_err(RunError::TakeOver)?;
+    }
     let server = Server::start(config, file, before, signals, to_main, events)?;
     ready(server.first_address());
     server.serve()

@@ -66,8 +66,12 @@ impl TicketSealer {
         Ok(TicketSealer::with(TicketKeys { current, previous: None }))
     }
 
-    /// With keys of another process.
-    pub fn with(keys: TicketKeys) -> TicketSealer {
+    /// With keys of another process. None is younger than now, or it would never change.
+    pub fn with(mut keys: TicketKeys) -> TicketSealer {
+        let now_s = now_s();
+        for key in std::iter::once(&mut keys.current).chain(&mut keys.previous) {
+            key.since_s = key.since_s.min(now_s);
+        }
         TicketSealer(Mutex::new(keys))
     }
 

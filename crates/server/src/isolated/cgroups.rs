@@ -329,6 +329,8 @@ fn base(mounts: &str, own: &str, kind: &str, controller: Option<&str>) -> Option
         };
         is_it.then_some(path)
     })?;
+    // commands of a service with delegated groups run beside its processes
+    let path = path.strip_suffix("/.control").unwrap_or(path);
     // … root point options [tags] - type source options
     mounts.lines().find_map(|line| {
         let (mount, kind_and_options) = line.split_once(" - ")?;

@@ -343,6 +343,11 @@ impl Generation {
         self.end_next(Instant::now());
     }
 
+    /// How long it may take to end, once it is told to.
+    pub(super) fn drains_for(&self) -> Duration {
+        self.config.timeouts.drain + MARGIN
+    }
+
     /// How long receive accepts clients after this signal.
     pub(super) fn wait(&self, signal: i32) -> Option<Duration> {
         let wait = self.config.timeouts.drain_wait;

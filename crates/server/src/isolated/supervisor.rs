@@ -37,6 +37,9 @@ use std::time::{Duration, Instant};
 /// Only so many generations that were replaced wait for clients that are idle.
 const MOST_LEAVING: usize = 4;
 
+/// How long servers that were replaced may take to end once they are told to stop.
+const EARLIER_STOP: Duration = Duration::from_secs(2);
+
 /// How often is looked whether the sockets of the stages are still there.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -83,6 +86,8 @@ pub(super) struct Supervisor {
     pub(super) expected: ExpectedUpgrade,
     /// Servers in whose place this one is, oldest first.
     pub(super) earlier: Vec<EarlierServer>,
+    /// Until when they are waited for at the end.
+    waits_for_earlier_until: Option<Instant>,
     /// When sockets are closed that are not listened at any more.
     pub(super) closes_at: Option<Instant>,
     /// Until then clients are still accepted, unless there is another signal.
@@ -118,6 +123,9 @@ pub fn run(
     let before = before.map(|(socket, command)| Predecessor::ask(socket, command));
     let before = before.transpose().map_err(RunError::TakeOver)?;
     let (before, mut inheritance) = before.unzip();
+    if let Some(inheritance) = &inheritance {
+        inheritance.check_gate(config.gate).map_err(RunError::TakeOver)?;
+    }
     let mut listeners = match &mut inheritance {
         Some(handed) => {
             handed.take_effect().map_err(resources("the sockets of the server before"))?
@@ -138,10 +146,8 @@ pub fn run(
         None => control_socket::open(&config, Some(&file), lock_wait),
     };
     let control = control.map_err(RunError::ControlSocket)?;
-    let notifier = match &inheritance {
-        Some(handed) => Notifier::handed(handed.handed.notify.clone()),
-        None => Notifier::from_environment(),
-    };
+    // this process keeps the rights of root, so that no other says where it speaks to
+    let notifier = Notifier::from_environment();
     // the stages accept as soon as they are there
     listeners.begin_listening().map_err(resources("sockets that listen"))?;
     let mut supervisor = Supervisor {
@@ -161,6 +167,7 @@ pub fn run(
         expected: ExpectedUpgrade::default(),
         place: if before.is_some() { Place::Wanted } else { Place::Own },
         earlier: Vec::new(),
+        waits_for_earlier_until: None,
         closes_at: None,
         waits_until: None,
         next_look: Instant::now() + LOOK,
@@ -235,6 +242,7 @@ impl Supervisor {
         let next = next.map(|due| due.saturating_duration_since(now));
         let look = self.next_look.saturating_duration_since(now);
         let due = self.leaves_at().into_iter().chain(self.closes_at);
+        let due = due.chain(self.waits_for_earlier_until);
         let due = due.map(|due| due.saturating_duration_since(now));
         let next = next.into_iter().chain(self.notifier.interval()).chain([look]).chain(due).min();
         next.unwrap_or(LOOK).max(Duration::from_millis(1))
@@ -432,6 +440,8 @@ impl Supervisor {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
                 self.earlier.iter().for_each(EarlierServer::end);
+                let drain = self.serving.as_ref().map_or(Duration::ZERO, Generation::drains_for);
+                self.waits_for_earlier_until = Some(Instant::now() + drain);
                 let wait = self.serving.as_ref().and_then(|serving| serving.wait(signal));
                 self.waits_until = wait.map(|wait| Instant::now() + wait);
                 self.leaving.iter_mut().for_each(Generation::drain);
@@ -448,6 +458,7 @@ impl Supervisor {
             Some(_) => {
                 self.leaving.iter_mut().for_each(|it| it.end_at_once(signal));
                 self.earlier.iter().for_each(EarlierServer::stop);
+                self.waits_for_earlier_until = Some(Instant::now() + EARLIER_STOP);
             }
         }
     }
@@ -455,7 +466,8 @@ impl Supervisor {
     fn is_over(&self) -> bool {
         let ends = self.ends_since.is_some() || matches!(self.place, Place::Left(_));
         // a service manager cuts what is left of a service once its main process has ended
-        let waits_for_earlier = self.ends_since.is_some() && !self.earlier.is_empty();
+        let waits_for_earlier = !self.earlier.is_empty()
+            && self.waits_for_earlier_until.is_some_and(|until| Instant::now() < until);
         ends && self.serving.is_none() && self.leaving.is_empty() && !waits_for_earlier
     }
 

@@ -7,12 +7,14 @@
 use super::generation::Generation;
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
+use crate::control_socket::ControlSocket;
 use crate::listen::ARRIVAL;
 use crate::upgrade::handed::{Handed, LastWords, NewServer};
 use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crossbeam_channel::{Sender as Reply, bounded};
 use forebay_config::ListenEndpoint;
+use forebay_sys::privileges;
 use forebay_sys::stderr::say;
 use signal_hook::consts::SIGTERM;
 use std::io;
@@ -110,7 +112,6 @@ impl Supervisor {
     pub(super) fn keep_place(&mut self, error: &io::Error) {
         self.place = Place::Own;
         if self.ends_since.is_none() {
-            self.notifier.main_is(std::process::id());
             say(format_args!(
                 "upgrade: the other process has not come to serve ({error}): nothing has changed"
             ));
@@ -124,9 +125,7 @@ impl Supervisor {
                 let keeps_place = Some("it was told to stop".to_owned());
                 let _ = words.send(LastWords { keeps_place, ..LastWords::default() });
             }
-            SuccessorSays::Serves(new) => {
-                // before it speaks to the service manager
-                self.notifier.main_is(new.process);
+            SuccessorSays::Serves(_) => {
                 let _ = words.send(LastWords::default());
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
@@ -144,10 +143,12 @@ impl Supervisor {
     }
 
     /// Another process has the clients that come from now on, and what is said to the service manager.
-    fn be_succeeded(&mut self, NewServer { process, left, .. }: &NewServer) {
+    fn be_succeeded(&mut self, NewServer { process, left, takes_control, .. }: &NewServer) {
+        // before it speaks to the service manager
+        self.notifier.main_is(*process);
         self.notifier.close();
         if let Some(socket) = &mut self.control {
-            socket.leave();
+            socket.leave(*takes_control);
         }
         self.listeners.hand_over(left);
         // the other process hears of them
@@ -193,10 +194,15 @@ impl Supervisor {
         let left = self.listeners.unnamed(&wanted);
         let has_left = !left.is_empty();
         let process = std::process::id();
-        let new = NewServer { process, left, takes_gate: false, takes_firewall: false };
+        let takes_control = self.control.as_ref().is_some_and(ControlSocket::is_lent);
+        let new = NewServer { process, left, takes_control, ..NewServer::default() };
         let LastWords { open, .. } = predecessor.replace(&new)?;
+        predecessor.wait_until_left();
         self.place = Place::Own;
-        self.listeners.own();
+        self.listeners.own(&wanted);
+        // a stage that was taken over may add none to them
+        let (user, group) = privileges::current();
+        let _ = self.listeners.give(user, group);
         if has_left {
             self.listeners.leave(&wanted);
             self.closes_at = Some(Instant::now() + 2 * ARRIVAL);

@@ -4,13 +4,13 @@
 use super::of_class::SocketsOfClasses;
 use super::{AddressSockets, BACKLOG, ListenAddress, Listeners, SocketOrigin};
 use forebay_config::Listen;
-use forebay_sys::inherited;
+use forebay_sys::inherited::{self, InheritedAddress};
 use forebay_sys::socket;
 use forebay_sys::unix::SocketFile;
 use forebay_sys::unix_address::UnixAddress;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -87,11 +87,14 @@ impl Listeners {
     pub fn handed(handed: Vec<HandedSocket>, sockets: Vec<OwnedFd>) -> io::Result<Listeners> {
         let mut listeners = Listeners { is_silent: true, ..Listeners::default() };
         for (HandedSocket { wanted, bound, origin }, socket) in handed.into_iter().zip(sockets) {
-            let address = ListenAddress::from(bound);
-            if super::address_of(&inherited::bound(&socket)?).as_ref() != Some(&address) {
+            let (wanted, address) = (ListenAddress::from(wanted), ListenAddress::from(bound));
+            let found = inherited::bound(&socket)?;
+            if super::address_of(&found).as_ref() != Some(&address) || !may_be_for(&wanted, &found)
+            {
                 let text = format!("a socket that was handed does not listen on {address}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
+            socket::tune_listener(&socket, matches!(found, InheritedAddress::Internet { .. }))?;
             let known = listeners.open.iter_mut().find(|open| open.address == address);
             if let Some(known) = known {
                 known.sockets.push(socket);
@@ -111,7 +114,7 @@ impl Listeners {
                 }
             };
             listeners.open.push(AddressSockets {
-                wanted: wanted.into(),
+                wanted,
                 address,
                 origin,
                 sockets: vec![socket],
@@ -146,9 +149,10 @@ impl Listeners {
         unnamed.map(|open| (&open.address).into()).collect()
     }
 
-    /// The process that has lent them has no use for them any more: the files of Unix sockets are this one's.
-    pub fn own(&mut self) {
-        for open in &mut self.open {
+    /// The process that has lent them has no use for them any more: the files of Unix sockets that `wanted` names are this
+    /// one's. Those of others it may have put anywhere.
+    pub fn own(&mut self, wanted: &[Listen]) {
+        for open in self.open.iter_mut().filter(|open| open.is_wanted(wanted)) {
             if let SocketOrigin::File(file) = &mut open.origin {
                 file.own();
             }
@@ -167,6 +171,18 @@ impl Listeners {
             }
         }
     }
+}
+
+/// Whether clients of one address come to a socket that is bound so: with any port if none was asked for.
+fn may_be_for(wanted: &ListenAddress, bound: &InheritedAddress) -> bool {
+    let (ListenAddress::Tcp(wanted), InheritedAddress::Internet { address, with_ipv4 }) =
+        (wanted, bound)
+    else {
+        return super::address_of(bound).as_ref() == Some(wanted);
+    };
+    let is_same = wanted.ip() == address.ip()
+        || (*with_ipv4 && wanted.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    is_same && (wanted.port() == address.port() || wanted.port() == 0)
 }
 
 impl From<&ListenAddress> for HandedAddress {

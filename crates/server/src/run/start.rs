@@ -79,7 +79,6 @@ impl Server {
         let control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
         let handed = inheritance.as_mut().and_then(Inheritance::gate);
-        let follows = handed.is_some();
         let gate = gate::open(config.gate, config.gate_charge, handed).map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
             let classes = gate::classes(gate.as_deref(), &plan, group);
@@ -106,7 +105,7 @@ impl Server {
             .with_next(isolated::next(&config, now_ms));
         applications.take_effect(None);
         listeners.settle();
-        let gate = gate::attach(gate, config.gate, &plan, &listeners, follows);
+        let gate = gate::attach(gate, config.gate, &plan, &listeners, inheritance.is_some());
         let gate = gate.map_err(RunError::Gate)?;
         // its helper keeps a right that the server gives up
         let judged = gate::listeners(&plan, &listeners);
@@ -204,7 +203,7 @@ impl Server {
         };
         server.common.live.get().policy.tell_gate();
         if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
-            keeper.start(None).map_err(resources("a thread for the firewall"))?;
+            keeper.start().map_err(resources("a thread for the firewall"))?;
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         if let Some(inheritance) = &inheritance {

@@ -1,10 +1,11 @@
 //! How another process takes the place of this one, and this one the place of another; see
 //! [`upgrade`](crate::upgrade).
 
+use super::takeover::Wanted;
 use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
+use crate::control_socket::ControlSocket;
 use crate::firewall::FirewallKeeper;
-use crate::gate;
 use crate::listen::ARRIVAL;
 use crate::reload;
 use crate::upgrade::handed::{Handed, LastWords, NewServer};
@@ -117,8 +118,9 @@ impl Server {
         {
             say(format_args!("gate: {why}"));
         }
+        // what changed meanwhile was not taken over
+        self.ask_for(Wanted::Certificates, None);
         if self.draining.is_none() {
-            self.notifier.main_is(std::process::id());
             say(format_args!(
                 "upgrade: the other process has not come to serve ({error}): nothing has changed"
             ));
@@ -133,10 +135,8 @@ impl Server {
                 let _ = words.send(LastWords { keeps_place, ..LastWords::default() });
             }
             SuccessorSays::Serves(new) => {
-                // before it speaks to the service manager
-                self.notifier.main_is(new.process);
                 let dropped = match &self.common.firewall {
-                    Some(firewall) if new.takes_firewall => firewall.hand_over(),
+                    Some(firewall) if new.takes_firewall => firewall.clients(),
                     _ => Vec::new(),
                 };
                 let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
@@ -159,12 +159,14 @@ impl Server {
 
     /// Another process has the clients that come from now on, and what is said to the service manager.
     fn be_succeeded(&mut self, new: &NewServer) {
-        let NewServer { process, left, takes_gate, takes_firewall } = new;
+        let NewServer { process, left, takes_gate, takes_firewall, takes_control } = new;
+        // before it speaks to the service manager
+        self.notifier.main_is(*process);
         let most = self.config.timeouts.upgrade;
         self.notifier.close();
         self.acme = None;
         if let Some(socket) = &mut self.control_socket {
-            socket.leave();
+            socket.leave(*takes_control);
         }
         self.listeners().hand_over(left);
         // the other process hears of them
@@ -173,8 +175,8 @@ impl Server {
         self.status.drains();
         // the last of it is a drain, which ends in order what has no end of its own
         self.plan.drain = self.plan.drain.min(most / 2);
-        if let Some(firewall) = self.common.firewall.take().filter(|_| !takes_firewall) {
-            firewall.end();
+        if let Some(firewall) = self.common.firewall.take() {
+            if *takes_firewall { firewall.leave() } else { firewall.end() }
         }
         let has_queues = self.leave_gate(*takes_gate);
         match left.is_empty() && !has_queues {
@@ -221,7 +223,7 @@ impl Server {
     /// # Errors
     /// When sockets cannot listen.
     pub(super) fn prepare_to_succeed(&self, inheritance: &Inheritance) -> io::Result<()> {
-        self.keep_drained(&inheritance.handed.drained);
+        self.tell_upstreams("drain", &inheritance.handed.drained);
         self.listeners().begin_listening()
     }
 
@@ -240,18 +242,31 @@ impl Server {
         let has_left = !left.is_empty();
         let snapshot = self.common.live.get();
         let takes_gate = snapshot.policy.gate.is_some();
+        predecessor.check()?;
         if let Some(gate) = &snapshot.policy.gate {
             // the other server judges again if this one ends before it is told
-            let attached = gate::attach_again(gate, &self.plan, &self.listeners());
-            attached.map_err(io::Error::other)?;
+            self.attach_gate();
+            if !gate.gate().is_attached() {
+                let why = self
+                    .gate_trouble
+                    .clone()
+                    .unwrap_or_else(|| "it is attached nowhere".to_owned());
+                return Err(io::Error::other(format!("gate: {why}")));
+            }
         }
         let (process, takes_firewall) = (std::process::id(), keeper.is_some());
-        let new = NewServer { process, left, takes_gate, takes_firewall };
+        let takes_control = self.control_socket.as_ref().is_some_and(ControlSocket::is_lent);
+        let new = NewServer { process, left, takes_gate, takes_firewall, takes_control };
         let LastWords { keeps_place: _, open, drained, dropped } = predecessor.replace(&new)?;
-        if let Some(Err(error)) = keeper.map(|keeper| keeper.start(Some(dropped))) {
+        predecessor.wait_until_left();
+        if let Some(gate) = &snapshot.policy.gate {
+            gate.gate().settle();
+        }
+        let most_ns = snapshot.policy.state.most_ignored_ns();
+        if let Some(Err(error)) = keeper.map(|keeper| keeper.start_after(dropped, most_ns)) {
             say(format_args!("firewall: no thread for it, so that its table expires: {error}"));
         }
-        self.listeners().own();
+        self.listeners().own(&wanted);
         if has_left {
             self.listeners().leave(&wanted);
             self.later.push((Instant::now() + 2 * ARRIVAL, Later::Close));
@@ -262,7 +277,9 @@ impl Server {
         // they may have been moved since they were opened
         self.common.live.get().logs.reopen();
         inheritance.announce(open);
-        self.keep_drained(&drained);
+        let resumed = inheritance.handed.drained.iter().filter(|label| !drained.contains(label));
+        self.tell_upstreams("resume", resumed);
+        self.tell_upstreams("drain", &drained);
         self.earlier = inheritance.before();
         self.earlier.push(predecessor.retire(open));
         let most = self.earlier.len().saturating_sub(MOST_EARLIER);
@@ -280,13 +297,13 @@ impl Server {
         Ok(())
     }
 
-    /// Takes upstreams out that an operator has taken out in the server before.
-    fn keep_drained(&self, labels: &[String]) {
+    /// Takes upstreams out, or in again, as an operator has told the server before.
+    fn tell_upstreams<'l>(&self, what: &str, labels: impl IntoIterator<Item = &'l String>) {
         let now_ms = worker::read_clocks().monotonic_ms;
         for label in labels {
             // one that is not there any more is none
             let applications = &self.common.live.get().applications;
-            upstream_command::answer(&format!("drain {label}"), applications, now_ms);
+            upstream_command::answer(&format!("{what} {label}"), applications, now_ms);
         }
     }
 
@@ -307,7 +324,9 @@ impl Server {
 
     /// This server and those before have no more connections together than there may be.
     pub(super) fn limit_connections(&self) {
-        let earlier: usize = self.earlier.iter().map(|earlier| earlier.open).sum();
+        // one that says more than there may be has as many
+        let has = |earlier: &EarlierServer| earlier.open.min(self.plan.connections);
+        let earlier = self.earlier.iter().map(has).fold(0, usize::saturating_add);
         let most = self.plan.connections.saturating_sub(earlier).max(1);
         self.common.admission.limit(most, self.plan.connections_per_client);
     }

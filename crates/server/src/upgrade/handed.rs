@@ -45,7 +45,7 @@ pub struct Handed {
 }
 
 /// The process that serves in place of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewServer {
     /// The number of its process.
     pub process: u32,
@@ -54,6 +54,9 @@ pub struct NewServer {
     /// Whether it judges in the place of this server's gate.
     #[serde(default)]
     pub takes_gate: bool,
+    /// Whether it has this server's control socket.
+    #[serde(default)]
+    pub takes_control: bool,
     /// Whether it keeps this server's table in the firewall.
     #[serde(default)]
     pub takes_firewall: bool,

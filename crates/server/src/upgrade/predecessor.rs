@@ -4,21 +4,31 @@
 use super::handed::{self, Handed, LastWords, NewServer};
 use super::service::ServiceUnit;
 use super::starting::StartingCommand;
+use super::successor;
 use crate::control_socket::TAKE_OVER;
 use crate::listen::Listeners;
+use forebay_config::GateMode;
 use forebay_handler::policy::enforced::HandedKernel;
 use forebay_sys::descriptors;
 use forebay_sys::stderr::{self, say};
 use std::fmt;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the other process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a process may be there after its descriptors were closed.
+const GONE: Duration = Duration::from_secs(2);
+
+/// The longest line of it, and the longest reason.
+const MOST_LINE_BYTES: u64 = 64;
+const MOST_WHY_BYTES: u64 = 64 << 10;
 
 /// How long it may take to answer once clients are served here: whoever answers later leaves both accepting.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -82,6 +92,18 @@ impl Inheritance {
         let _ = stderr::lead_to(&self.standard_error);
     }
 
+    /// Whether a server with this gate can take the place.
+    ///
+    /// # Errors
+    /// [`TakeOverError::StillAnswers`].
+    pub fn check_gate(&self, mode: GateMode) -> Result<(), TakeOverError> {
+        let did_answer = self.handed.gate.as_ref().is_some_and(|gate| gate.steers);
+        match did_answer && mode != GateMode::Full {
+            true => Err(TakeOverError::StillAnswers),
+            false => Ok(()),
+        }
+    }
+
     /// Its gate, once.
     pub fn gate(&mut self) -> Option<(HandedKernel, Vec<OwnedFd>)> {
         self.gate.take()
@@ -106,6 +128,8 @@ pub enum TakeOverError {
         /// What systemd calls the service.
         service: String,
     },
+    /// Its gate answers SYNs, and this server has none that goes on with that.
+    StillAnswers,
     /// It is not there, or does not answer.
     Unreachable {
         /// Where it was asked.
@@ -125,6 +149,10 @@ impl fmt::Display for TakeOverError {
                 f,
                 "the running server is {service}, and a process beside it would be none of that service: restart \
                  it (systemctl restart)"
+            ),
+            TakeOverError::StillAnswers => f.write_str(
+                "the running server answers SYNs in the kernel (gate, rung full), and handshakes that have begun would \
+                 be lost: restart it to leave that rung",
             ),
             TakeOverError::Unreachable { socket, error } => {
                 write!(f, "the server at {} hands nothing over: {error}", socket.display())
@@ -160,7 +188,7 @@ impl Predecessor {
         stream.read_exact(&mut code)?;
         if code != *b"0\n" {
             let mut why = String::new();
-            stream.read_to_string(&mut why)?;
+            (&stream).take(MOST_WHY_BYTES).read_to_string(&mut why)?;
             return Ok(Err(TakeOverError::Refused { why }));
         }
         let handed: Handed = handed::receive(&stream)?;
@@ -210,13 +238,51 @@ impl Predecessor {
         match words {
             Ok(LastWords { keeps_place: Some(why), .. }) => Err(io::Error::other(why)),
             Ok(words) => Ok(words),
-            Err(error) if self.is_there() => Err(error),
+            // its descriptors are closed a moment before it is gone
+            Err(error) if self.outlives(GONE) => Err(error),
             Err(_) => Ok(LastWords::default()),
         }
     }
 
+    /// Waits until it accepts no more, which it says, or has ended. Whoever says nothing is not waited for.
+    pub fn wait_until_left(&self) {
+        let _ = self.stream.set_read_timeout(Some(PATIENCE));
+        let _ = (&self.stream).read_exact(&mut [0; successor::LEFT.len()]);
+    }
+
+    /// Whether it waits for this one yet.
+    ///
+    /// # Errors
+    /// When it has given up, or ended.
+    pub fn check(&self) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        let read = (&self.stream).read(&mut [0]);
+        self.stream.set_nonblocking(false)?;
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            // it says nothing before it is told
+            _ if self.outlives(GONE) => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is there for as long yet.
+    fn outlives(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.is_there() {
+            if Instant::now() >= until {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+
+    /// One that nobody has waited for has ended all the same.
     fn is_there(&self) -> bool {
-        Path::new("/proc").join(self.process.to_string()).exists()
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process));
+        let has_ended = |line: &str| line.starts_with("State:\tZ") || line.starts_with("State:\tX");
+        status.is_ok_and(|status| !status.lines().any(has_ended))
     }
 
     /// It serves what it has, from now on, and has so many connections, if it has said how many.
@@ -281,13 +347,17 @@ impl EarlierServer {
         stream.set_read_timeout(None)?;
         let listens = Arc::downgrade(&self.listens);
         let listen = move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let mut lines = BufReader::new(stream);
+            let mut line = String::new();
+            // who says more in one line says nothing
+            while matches!(lines.by_ref().take(MOST_LINE_BYTES).read_line(&mut line), Ok(1..)) {
                 if listens.strong_count() == 0 {
                     return;
                 }
-                if let Ok(open) = line.parse() {
+                if let Ok(open) = line.trim_end().parse() {
                     tell(Some(open));
                 }
+                line.clear();
             }
             if listens.strong_count() > 0 {
                 tell(None);

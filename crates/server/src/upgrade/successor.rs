@@ -10,6 +10,9 @@ use std::time::Duration;
 /// How often the number of connections is said.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// What is said once this server accepts no more, and the service manager knows the other.
+pub(super) const LEFT: &str = "left\n";
+
 /// The longest line, with many addresses.
 const MOST_LINE_BYTES: usize = 1 << 20;
 
@@ -61,6 +64,7 @@ pub fn serve(
         return Err(io::ErrorKind::Interrupted.into());
     }
     tell(SuccessorSays::WasTold(new));
+    stream.write_all(LEFT.as_bytes())?;
     stream.set_read_timeout(Some(EVERY))?;
     loop {
         match hear(&mut stream, &mut line) {

@@ -125,6 +125,16 @@ impl KernelGate {
         self.0.retake().map_err(|error| error.to_string())
     }
 
+    /// Whether it judges anywhere.
+    pub fn is_attached(&self) -> bool {
+        !self.0.interfaces().is_empty()
+    }
+
+    /// The gate before judges nowhere any more, also where this one has no listeners.
+    pub fn settle(&self) {
+        self.0.settle();
+    }
+
     /// Another process judges from now on.
     pub fn let_go(&self) {
         self.0.let_go();

@@ -91,6 +91,16 @@ impl KernelGate {
         match *self {}
     }
 
+    /// Whether it judges anywhere.
+    pub fn is_attached(&self) -> bool {
+        match *self {}
+    }
+
+    /// The gate before judges nowhere any more, also where this one has no listeners.
+    pub fn settle(&self) {
+        match *self {}
+    }
+
     /// Another process judges from now on.
     pub fn let_go(&self) {
         match *self {}
