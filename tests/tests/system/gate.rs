@@ -149,7 +149,10 @@ fn an_upgrade_goes_on_judging_with_what_was_charged() {
             // on rung full it accepts what waits in the queues of classes, by its own rules, for a while
             assert!(soon(PATIENCE, || !second.is_there()), "{}", server.said());
             assert_eq!(served(&net, SERVER4, 3), 1, "{rung} {charge}: {}", server.said());
-            // and without it nothing is judged
+            // and without it nothing is judged; what has answered SYNs has to be there for the handshakes
+            if rung == "full" {
+                continue;
+            }
             configure(&server.folder, "user = \"nobody\"\ngate = \"off\"");
             let fourth = server.upgrade(&net);
             assert!(soon(PATIENCE, || !third.is_there()), "{}", server.said());
@@ -167,7 +170,7 @@ fn an_upgrade_that_fails_leaves_the_gate() {
     }
     let net = Net::new();
     let server = Server::start(&net, &limit("full", "handshake", "reset", 3));
-    configure(&server.folder, &on("full", "root = \"/none/at/all\"\n"));
+    configure(&server.folder, &on("full", "log.access = \"/none/at/all\"\n"));
     let file = server.file();
     let code = net.server(move || {
         Command::new(binary()).arg("upgrade").arg("-c").arg(file).status().unwrap().code()
@@ -181,7 +184,7 @@ fn an_upgrade_that_fails_leaves_the_gate() {
         Command::new(binary()).arg("upgrade").arg("-c").arg(file).output().unwrap()
     });
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("to leave rung full"), "{said}");
+    assert!(!output.status.success() && said.contains("to leave that rung"), "{said}");
     assert_eq!(served(&net, SERVER4, 2), 0, "{}", server.said());
 }
 

@@ -367,6 +367,10 @@ mod tests {
         let found = locate(CgroupController::Memory, TWO, own, &all).unwrap();
         let base = Path::new("/sys/fs/cgroup/system.slice/forebay.service");
         assert_eq!(found, Hierarchy { base: base.to_owned(), is_two: true });
+        // the commands of a reload run there
+        let of_command = "0::/system.slice/forebay.service/.control\n";
+        let found = locate(CgroupController::Memory, TWO, of_command, &all).unwrap();
+        assert_eq!(found.base, base);
         assert_eq!(locate(CgroupController::Cpu, TWO, own, &|_, _| false), None);
 
         let own = "8:pids:/\n4:memory:/jobs/7\n2:cpu,cpuacct:/a\n0::/\n";
