@@ -138,7 +138,7 @@ fn the_units_do_what_the_manual_says() {
     let folder = Folder::new();
     folder.write("srv/www/index.html", "hello");
     folder.write("srv/next/index.html", "next");
-    folder.write("srv/www/large.bin", &"x".repeat(LARGE));
+    folder.write("srv/www/large.bin", "x".repeat(LARGE));
     let text = "listen = [\"0.0.0.0:80\", \"[::]:80\"]\nroot = \"/srv/www\"\n[log]\naccess = \
                 \"/var/log/forebay/access.log\"\n[control]\nsocket = \"/run/forebay/control.sock\"";
     folder.write("forebay.toml", text);
@@ -318,9 +318,8 @@ fn crash_after_an_upgrade(bed: &Bed) {
     assert!(soon(PATIENCE, || bed.shows("NRestarts") != restarts), "it is not started again");
     assert!(soon(PATIENCE, || bed.says(GET) == "hello"));
     // the one that was replaced, and drains, is not the service
-    bed.does(&format!(
-        "(curl -sS --max-time 60 --limit-rate 1M http://127.0.0.1/large.bin > /dev/null) > /dev/null 2>&1 & sleep 0.5"
-    ));
+    let slow = "curl -sS --max-time 60 --limit-rate 1M http://127.0.0.1/large.bin > /dev/null";
+    bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5"));
     let old = bed.shows("MainPID");
     let main = upgraded(bed);
     bed.does(&format!("kill -9 {old}"));

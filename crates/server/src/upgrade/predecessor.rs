@@ -2,7 +2,7 @@
 //! and hears how many connections the other still has.
 
 use super::handed::{self, Handed, LastWords, NewServer};
-use super::service::ServiceUnit;
+use super::service::{self, ServiceUnit};
 use super::starting::StartingCommand;
 use crate::control_socket::TAKE_OVER;
 use crate::listen::Listeners;
@@ -83,8 +83,8 @@ pub enum TakeOverError {
     Isolated,
     /// The server belongs to a service of systemd, and this process does not.
     OutsideService {
-        /// What systemd calls the service.
-        service: String,
+        /// What systemd calls the service, if that is known.
+        service: Option<String>,
     },
     /// It is not there, or does not answer.
     Unreachable {
@@ -106,8 +106,9 @@ impl fmt::Display for TakeOverError {
             ),
             TakeOverError::OutsideService { service } => write!(
                 f,
-                "the running server is {service}, and a process beside it would be none of that service: restart \
-                 it (systemctl restart)"
+                "the running server is {}, and a process beside it would be none of that service: restart it \
+                 (systemctl restart)",
+                service.as_deref().unwrap_or("watched by a service manager")
             ),
             TakeOverError::Unreachable { socket, error } => {
                 write!(f, "the server at {} hands nothing over: {error}", socket.display())
@@ -147,8 +148,12 @@ impl Predecessor {
             return Ok(Err(TakeOverError::Refused { why }));
         }
         let handed: Handed = handed::receive(&stream)?;
-        if let Some(service) = ServiceUnit::beside(handed.process) {
-            return Ok(Err(TakeOverError::OutsideService { service: service.name }));
+        let beside = ServiceUnit::beside(handed.process);
+        // a service manager that does not find this process in the service would end all of that
+        let is_strange = handed.notify.is_some() && !service::is_with(handed.process);
+        if beside.is_some() || is_strange {
+            let service = beside.map(|unit| unit.name);
+            return Ok(Err(TakeOverError::OutsideService { service }));
         }
         let mut sockets =
             descriptors::take(&stream, handed.sockets.len() + handed.before.len() + 3)?;
