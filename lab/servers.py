@@ -76,18 +76,19 @@ class Servers:
         file = self.path(f"{name}{fuse}.toml", head + text)
         return self.start(name + fuse, [self.program, "run", "-c", file])
 
-    def nginx(self, http):
-        text = f"""daemon off; user root; pid {self.work}/nginx.pid; error_log {self.work}/nginx.err;
+    def nginx(self, http, main="daemon off;"):
+        """With another `main` than that it is in the background, as it has to be for a change of its program."""
+        text = f"""{main} user root; pid {self.work}/nginx.pid; error_log {self.work}/nginx.err;
 worker_processes auto; events {{ worker_connections 4000; }}
 http {{ access_log off; sendfile on; client_body_temp_path {self.work}; proxy_temp_path {self.work};
 {http}
 }}
 """
-        return self.start("nginx", ["nginx", "-c", self.path("nginx.conf", text)])
+        return self.start("nginx", [shutil.which("nginx") or "nginx", "-c", self.path("nginx.conf", text)])
 
-    def haproxy(self, text):
-        head = "global\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
-        return self.start("haproxy", ["haproxy", "-db", "-f", self.path("haproxy.cfg", head + text)])
+    def haproxy(self, text, words=(), main=""):
+        head = "global\n maxconn 4000\n" + main + "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n"
+        return self.start("haproxy", ["haproxy", "-db", *words, "-f", self.path("haproxy.cfg", head + text)])
 
     def await_port(self, port, name):
         """Until something listens there; else the end, with what it has said."""

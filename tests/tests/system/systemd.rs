@@ -138,7 +138,7 @@ fn the_units_do_what_the_manual_says() {
     let folder = Folder::new();
     folder.write("srv/www/index.html", "hello");
     folder.write("srv/next/index.html", "next");
-    folder.write("srv/www/large.bin", &"x".repeat(LARGE));
+    folder.write("srv/www/large.bin", "x".repeat(LARGE));
     let text = "listen = [\"0.0.0.0:80\", \"[::]:80\"]\nroot = \"/srv/www\"\n[log]\naccess = \
                 \"/var/log/forebay/access.log\"\n[control]\nsocket = \"/run/forebay/control.sock\"";
     folder.write("forebay.toml", text);
@@ -297,11 +297,20 @@ fn stop_with_a_replaced_server(bed: &Bed) {
         "curl -sS --max-time 60 --limit-rate 2M http://127.0.0.1/large.bin | wc -c > /run/got";
     bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5; {UPGRADE}; echo"));
     assert!(has_processes(bed, 2));
+    // the older one, too, goes on in the new log
+    let log = "/var/log/forebay/access.log";
+    bed.does(&format!("mv {log} {log}.2 && install -m 640 -o forebay -g adm /dev/null {log}"));
+    bed.does("systemctl kill --kill-who=main --signal=USR1 forebay.service");
     bed.does("systemctl stop forebay");
     assert!(
         soon(PATIENCE, || bed.says("cat /run/got") == LARGE.to_string()),
         "{}",
         bed.says("cat /run/got")
+    );
+    assert!(
+        bed.succeeds(&format!("grep -q large.bin {log}")),
+        "{}",
+        bed.says(&format!("tail {log} {log}.2"))
     );
     assert_eq!(bed.shows("Result"), "success");
     assert!(has_processes(bed, 0));
@@ -318,9 +327,8 @@ fn crash_after_an_upgrade(bed: &Bed) {
     assert!(soon(PATIENCE, || bed.shows("NRestarts") != restarts), "it is not started again");
     assert!(soon(PATIENCE, || bed.says(GET) == "hello"));
     // the one that was replaced, and drains, is not the service
-    bed.does(&format!(
-        "(curl -sS --max-time 60 --limit-rate 1M http://127.0.0.1/large.bin > /dev/null) > /dev/null 2>&1 & sleep 0.5"
-    ));
+    let slow = "curl -sS --max-time 60 --limit-rate 1M http://127.0.0.1/large.bin > /dev/null";
+    bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5"));
     let old = bed.shows("MainPID");
     let main = upgraded(bed);
     bed.does(&format!("kill -9 {old}"));
@@ -335,6 +343,8 @@ fn what_cannot_start_a_server(bed: &Bed) {
         let file = "/run/systemd/system/forebay.service.d/odd.conf";
         bed.does(&format!("printf '[Service]\n{lines}' > {file} && systemctl daemon-reload"));
         bed.does("systemctl restart forebay");
+        // with Type=exec nobody waits until it serves
+        assert!(soon(PATIENCE, || bed.says(GET) == "hello"));
         let main = bed.shows("MainPID");
         let (code, said) = try_upgrade(bed);
         assert_eq!(code, 1, "{said}");

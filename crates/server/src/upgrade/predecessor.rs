@@ -2,7 +2,7 @@
 //! and hears how many connections the other still has.
 
 use super::handed::{self, Handed, LastWords, NewServer};
-use super::service::ServiceUnit;
+use super::service::{self, ServiceUnit};
 use super::starting::StartingCommand;
 use super::successor;
 use crate::control_socket::TAKE_OVER;
@@ -125,8 +125,8 @@ pub enum TakeOverError {
     },
     /// The server belongs to a service of systemd, and this process does not.
     OutsideService {
-        /// What systemd calls the service.
-        service: String,
+        /// What systemd calls the service, if that is known.
+        service: Option<String>,
     },
     /// Its gate answers SYNs, and this server has none that goes on with that.
     StillAnswers,
@@ -147,8 +147,9 @@ impl fmt::Display for TakeOverError {
             }
             TakeOverError::OutsideService { service } => write!(
                 f,
-                "the running server is {service}, and a process beside it would be none of that service: restart \
-                 it (systemctl restart)"
+                "the running server is {}, and a process beside it would be none of that service: restart it \
+                 (systemctl restart)",
+                service.as_deref().unwrap_or("watched by a service manager")
             ),
             TakeOverError::StillAnswers => f.write_str(
                 "the running server answers SYNs in the kernel (gate, rung full), and handshakes that have begun would \
@@ -192,8 +193,12 @@ impl Predecessor {
             return Ok(Err(TakeOverError::Refused { why }));
         }
         let handed: Handed = handed::receive(&stream)?;
-        if let Some(service) = ServiceUnit::beside(handed.process) {
-            return Ok(Err(TakeOverError::OutsideService { service: service.name }));
+        let beside = ServiceUnit::beside(handed.process);
+        // a service manager that does not find this process in the service would end all of that
+        let is_strange = handed.notify.is_some() && !service::is_with(handed.process);
+        if beside.is_some() || is_strange {
+            let service = beside.map(|unit| unit.name);
+            return Ok(Err(TakeOverError::OutsideService { service }));
         }
         let of_gate = handed.gate.as_ref().map_or(0, HandedKernel::descriptors);
         let count = handed.sockets.len() + handed.before.len() + of_gate + 3;

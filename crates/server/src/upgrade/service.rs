@@ -30,17 +30,25 @@ impl ServiceUnit {
     /// The innermost unit in the paths of control groups, of which each line ends in one. What is in a scope was put
     /// there by another program, such as a session.
     fn in_groups(groups: &str) -> Option<ServiceUnit> {
-        // where there are groups of both kinds, systemd may use the older ones
-        let path_after =
-            |head: &str| groups.lines().find_map(|line| Some(line.split_once(head)?.1));
-        let path = path_after(":name=systemd:").filter(|path| path.len() > 1);
-        let path = path.or_else(|| path_after("0::"))?;
+        // where there are groups of both kinds, systemd may use either: in the other it has a process less deep
+        let of_systemd = groups.lines().filter_map(|line| {
+            let (head, path) = line.split_at(line.find(":/")? + 1);
+            (head == "0::" || head.ends_with(":name=systemd:")).then_some(path)
+        });
+        let path = of_systemd.max_by_key(|path| path.split('/').count())?;
         let mut units =
             path.split('/').filter(|part| part.ends_with(".service") || part.ends_with(".scope"));
         let name = units.next_back().filter(|unit| unit.ends_with(".service"))?.to_owned();
         let is_of_user = path.split('/').any(|part| part.starts_with("user@") && part != name);
         Some(ServiceUnit { name, is_of_user })
     }
+}
+
+/// Whether another process is where this one is: in the same control groups, or in the same service.
+pub fn is_with(process: u32) -> bool {
+    let groups = |process: u32| fs::read_to_string(format!("/proc/{process}/cgroup")).ok();
+    let has_same = groups(process).is_some_and(|of_it| Some(of_it) == groups(std::process::id()));
+    has_same || ServiceUnit::of(process).is_some_and(|unit| Some(unit) == ServiceUnit::here())
 }
 
 #[cfg(test)]
@@ -57,8 +65,14 @@ mod tests {
         assert_eq!(found(second), Some(("forebay.service".to_owned(), false)));
         let first = "4:memory:/user.slice\n1:name=systemd:/system.slice/web.service/control\n";
         assert_eq!(found(first), Some(("web.service".to_owned(), false)));
-        let both = "1:name=systemd:/system.slice/web.service\n0::/\n";
-        assert_eq!(found(both), Some(("web.service".to_owned(), false)));
+        for (older, newer) in [
+            ("/a/web.service", "/"),
+            ("/a", "/a/web.service"),
+            ("/a/web.service", "/a/web.service"),
+        ] {
+            let both = format!("4:memory:/a/b/c.service\n1:name=systemd:{older}\n0::{newer}\n");
+            assert_eq!(found(&both), Some(("web.service".to_owned(), false)), "{both}");
+        }
         let of_user = "0::/user.slice/user-7.slice/user@7.service/app.slice/web.service\n";
         assert_eq!(found(of_user), Some(("web.service".to_owned(), true)));
         assert_eq!(found("0::/user.slice/session-1.scope\n"), None);
