@@ -80,8 +80,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// The stages of a server with engine = "isolated": their processes, whether they answer, and how often
-    /// they were started again
+    /// What of the running server is not as the file says: bans, and settings that policy set has changed.
+    /// With engine = "isolated" its stages: their processes, whether they answer, and how often they were
+    /// started again
     Status(crate::running_server::ServerArgs),
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]

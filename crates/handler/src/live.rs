@@ -9,6 +9,7 @@ use crate::client::TrustedProxies;
 use crate::log::Logs;
 use crate::policy::InForce;
 use forebay_control::versioned::Versioned;
+use forebay_policy::bans::BanTable;
 use forebay_site::Content;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub struct ServingSnapshot {
     pub applications: Arc<Applications>,
     /// Which requests are served, and in which order.
     pub policy: Arc<InForce>,
+    /// Whom an operator keeps out; `None` if that is nobody.
+    pub bans: Option<Arc<BanTable>>,
 }
 
 /// The snapshot in force.

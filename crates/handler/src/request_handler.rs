@@ -85,7 +85,8 @@ impl RequestHandler {
         let trusted = Arc::clone(&snapshot.trusted);
         let certificates = Arc::clone(&snapshot.certificates);
         let applications = Arc::clone(&snapshot.applications);
-        let judge = Judge::new(&snapshot.policy, &metrics, window_point);
+        let (policy, bans) = (&snapshot.policy, &snapshot.bans);
+        let judge = Judge::new(policy, bans, &metrics, window_point);
         RequestHandler {
             live,
             site,
@@ -126,7 +127,8 @@ impl RequestHandler {
         self.trusted = Arc::clone(&snapshot.trusted);
         self.certificates = Arc::clone(&snapshot.certificates);
         self.applications = Arc::clone(&snapshot.applications);
-        self.judge = Judge::new(&snapshot.policy, &self.metrics, self.window_point);
+        let (policy, bans) = (&snapshot.policy, &snapshot.bans);
+        self.judge = Judge::new(policy, bans, &self.metrics, self.window_point);
     }
 
     #[inline]

@@ -32,6 +32,7 @@
 //! | [`status`] | what the running server can tell about itself |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
 //! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
+//! | [`ban_files`] | files that say who is banned, and the thread that notices when they change |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request (`handler` does), and knows no setting by its text: what may be set is
@@ -51,6 +52,7 @@
 pub mod acme_thread;
 pub mod admin;
 pub mod agent;
+pub mod ban_files;
 pub mod certificate_watch;
 pub mod command;
 pub mod config_file;

@@ -40,6 +40,7 @@ mod metrics;
 mod names;
 mod odd_answers;
 mod on_the_way;
+mod operator_bans;
 mod paths;
 mod pipeline;
 mod policy;

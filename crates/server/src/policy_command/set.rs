@@ -8,7 +8,7 @@ use crate::machine::own_addresses;
 use forebay_config::spared::SparedBan;
 use forebay_config::table::{Section, Setting, split};
 use forebay_config::value::{Form, Value};
-use forebay_config::{ClassConfig, Config, RuleConfig, Wrong, at_odds, quote};
+use forebay_config::{ClassConfig, Config, PolicyOverride, RuleConfig, Wrong, at_odds, quote};
 use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use std::fmt::{self, Write};
@@ -126,11 +126,15 @@ const NONE: &str = "none";
 const NOT_SET: &str = "not set";
 
 /// `config` with these assignments, `NAME.KEY=VALUE` or `agent=VALUE`, and a line for each that says
-/// what was before. A list is one text, or written as in a file.
+/// what was before. A list is one text, or written as in a file. `kept` are those that hold through reloads.
 ///
 /// # Errors
 /// The first assignment that is wrong, or what is wrong with all together.
-pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String), SetError> {
+pub fn apply(
+    config: &Config,
+    assignments: &[String],
+    is_kept: bool,
+) -> Result<(Config, String), SetError> {
     let mut changed = config.clone();
     let mut said = String::new();
     for assignment in assignments {
@@ -138,6 +142,12 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         let (target, value) = assignment.split_once('=').ok_or_else(form)?;
         let (target, value) = (target.trim(), value.trim());
         let (before, now) = one(&mut changed, target, value)?;
+        let known =
+            changed.assigned.iter().position(|known| target_of(&known.assignment) == target);
+        let known = known.map(|at| changed.assigned.remove(at));
+        let file_value = known.map_or_else(|| before.clone(), |known| known.file_value);
+        let assignment = assignment.clone();
+        changed.assigned.push(PolicyOverride { assignment, is_kept, file_value });
         let before = before.unwrap_or_else(|| NOT_SET.to_owned());
         let is = if now == NOT_SET { " is" } else { " =" };
         // writing into a string does not fail
@@ -150,17 +160,65 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
     if let Some((name, ban)) = SparedBan::added(config, &changed, own_addresses) {
         return Err(SetError::Spared { name, ban });
     }
-    for assignment in assignments {
-        changed.assigned.retain(|known| target_of(known) != target_of(assignment));
-        changed.assigned.push(assignment.clone());
-    }
     Ok((changed, said))
+}
+
+/// What a file says, with what `policy set --keep` has changed, as far as the file goes on saying there what it
+/// said; and a line for each change.
+pub fn keep(overrides: &[PolicyOverride], file: Config) -> (Config, String) {
+    let (mut kept, mut said) = (file.clone(), String::new());
+    for known in overrides.iter().filter(|known| known.is_kept) {
+        let Some((target, value)) = known.assignment.split_once('=') else { continue };
+        let (target, value) = (target.trim(), value.trim());
+        let show = |value: &Option<String>| value.clone().unwrap_or_else(|| NOT_SET.to_owned());
+        // writing into a string does not fail
+        let _ = match one(&mut file.clone(), target, value) {
+            Err(_) => {
+                writeln!(
+                    said,
+                    "{target} is gone from the file; policy set --keep had made it {value}"
+                )
+            }
+            Ok((before, now)) if before != known.file_value => {
+                let before = show(&before);
+                match before == now {
+                    true => {
+                        writeln!(said, "{target} is {now} in the file, too, and not kept any more")
+                    }
+                    false => writeln!(
+                        said,
+                        "{target} is {before} now, which the file has changed; policy set --keep had made it {now}"
+                    ),
+                }
+            }
+            Ok((before, now)) => match one(&mut kept, target, value) {
+                Ok(_) => {
+                    kept.assigned.push(known.clone());
+                    let before = show(&before);
+                    writeln!(
+                        said,
+                        "{target} stays {now}, as policy set --keep has it; the file says {before}"
+                    )
+                }
+                Err(error) => writeln!(said, "{target}: {error}"),
+            },
+        };
+    }
+    match check(&kept) {
+        Ok(()) => (kept, said),
+        Err(error) => {
+            let said = format!(
+                "what policy set --keep has changed does not go with the file any more: {error}\n"
+            );
+            (file, said)
+        }
+    }
 }
 
 /// A line for each setting that `policy set` gave `current` and `next`, which a file says, does not have.
 pub fn taken_back(current: &Config, next: &Config) -> String {
     let mut said = String::new();
-    for assignment in &current.assigned {
+    for PolicyOverride { assignment, .. } in current.assigned.iter().filter(|one| !one.is_kept) {
         let Some((target, value)) = assignment.split_once('=') else { continue };
         let (target, value) = (target.trim(), value.trim());
         // writing into a string does not fail
@@ -409,19 +467,60 @@ stop = true
     fn set(assignments: &[&str]) -> Result<(Config, String), String> {
         let config = parse(POLICY, "/etc/forebay.toml").unwrap();
         let assignments: Vec<String> = assignments.iter().map(|&text| text.to_owned()).collect();
-        apply(&config, &assignments).map_err(|error| error.to_string())
+        apply(&config, &assignments, false).map_err(|error| error.to_string())
     }
 
     #[test]
     fn what_the_file_takes_back_is_said() {
         let file = parse(POLICY, "/etc/forebay.toml").unwrap();
         let (config, _) = set(&["gold.delay=20ms", "bulk.share=90%"]).unwrap();
-        let (config, _) = apply(&config, &["gold.delay=30ms".to_owned()]).unwrap();
+        let (config, _) = apply(&config, &["gold.delay=30ms".to_owned()], false).unwrap();
         let said = taken_back(&config, &file);
         // once, and not what the file says, too
         assert!(said.starts_with("gold.delay is ") && said.contains("30ms"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         assert_eq!(taken_back(&file, &file), "");
+    }
+
+    #[test]
+    fn what_is_kept_holds_while_the_file_says_the_same() {
+        let file = |text: &str| parse(text, "/etc/forebay.toml").unwrap();
+        let keep_all = |config: &Config, text: &str| keep(&config.assigned, file(text));
+        let apply = |config: &Config, assignment: &str, is_kept| {
+            apply(config, &[assignment.to_owned()], is_kept).unwrap().0
+        };
+        let config = apply(&file(POLICY), "costly search.requests.rate=20/s", true);
+        let config = apply(&config, "gold.delay=10ms", false);
+        let (next, said) = keep_all(&config, POLICY);
+        let stays = "costly search.requests.rate stays \"20/s\", as policy set --keep has it; the file says \"60/s\"\n";
+        assert_eq!(said, stays);
+        assert_eq!(next.assigned.len(), 1);
+        let search = |config: &Config| config.policy().unwrap().rules()[1].requests.unwrap().rate;
+        assert_eq!(search(&next), search(&config));
+        assert!(taken_back(&config, &next).starts_with("gold.delay is "));
+        // set once more, and reloaded once more
+        let again = apply(&next, "costly search.requests.rate=30/s", true);
+        assert_eq!(again.assigned[0].file_value.as_deref(), Some("\"60/s\""));
+        let (again, _) = keep_all(&again, POLICY);
+        assert_eq!(again.assigned.len(), 1);
+        // the file wins once it says something else
+        let changed = POLICY.replace("60/s", "50/s");
+        let (next, said) = keep_all(&again, &changed);
+        assert_eq!(
+            said,
+            "costly search.requests.rate is \"50/s\" now, which the file has changed; \
+             policy set --keep had made it \"30/s\"\n"
+        );
+        assert_eq!(next, file(&changed));
+        let (next, said) = keep_all(&again, &POLICY.replace("60/s", "30/s"));
+        assert!(said.contains("in the file, too, and not kept"), "{said}");
+        assert_eq!(next.assigned, []);
+        let (next, said) = keep_all(&again, &POLICY.replace("costly search", "search"));
+        assert!(said.contains("is gone from the file"), "{said}");
+        assert_eq!(next.assigned, []);
+        // without --keep it is the next reload's again
+        let config = apply(&again, "costly search.requests.rate=40/s", false);
+        assert_eq!(keep_all(&config, POLICY), (file(POLICY), String::new()));
     }
 
     #[test]
@@ -495,7 +594,7 @@ costly search.stop = true, was false
     fn names_may_have_dots_and_begin_with_another() {
         let named = POLICY.replace("\"costly search\"", "\"costly.eu\"");
         let config = parse(&named, "/etc/forebay.toml").unwrap();
-        let set = |assignment: &str| apply(&config, &[assignment.to_owned()]);
+        let set = |assignment: &str| apply(&config, &[assignment.to_owned()], false);
         let (changed, _) = set("costly.eu.requests.burst=7").unwrap();
         assert_eq!(changed.policy().unwrap().rules()[1].requests.unwrap().burst, 7);
         let (changed, _) = set("costly.in_flight.most=7").unwrap();

@@ -5,7 +5,7 @@ use super::{Event, Later, Server};
 use crate::command::CommandAnswer;
 use crate::listen::ARRIVAL;
 use crate::reload;
-use crate::upgrade::handed::{Handed, LastWords, NewServer};
+use crate::upgrade::handed::{Handed, HandedBan, HandedOverride, LastWords, NewServer};
 use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
@@ -76,6 +76,8 @@ impl Server {
             sockets,
             before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
             drained: self.drained_upstreams(),
+            bans: HandedBan::of(&self.bans),
+            overrides: HandedOverride::of(&self.config),
             control,
             notify: self.notifier.hand(),
         };
@@ -116,7 +118,8 @@ impl Server {
                 // before it speaks to the service manager
                 self.notifier.main_is(new.process);
                 let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
-                let _ = words.send(LastWords { keeps_place: None, open, drained });
+                let bans = HandedBan::of(&self.bans);
+                let _ = words.send(LastWords { keeps_place: None, open, drained, bans });
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
@@ -171,8 +174,9 @@ impl Server {
     ///
     /// # Errors
     /// When sockets cannot listen.
-    pub(super) fn prepare_to_succeed(&self, inheritance: &Inheritance) -> io::Result<()> {
+    pub(super) fn prepare_to_succeed(&mut self, inheritance: &Inheritance) -> io::Result<()> {
         self.keep_drained(&inheritance.handed.drained);
+        self.restore_bans(&inheritance.handed.bans);
         self.listeners().begin_listening()
     }
 
@@ -188,7 +192,7 @@ impl Server {
         let wanted = reload::wanted(&self.plan);
         let left = self.listeners().unnamed(&wanted);
         let has_left = !left.is_empty();
-        let LastWords { keeps_place: _, open, drained } = predecessor.replace(left)?;
+        let LastWords { keeps_place: _, open, drained, bans } = predecessor.replace(left)?;
         self.listeners().own();
         if has_left {
             self.listeners().leave(&wanted);
@@ -208,6 +212,7 @@ impl Server {
         ));
         let _ = stderr::lead_to(&inheritance.standard_error);
         self.keep_drained(&drained);
+        self.restore_bans(&bans);
         self.earlier = inheritance.before();
         self.earlier.push(predecessor.retire(open));
         let most = self.earlier.len().saturating_sub(MOST_EARLIER);
