@@ -8,6 +8,7 @@ use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::log::Logs;
 use crate::policy::InForce;
+use crate::refusals::RefusalMemory;
 use forebay_control::versioned::Versioned;
 use forebay_policy::bans::BanTable;
 use forebay_site::Content;
@@ -29,6 +30,8 @@ pub struct ServingSnapshot {
     pub policy: Arc<InForce>,
     /// Whom an operator keeps out; `None` if that is nobody.
     pub bans: Option<Arc<BanTable>>,
+    /// What was refused of late.
+    pub refusals: Arc<RefusalMemory>,
 }
 
 /// The snapshot in force.

@@ -28,6 +28,7 @@
 //! | [`command`] | a command and its answer |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |
+//! | [`why`] | what `forebay why` asks |
 //! | [`upstream_command`] | what `forebay upstream` asks |
 //! | [`status`] | what the running server can tell about itself |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
@@ -79,6 +80,7 @@ pub mod status;
 pub mod upgrade;
 mod upkeep;
 pub mod upstream_command;
+pub mod why;
 
 use forebay_config::Config;
 use start_error::{Ready, RunError};

@@ -68,5 +68,6 @@ mod uploads;
 mod validators;
 mod warnings;
 mod websocket;
+mod why;
 mod wordpress;
 mod work;

@@ -8,6 +8,7 @@ use crate::client::TrustedProxies;
 use crate::identity::{PresentedToken, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Verdict};
 use forebay_control::gather::Gather;
+use forebay_control::level::Level;
 use forebay_http::client::ClientKey;
 use forebay_metrics::{
     ClassEvent, ClassSlot, Counter, Local, RefusalReason, RefusedAt, Unanswered,
@@ -202,6 +203,13 @@ impl Judge {
         self.in_force.policy.spared().why(client).is_none().then_some(ban)
     }
 
+    /// How overloaded the server is.
+    pub fn level(&self) -> &'static str {
+        // without a lock, and so without the cause
+        let number = usize::from(self.in_force.degree().number());
+        Level::ALL.get(number).map_or("normal", |level| level.name())
+    }
+
     /// Whether a client is banned. What that refuses is counted.
     #[inline]
     fn is_banned(&self, client: IpAddr, at: RefusedAt) -> bool {
@@ -231,6 +239,12 @@ impl Judge {
     #[inline]
     pub fn judged(&self, ticket: &Ticket) -> Judged<'_> {
         Judged { in_force: &self.in_force, trace: ticket.trace }
+    }
+
+    /// Whether there is a policy. Else there are bans alone, and lines of requests that are served say no class.
+    #[inline]
+    pub fn has_policy(&self) -> bool {
+        self.bans.is_none() || !self.in_force.is_empty()
     }
 
     /// Which rules decide about a request, whose it is, and what it has brought to prove that.

@@ -371,6 +371,11 @@ impl Supervisor {
         let answer = match command {
             "reload" => return self.reload(vec![reply]),
             "status" => return status::tell(self.instances(), reply),
+            other if other.starts_with("why ") => {
+                let text = "with the engine isolated no process remembers refusals for the others: the access \
+                            log has the request, with its request_id\n";
+                CommandAnswer { code: 1, text: text.to_owned() }
+            }
             other if other.starts_with("policy ban") || other.starts_with("policy unban") => {
                 let text = "with the engine isolated bans are what the files of policy.ban_files say, which \
                             are read again when they change: write it there\n";

@@ -48,6 +48,7 @@ impl Server {
             applications: Arc::clone(&current.applications),
             policy: Arc::clone(&current.policy),
             bans: self.bans.table(),
+            refusals: Arc::clone(&current.refusals),
         };
         self.common.live.replace(Arc::new(next));
         self.look_at_bans_later();

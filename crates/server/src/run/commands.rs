@@ -5,6 +5,7 @@ use super::takeover::Wanted;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::upstream_command;
+use crate::why;
 use forebay_config::PolicyOverride;
 use forebay_engine::worker;
 use forebay_metrics::Counter;
@@ -37,6 +38,11 @@ impl Server {
                 let assignments = other.lines().skip(1).map(str::to_owned).collect();
                 let is_kept = other.starts_with("policy set keep");
                 self.ask_for(Wanted::Set(assignments, is_kept), Some(reply));
+            }
+            other if other.starts_with("why ") => {
+                let refusals = &self.common.live.get().refusals;
+                let now_ms = clock::unix_coarse_ms();
+                let _ = reply.send(why::answer(&other["why ".len()..], refusals, now_ms));
             }
             other => {
                 let answer = match other.strip_prefix("policy ") {

@@ -151,6 +151,7 @@ impl Server {
                     firewall.as_ref().map(|firewall| firewall.dropped()),
                 )),
                 bans: bans.table(),
+                refusals: Arc::default(),
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(

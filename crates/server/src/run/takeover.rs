@@ -252,8 +252,17 @@ impl Server {
             self.bans.set_files(said);
         }
         let bans = self.bans.table();
-        let next =
-            ServingSnapshot { content, logs, trusted, certificates, applications, policy, bans };
+        let refusals = Arc::clone(&current.refusals);
+        let next = ServingSnapshot {
+            content,
+            logs,
+            trusted,
+            certificates,
+            applications,
+            policy,
+            bans,
+            refusals,
+        };
         next.applications.take_effect(Some(&*current.applications));
         let before = self.common.live.replace(Arc::new(next));
         self.common.live.get().policy.tell_gate();
