@@ -57,6 +57,10 @@ pub(crate) enum PolicyCommand {
         #[arg(long)]
         keep: bool,
     },
+    /// Add a rule to the running server, before all others, or take it away again. The next reload takes
+    /// it away, too
+    #[command(subcommand)]
+    Rule(RuleCommand),
     /// Keep clients out for a time, from their next connection or request on, in the running server:
     /// through reloads and upgrades, until the ban ends or is lifted. Trusted proxies, administrators
     /// and the server's own addresses are never banned
@@ -109,6 +113,31 @@ pub(crate) enum PolicyCommand {
         /// End after so many seconds
         #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
         seconds: Option<u64>,
+    },
+}
+
+/// What is done with rules from the command line.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RuleCommand {
+    /// Add a rule, which stands before all others until it is removed or the server is reloaded
+    Add {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What it says: KEY=VALUE with the keys of a rule of the configuration, such as
+        /// 'path=/search*' requests.rate=5/s
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        assignments: Vec<String>,
+    },
+    /// Remove a rule that was added so
+    Remove {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
     },
 }
 
@@ -186,6 +215,15 @@ pub(crate) fn run(command: PolicyCommand) -> Result<(), CommandFailure> {
                 assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
             let set = if keep { "policy set keep" } else { "policy set" };
             print(server.ask(&format!("{set}{}", assignments.collect::<String>()))?)
+        }
+        PolicyCommand::Rule(RuleCommand::Add { server, name, assignments }) => {
+            let lines = std::iter::once(&name).chain(&assignments);
+            let lines: String =
+                lines.map(|text| format!("\n{}", text.replace('\n', " "))).collect();
+            print(server.ask(&format!("policy rule add{lines}"))?)
+        }
+        PolicyCommand::Rule(RuleCommand::Remove { server, name }) => {
+            print(server.ask(&format!("policy rule remove\n{}", name.replace('\n', " ")))?)
         }
         PolicyCommand::Ban { server, networks, period, why, force } => {
             let order = BanOrder { networks, period, is_forced: force, why };

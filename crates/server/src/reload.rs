@@ -206,8 +206,9 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
     let bans = Some(ban_files::read(&config.ban_files).map_err(ReloadError::Bans)?);
     let taken_back = set::taken_back(&current.config, &config);
-    let (config, said) = agents::carry(&current.config, config);
-    let said = said.map(|said| said + "\n").unwrap_or_default() + &taken_back;
+    let (of_programs, added) = set::without_added(&current.config);
+    let (config, said) = agents::carry(&of_programs, config);
+    let said = said.map(|said| said + "\n").unwrap_or_default() + &added + &taken_back;
     let (config, kept) = set::keep(&current.config.assigned, config);
     let next = prepare_config(config, certificates, said + &kept, file, current)?;
     Ok(NextConfiguration { warnings, bans, ..next })
@@ -243,6 +244,32 @@ pub fn change(
     let (config, said) =
         set::apply(&current.config, assignments, kept).map_err(ReloadError::Set)?;
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
+}
+
+/// Prepares what runs now, with a rule more or less from the command line.
+///
+/// # Errors
+/// What is in the way.
+pub fn change_rule(
+    change: &RuleChange,
+    file: &Path,
+    current: &Current,
+) -> Result<NextConfiguration, ReloadError> {
+    let changed = match change {
+        RuleChange::Add(name, assignments) => set::add_rule(&current.config, name, assignments),
+        RuleChange::Remove(name) => set::remove_rule(&current.config, name),
+    };
+    let (config, said) = changed.map_err(ReloadError::Set)?;
+    prepare_config(config, Arc::clone(&current.certificates), said, file, current)
+}
+
+/// What `forebay policy rule` asks for.
+#[derive(Clone, Debug)]
+pub enum RuleChange {
+    /// A rule of this name, by these assignments.
+    Add(String, Vec<String>),
+    /// It goes.
+    Remove(String),
 }
 
 /// Prepares what runs now, with the certificates whose files have changed.

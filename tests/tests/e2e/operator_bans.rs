@@ -285,6 +285,27 @@ fn a_flood_is_found_banned_and_seen_to_be_gone() {
 }
 
 #[test]
+fn a_rule_from_the_command_line_goes_with_a_reload() {
+    let (_folder, server) = start("event", "");
+    let rule = ["path=*", "requests.rate=1/h", "requests.per=client"];
+    let said = done(&server, &[&["policy", "rule", "add", "night"][..], &rule].concat());
+    assert!(said.contains("gone with the next reload"), "{said}");
+    assert_eq!([ask(&server, STRANGER, ""), ask(&server, STRANGER, "")], [200, 429]);
+    done(&server, &["policy", "rule", "remove", "night"]);
+    assert_eq!(ask(&server, STRANGER, ""), 200);
+    done(&server, &[&["policy", "rule", "add", "night"][..], &rule].concat());
+    assert_eq!([ask(&server, OTHER, ""), ask(&server, OTHER, "")], [200, 429]);
+    let (code, said) = server.reload();
+    assert!(
+        code == Some(0) && said.contains("the rule \"night\" of policy rule add is gone"),
+        "{said}"
+    );
+    assert_eq!(ask(&server, OTHER, ""), 200);
+    let (code, said) = forebay(&server, &["policy", "rule", "remove", "night"]);
+    assert!(code == Some(2) && said.contains("no rule \"night\" was added"), "{said}");
+}
+
+#[test]
 fn a_ban_ends_by_itself() {
     let (_folder, server) = start("event", "");
     done(&server, &["policy", "ban", STRANGER, "--for", "1s"]);

@@ -59,6 +59,11 @@ pub enum SetError {
         /// What is wrong.
         wrong: Wrong,
     },
+    /// No rule of this name was added from the command line.
+    NotAdded {
+        /// What was given.
+        name: String,
+    },
     /// A rule would ban somebody who is never banned.
     Spared {
         /// Its name.
@@ -103,6 +108,10 @@ impl fmt::Display for SetError {
                 f,
                 "the rule {name:?} would say nothing: to keep it, set {:?} too",
                 format!("{name}.action=allow")
+            ),
+            SetError::NotAdded { name } => write!(
+                f,
+                "no rule {name:?} was added by policy rule add; those of the file are taken out there"
             ),
             SetError::Spared { name, ban } => write!(f, "rule {name:?}: {ban}"),
             SetError::Value { key, wrong } => write!(f, "{key}: {wrong}"),
@@ -237,6 +246,73 @@ pub fn taken_back(current: &Config, next: &Config) -> String {
         };
     }
     said
+}
+
+/// Whose the rules are that were added from the command line. No program is called that.
+const OPERATOR: &str = "policy rule add";
+
+fn is_added(rule: &RuleConfig) -> bool {
+    rule.owner.as_deref() == Some(OPERATOR)
+}
+
+/// `config` with one rule more, before all others, which these assignments `KEY=VALUE` make; and a line that says so.
+///
+/// # Errors
+/// The first assignment that is wrong, or what is wrong with all together.
+pub fn add_rule(
+    config: &Config,
+    name: &str,
+    assignments: &[String],
+) -> Result<(Config, String), SetError> {
+    let mut rule = RuleConfig { owner: Some(OPERATOR.into()), ..RuleConfig::blank() };
+    assign(&mut rule, "name", "name", name)?;
+    let mut changed = config.clone();
+    changed.rules.insert(0, rule);
+    for assignment in assignments {
+        let form = || SetError::Form { found: assignment.clone() };
+        let (key, value) = assignment.split_once('=').ok_or_else(form)?;
+        let (key, value) = (key.trim(), value.trim());
+        let named = Settable::Rule(&mut changed.rules[0]);
+        if !named.has(key) {
+            let near = nearest(key, named.keys().into_iter());
+            let (list, name, found) = ("rule", name.to_owned(), key.to_owned());
+            return Err(SetError::NoKey { list, name, found, near });
+        }
+        assign(&mut changed.rules[0], key, key, value)?;
+    }
+    check(&changed)?;
+    if let Some((name, ban)) = SparedBan::added(config, &changed, own_addresses) {
+        return Err(SetError::Spared { name, ban });
+    }
+    Ok((changed, format!("the rule {name:?} stands before all others\n")))
+}
+
+/// `config` without a rule that was added from the command line, and a line that says so.
+///
+/// # Errors
+/// There is none of this name.
+pub fn remove_rule(config: &Config, name: &str) -> Result<(Config, String), SetError> {
+    let is_it = |rule: &RuleConfig| {
+        is_added(rule) && rule.name.as_ref().is_some_and(|known| known.as_str() == name)
+    };
+    let mut changed = config.clone();
+    changed.rules.retain(|rule| !is_it(rule));
+    match changed.rules.len() < config.rules.len() {
+        true => Ok((changed, format!("the rule {name:?} is gone\n"))),
+        false => Err(SetError::NotAdded { name: name.to_owned() }),
+    }
+}
+
+/// `config` without the rules that were added from the command line, and a line for each.
+pub fn without_added(config: &Config) -> (Config, String) {
+    let mut changed = config.clone();
+    changed.rules.retain(|rule| !is_added(rule));
+    let added = config.rules.iter().filter(|rule| is_added(rule));
+    let names = added.filter_map(|rule| rule.name.as_ref());
+    let said = names.map(|name| {
+        format!("the rule {:?} of policy rule add is gone, as with every reload\n", name.as_str())
+    });
+    (changed, said.collect())
 }
 
 fn target_of(assignment: &str) -> &str {
@@ -521,6 +597,41 @@ stop = true
         // without --keep it is the next reload's again
         let config = apply(&again, "costly search.requests.rate=40/s", false);
         assert_eq!(keep_all(&config, POLICY), (file(POLICY), String::new()));
+    }
+
+    #[test]
+    fn a_rule_is_added_before_all_others_and_goes() {
+        let file = parse(POLICY, "/etc/forebay.toml").unwrap();
+        let add = |name: &str, assignments: &[&str]| {
+            let assignments: Vec<String> =
+                assignments.iter().map(|&text| text.to_owned()).collect();
+            add_rule(&file, name, &assignments).map_err(|error| error.to_string())
+        };
+        let (config, said) =
+            add("night", &["path=/search*", "requests.rate=5/s", "class = bulk"]).unwrap();
+        assert_eq!(said, "the rule \"night\" stands before all others\n");
+        let policy = config.policy().unwrap();
+        assert_eq!(policy.rules()[0].name, "night");
+        // names by place are those of the file
+        assert!(policy.rules().iter().any(|rule| rule.name == "rule 4"));
+        let (changed, _) = apply(&config, &["night.requests.burst=9".to_owned()], false).unwrap();
+        assert_eq!(changed.rules[0].requests.burst.0, Some(9));
+        assert_eq!(remove_rule(&config, "night").unwrap().0, file);
+        let (left, said) = without_added(&config);
+        assert_eq!(left, file);
+        assert_eq!(said, "the rule \"night\" of policy rule add is gone, as with every reload\n");
+        let of_file = remove_rule(&config, "costly search").unwrap_err().to_string();
+        assert!(of_file.contains("those of the file are taken out there"), "{of_file}");
+        for (name, assignments, expected) in [
+            ("costly", &["path=/x", "action=reset"][..], "costly"),
+            ("night", &["paht=/x"], "did you mean \"path\"?"),
+            ("night", &["path"], "is no assignment"),
+            ("night", &["path=/x"], "night"),
+            ("night", &["class=golf"], "golf"),
+        ] {
+            let error = add(name, assignments).unwrap_err();
+            assert!(error.contains(expected), "{name} {assignments:?}: {error}");
+        }
     }
 
     #[test]

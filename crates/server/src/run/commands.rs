@@ -4,6 +4,7 @@ use super::Server;
 use super::takeover::Wanted;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
+use crate::reload::RuleChange;
 use crate::upstream_command;
 use crate::why;
 use forebay_config::PolicyOverride;
@@ -38,6 +39,15 @@ impl Server {
                 let assignments = other.lines().skip(1).map(str::to_owned).collect();
                 let is_kept = other.starts_with("policy set keep");
                 self.ask_for(Wanted::Set(assignments, is_kept), Some(reply));
+            }
+            other if other.starts_with("policy rule add\n") => {
+                let mut lines = other.lines().skip(1).map(str::to_owned);
+                let name = lines.next().unwrap_or_default();
+                self.ask_for(Wanted::Rule(RuleChange::Add(name, lines.collect())), Some(reply));
+            }
+            other if other.starts_with("policy rule remove\n") => {
+                let name = other.lines().nth(1).unwrap_or_default().to_owned();
+                self.ask_for(Wanted::Rule(RuleChange::Remove(name)), Some(reply));
             }
             other if other.starts_with("why ") => {
                 let refusals = &self.common.live.get().refusals;

@@ -6,7 +6,7 @@ use crate::admin::{AdminListener, RunningAdmin};
 use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
-use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
+use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError, RuleChange};
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
@@ -30,6 +30,8 @@ pub(super) enum Wanted {
     File,
     /// What the configuration says, but for these assignments, and whether they hold through reloads.
     Set(Vec<String>, bool),
+    /// What the configuration says, but for a rule from the command line.
+    Rule(RuleChange),
     /// What the configuration says, but for rules of the program with this name.
     Agent(String, PolicyChange),
     /// What runs, with the certificates and tokens whose files have changed.
@@ -42,6 +44,7 @@ impl Wanted {
         match self {
             Wanted::File => "reload",
             Wanted::Set(..) => "policy set",
+            Wanted::Rule(_) => "policy rule",
             Wanted::Agent(..) => "policy of a program",
             Wanted::Certificates => "changed files",
         }
@@ -93,7 +96,7 @@ impl Server {
         let refused = match (&self.file, &task.wanted) {
             _ if self.draining.is_some() || self.is_replaced => ReloadError::Stopping,
             _ if self.is_handing => ReloadError::Handing,
-            (None, Wanted::File | Wanted::Set(..)) => ReloadError::NoFile,
+            (None, Wanted::File | Wanted::Set(..) | Wanted::Rule(_)) => ReloadError::NoFile,
             (file, wanted) => {
                 let (file, current) = (file.clone().unwrap_or_default(), self.current());
                 let (to_main, wanted) = (self.to_main.clone(), wanted.clone());
@@ -103,6 +106,7 @@ impl Server {
                         Wanted::Set(assignments, kept) => {
                             reload::change(&assignments, kept, &file, &current)
                         }
+                        Wanted::Rule(change) => reload::change_rule(&change, &file, &current),
                         Wanted::Agent(owner, change) => {
                             reload::change_of(&owner, &change, &file, &current)
                         }
@@ -176,6 +180,7 @@ impl Server {
                     Wanted::Set(_, true) => {
                         format!("kept through reloads, until {file} says something else there")
                     }
+                    Wanted::Rule(_) => "gone with the next reload".to_owned(),
                     _ => format!(
                         "lost at the next reload, unless {file} says it too; --keep keeps it"
                     ),
