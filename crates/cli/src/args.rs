@@ -83,12 +83,22 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// The stages of a server with engine = "isolated": their processes, whether they answer, and how often
-    /// they were started again
+    /// What of the running server is not as the file says: bans, and settings that policy set has changed.
+    /// With engine = "isolated" its stages: their processes, whether they answer, and how often they were
+    /// started again
     Status(crate::running_server::ServerArgs),
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]
     Policy(crate::policy::PolicyCommand),
+    /// Say why a request was refused or got no answer of its application: by the id that its error page and
+    /// its field X-Request-ID have. The running server remembers the last 4,096
+    Why {
+        #[command(flatten)]
+        server: crate::running_server::ServerArgs,
+        /// The id
+        #[arg(value_name = "REQUEST-ID")]
+        id: String,
+    },
     /// Applications behind: how they are, and how to take one out while the server runs
     #[command(subcommand, disable_help_subcommand = true)]
     Upstream(crate::upstream::UpstreamCommand),

@@ -69,6 +69,9 @@ fn main() -> ExitCode {
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(running_server::print),
         Command::Upgrade(server) => upgrade::run(&server),
+        Command::Why { server, id } => {
+            server.ask(&format!("why {}", id.replace('\n', " "))).and_then(running_server::print)
+        }
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),

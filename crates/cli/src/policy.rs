@@ -8,9 +8,11 @@ use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 use forebay_handler::identity::token;
 use forebay_handler::identity::{Keys, Rejected, TokenNetwork};
-use forebay_http::cidr;
+use forebay_http::cidr::{self, CidrBlock, CidrError};
+use forebay_policy::bans::banned_network;
 use forebay_server::command::CommandAnswer;
 use forebay_server::control_socket;
+use forebay_server::policy_command::bans::BanOrder;
 use forebay_server::policy_command::counts::{ClassRates, CountsReport};
 use forebay_server::policy_command::{Question, Which};
 use std::io::{self, Read, Write};
@@ -41,7 +43,7 @@ pub(crate) enum PolicyCommand {
         all: bool,
     },
     /// Change settings of classes and rules at once, in the running server only: the next reload takes
-    /// what the file says. Several are changed together, or none
+    /// what the file says, unless they are kept. Several are changed together, or none
     Set {
         #[command(flatten)]
         server: ServerArgs,
@@ -50,6 +52,50 @@ pub(crate) enum PolicyCommand {
         /// agent=on. VALUE none takes a setting away, or a limit as a whole
         #[arg(required = true, value_name = "NAME.KEY=VALUE")]
         assignments: Vec<String>,
+        /// Through reloads and upgrades, too, for as long as the file says of these settings what it
+        /// says now
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Add a rule to the running server, before all others, or take it away again. The next reload takes
+    /// it away, too
+    #[command(subcommand)]
+    Rule(RuleCommand),
+    /// Keep clients out for a time, from their next connection or request on, in the running server:
+    /// through reloads and upgrades, until the ban ends or is lifted. Trusted proxies, administrators
+    /// and the server's own addresses are never banned
+    Ban {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// An address, or a network such as 203.0.113.0/24; an IPv6 address alone stands for its /64.
+        /// Several are banned together, or none
+        #[arg(required = true, value_name = "ADDRESS|NETWORK", value_parser = banned)]
+        networks: Vec<CidrBlock>,
+        /// For how long, such as 30m, 12h or 7d
+        #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = period)]
+        period: Duration,
+        /// Why, for whoever looks at the list
+        #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+        why: String,
+        /// Ban a network that is more than /8, or more than /19 of IPv6
+        #[arg(long)]
+        force: bool,
+    },
+    /// Lift bans that were set with the same address or network
+    Unban {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// As it was banned
+        #[arg(required = true, value_name = "ADDRESS|NETWORK", value_parser = banned)]
+        networks: Vec<CidrBlock>,
+    },
+    /// Show who is banned, for how long yet, why, and how many connections and requests that has refused
+    Bans {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Show all that files ban, and not only those that have refused most
+        #[arg(long)]
+        all: bool,
     },
     /// Make a token that proves an identity to rules, or say what one proves: by the keys of
     /// identity.keys in the configuration file. Whoever has a token can be whom it names until it
@@ -67,6 +113,31 @@ pub(crate) enum PolicyCommand {
         /// End after so many seconds
         #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
         seconds: Option<u64>,
+    },
+}
+
+/// What is done with rules from the command line.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RuleCommand {
+    /// Add a rule, which stands before all others until it is removed or the server is reloaded
+    Add {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What it says: KEY=VALUE with the keys of a rule of the configuration, such as
+        /// 'path=/search*' requests.rate=5/s
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        assignments: Vec<String>,
+    },
+    /// Remove a rule that was added so
+    Remove {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
     },
 }
 
@@ -139,10 +210,31 @@ pub(crate) fn run(command: PolicyCommand) -> Result<(), CommandFailure> {
             let which = named.unwrap_or(if all { Which::All } else { Which::InUse });
             print(server.ask(&format!("policy show{which}"))?)
         }
-        PolicyCommand::Set { server, assignments } => {
+        PolicyCommand::Set { server, assignments, keep } => {
             let assignments =
                 assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
-            print(server.ask(&format!("policy set{}", assignments.collect::<String>()))?)
+            let set = if keep { "policy set keep" } else { "policy set" };
+            print(server.ask(&format!("{set}{}", assignments.collect::<String>()))?)
+        }
+        PolicyCommand::Rule(RuleCommand::Add { server, name, assignments }) => {
+            let lines = std::iter::once(&name).chain(&assignments);
+            let lines: String =
+                lines.map(|text| format!("\n{}", text.replace('\n', " "))).collect();
+            print(server.ask(&format!("policy rule add{lines}"))?)
+        }
+        PolicyCommand::Rule(RuleCommand::Remove { server, name }) => {
+            print(server.ask(&format!("policy rule remove\n{}", name.replace('\n', " ")))?)
+        }
+        PolicyCommand::Ban { server, networks, period, why, force } => {
+            let order = BanOrder { networks, period, is_forced: force, why };
+            print(server.ask(&order.to_string())?)
+        }
+        PolicyCommand::Unban { server, networks } => {
+            let networks = networks.iter().map(|network| format!("\n{network}"));
+            print(server.ask(&format!("policy unban{}", networks.collect::<String>()))?)
+        }
+        PolicyCommand::Bans { server, all } => {
+            print(server.ask(if all { "policy bans all" } else { "policy bans" })?)
         }
         PolicyCommand::Token(options) => token(&options),
         PolicyCommand::History(server) => print(server.ask("policy history")?),
@@ -177,6 +269,10 @@ fn token(options: &Token) -> Result<(), CommandFailure> {
     let name = name.as_deref().unwrap_or_default();
     let made = token::make(&keys, key.as_deref(), name, until_s, *network);
     print_out(&format!("{}\n", made.map_err(|error| wrong(TokenError::Make(error)))?))
+}
+
+fn banned(text: &str) -> Result<CidrBlock, CidrError> {
+    banned_network(text)
 }
 
 fn period(text: &str) -> Result<Duration, String> {

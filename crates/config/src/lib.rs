@@ -100,7 +100,9 @@ pub struct Config {
     /// `[[rule]]`, in the order of the file
     pub rules: Vec<RuleConfig>,
     /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
-    pub assigned: Vec<String>,
+    pub assigned: Vec<PolicyOverride>,
+    /// `policy.ban_files`
+    pub ban_files: Vec<PathBuf>,
     /// `agent`
     pub agent: Switch,
     /// `gate`
@@ -153,6 +155,17 @@ pub struct Config {
     pub isolated: Isolated,
     /// Which stage this process is, with the engine isolated; no file says it.
     pub place: Option<StageProcess>,
+}
+
+/// A setting of a class or a rule that `forebay policy set` has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyOverride {
+    /// `NAME.KEY=VALUE`
+    pub assignment: String,
+    /// It holds through reloads, while the file goes on saying what it said.
+    pub is_kept: bool,
+    /// What the file said; `None` if it said nothing.
+    pub file_value: Option<String>,
 }
 
 /// How long is waited for what.

@@ -11,20 +11,24 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// More than [`Added`] writes.
-const MOST_ADDED_BYTES: usize = 160;
+const MOST_ADDED_BYTES: usize = 320;
 
 /// The fields that not all answers with a head have.
 #[derive(Clone, Copy, Debug, Default)]
-struct Added {
+struct Added<'r> {
     retry_after_s: u32,
     hsts: Option<Hsts>,
     waited_ms: Option<u32>,
+    request_id: Option<&'r [u8]>,
 }
 
-impl Added {
+impl Added<'_> {
     #[inline]
     fn is_any(&self) -> bool {
-        self.retry_after_s > 0 || self.hsts.is_some() || self.waited_ms.is_some()
+        self.retry_after_s > 0
+            || self.hsts.is_some()
+            || self.waited_ms.is_some()
+            || self.request_id.is_some()
     }
 
     fn write(self, to: &mut impl Write) -> std::io::Result<()> {
@@ -33,6 +37,11 @@ impl Added {
         }
         if let Some(waited_ms) = self.waited_ms {
             write!(to, "{WAITED}: {waited_ms}\r\n")?;
+        }
+        if let Some(id) = self.request_id {
+            to.write_all(b"X-Request-ID: ")?;
+            to.write_all(id)?;
+            to.write_all(b"\r\n")?;
         }
         self.hsts.map_or(Ok(()), |hsts| hsts.write(to))
     }
@@ -95,6 +104,9 @@ pub struct Reply<'o, B> {
     pub hsts: Option<Hsts>,
     /// How long the request has waited here, for a stage of this server that asks.
     pub waited_ms: Option<u32>,
+    /// What tells the request from all others (`X-Request-ID`), if the client is to know it: at most 128 bytes of a
+    /// field's value.
+    pub request_id: Option<Box<[u8]>>,
     /// Field lines that stand for those of the same names in an answer with content.
     pub instead: Option<Arc<[u8]>>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
@@ -123,6 +135,7 @@ impl<'o, B> Reply<'o, B> {
             retry_after_s: 0,
             hsts: None,
             waited_ms: None,
+            request_id: None,
             instead: None,
             timeout_s: 0,
             http10: false,
@@ -229,8 +242,12 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
         write(bytes);
-        let added =
-            Added { retry_after_s: self.retry_after_s, hsts: self.hsts, waited_ms: self.waited_ms };
+        let added = Added {
+            retry_after_s: self.retry_after_s,
+            hsts: self.hsts,
+            waited_ms: self.waited_ms,
+            request_id: self.request_id.as_deref(),
+        };
         if added.is_any() {
             let mut text = [0; MOST_ADDED_BYTES];
             let mut rest = text.as_mut_slice();
@@ -263,8 +280,12 @@ impl<'o, B> Reply<'o, B> {
     /// Adds the fields that are about this answer and known to the pen.
     #[inline]
     fn add_own(&mut self) {
-        let added =
-            Added { retry_after_s: self.retry_after_s, hsts: self.hsts, waited_ms: self.waited_ms };
+        let added = Added {
+            retry_after_s: self.retry_after_s,
+            hsts: self.hsts,
+            waited_ms: self.waited_ms,
+            request_id: self.request_id.as_deref(),
+        };
         if added.is_any() {
             // writing into a vector does not fail
             let _ = added.write(&mut self.out.bytes);
@@ -344,12 +365,14 @@ mod tests {
         let mut reply = Reply::new(&mut out, DATE, true);
         (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
         reply.waited_ms = Some(u32::MAX);
+        reply.request_id = Some([b'a'; 128].into());
         reply.head(503, HEAD);
         let expected = bake(&out.bytes);
         let asked = |write: fn(&mut Reply<'_, ()>)| {
             block(|reply| {
                 (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
                 reply.waited_ms = Some(u32::MAX);
+                reply.request_id = Some([b'a'; 128].into());
                 write(reply);
             })
         };

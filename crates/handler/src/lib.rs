@@ -16,6 +16,7 @@
 //! | [`applications`] | the applications behind the sites, the next stage, and what is asked of them |
 //! | `detour`, `passing` | what a request waits for elsewhere; an exchange and the body on its way to the client |
 //! | [`upstream_sockets`], [`upstream_threads`] | descriptors and threads that requests for applications may keep |
+//! | [`refusals`] | the last requests that were refused, and why: for `forebay why` |
 //! | [`log`] | the access log, off the hot path |
 //! | `limits_told` | which limit of connections is reached, for the operator |
 //!
@@ -46,6 +47,7 @@ pub mod live;
 pub mod log;
 mod passing;
 pub mod policy;
+pub mod refusals;
 pub mod request_handler;
 pub mod upstream_sockets;
 pub mod upstream_threads;

@@ -8,7 +8,9 @@ use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::log::Logs;
 use crate::policy::InForce;
+use crate::refusals::RefusalMemory;
 use forebay_control::versioned::Versioned;
+use forebay_policy::bans::BanTable;
 use forebay_site::Content;
 use std::sync::Arc;
 
@@ -26,6 +28,10 @@ pub struct ServingSnapshot {
     pub applications: Arc<Applications>,
     /// Which requests are served, and in which order.
     pub policy: Arc<InForce>,
+    /// Whom an operator keeps out; `None` if that is nobody.
+    pub bans: Option<Arc<BanTable>>,
+    /// What was refused of late.
+    pub refusals: Arc<RefusalMemory>,
 }
 
 /// The snapshot in force.

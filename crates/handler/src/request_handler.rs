@@ -9,12 +9,14 @@
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
+//! | `refused` | what is remembered of refusals, and the ids that clients are told |
 
 mod admission;
 mod bodies;
 mod journal;
 mod place;
 mod process;
+mod refused;
 mod relay;
 
 use crate::applications::{Applications, Pools};
@@ -26,6 +28,7 @@ use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
 use crate::log::{Logger, PendingLine};
 use crate::policy::{ConnectionRecord, Judge, Ticket, WindowPoint};
+use crate::refusals::RefusalMemory;
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
 use forebay_conn::{ConnectionLimits, Handler, HandlerTypes, Hooks, Http, Listening, TurnTime};
@@ -33,6 +36,7 @@ use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
 use forebay_site::{Body, Site};
 use forebay_tls::Channel;
+use refused::Refused;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +60,10 @@ pub struct RequestHandler {
     /// What requests for applications keep, where each connection keeps a thread.
     thread: Option<ThreadShare>,
     ids: RequestIds,
+    /// Where refusals are remembered.
+    refusals: Arc<RefusalMemory>,
+    /// The request at hand is being refused, and its line is about to be begun.
+    refused: Option<Refused>,
     /// Room for the head of an answer.
     head: Vec<u8>,
     /// `None` if there is no policy.
@@ -85,7 +93,8 @@ impl RequestHandler {
         let trusted = Arc::clone(&snapshot.trusted);
         let certificates = Arc::clone(&snapshot.certificates);
         let applications = Arc::clone(&snapshot.applications);
-        let judge = Judge::new(&snapshot.policy, &metrics, window_point);
+        let (policy, bans) = (&snapshot.policy, &snapshot.bans);
+        let judge = Judge::new(policy, bans, &metrics, window_point);
         RequestHandler {
             live,
             site,
@@ -97,6 +106,8 @@ impl RequestHandler {
             sockets,
             thread: None,
             ids: RequestIds::default(),
+            refusals: Arc::clone(&snapshot.refusals),
+            refused: None,
             head: Vec::new(),
             judge,
             window_point,
@@ -126,7 +137,8 @@ impl RequestHandler {
         self.trusted = Arc::clone(&snapshot.trusted);
         self.certificates = Arc::clone(&snapshot.certificates);
         self.applications = Arc::clone(&snapshot.applications);
-        self.judge = Judge::new(&snapshot.policy, &self.metrics, self.window_point);
+        let (policy, bans) = (&snapshot.policy, &snapshot.bans);
+        self.judge = Judge::new(policy, bans, &self.metrics, self.window_point);
     }
 
     #[inline]

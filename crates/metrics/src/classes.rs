@@ -61,11 +61,13 @@ pub enum RefusalReason {
     Agent,
     /// It has waited too long for a worker, or for one to be done with it; or too many waited.
     Expired,
+    /// An operator has banned its client.
+    Banned,
 }
 
 impl RefusalReason {
     /// All, in order.
-    pub const ALL: [RefusalReason; 8] = [
+    pub const ALL: [RefusalReason; 9] = [
         RefusalReason::Action,
         RefusalReason::Connections,
         RefusalReason::Requests,
@@ -74,12 +76,13 @@ impl RefusalReason {
         RefusalReason::Ignored,
         RefusalReason::Agent,
         RefusalReason::Expired,
+        RefusalReason::Banned,
     ];
 
     /// Whether it can be the reason at this place.
     pub fn is_at(self, place: RefusedAt) -> bool {
         match self {
-            RefusalReason::Action | RefusalReason::Agent => true,
+            RefusalReason::Action | RefusalReason::Agent | RefusalReason::Banned => true,
             RefusalReason::Connections | RefusalReason::Ignored => place == RefusedAt::Accept,
             RefusalReason::Requests
             | RefusalReason::InFlight
@@ -99,6 +102,7 @@ impl RefusalReason {
             RefusalReason::Ignored => "ignored",
             RefusalReason::Agent => "agent",
             RefusalReason::Expired => "expired",
+            RefusalReason::Banned => "banned",
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub logs: Vec<(String, u64)>,
     /// The certificates of sites.
     pub certificates: Vec<Certificate>,
+    /// Settings that an operator has changed since the file was read, and whether they hold through reloads.
+    pub overrides: Vec<(String, bool)>,
 }
 
 /// What has come of a rule.
@@ -224,6 +226,7 @@ mod tests {
                 },
                 Certificate { site: ODD.to_owned(), name: ODD.to_owned(), expiry_s: -1 },
             ],
+            overrides: vec![("gold.delay".to_owned(), false), (ODD.to_owned(), true)],
         }
     }
 

@@ -69,6 +69,8 @@ schema! {
         SendWaits = "forebay_send_waits_total" "", "Times an answer had to wait until its client had taken some of it. Divided by forebay_responses_total: waits per answer.";
         LinkUnknown = "forebay_link_unknown_total" "", "Requests to the next stage, with the engine isolated, of which it is not known whether they were done: they were answered with 502.";
         GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";
+        BannedConnections = "forebay_banned_total" "at=\"accept\"", "Connections and requests that were refused because their client is banned, by where.";
+        BannedRequests = "forebay_banned_total" "at=\"request\"", "Connections and requests that were refused because their client is banned, by where.";
         HandshakesBegun = "forebay_tls_handshakes_begun_total" "", "TLS handshakes begun.";
         HandshakesFull = "forebay_tls_handshakes_total" "result=\"full\"", "TLS handshakes by what has come of them.";
         HandshakesResumed = "forebay_tls_handshakes_total" "result=\"resumed\"", "TLS handshakes by what has come of them.";
@@ -113,6 +115,8 @@ schema! {
         WatchedDirectories = "forebay_watched_directories" "", "Directories watched for changes.";
         Helpers = "forebay_helper_threads" "", "Helper threads alive.";
         Generation = "forebay_config_generation" "", "Number of the configuration in force; the first is 1.";
+        BansByCommand = "forebay_bans" "from=\"command\"", "Addresses and networks that are banned, by who says so.";
+        BansByFile = "forebay_bans" "from=\"file\"", "Addresses and networks that are banned, by who says so.";
         LastReload = "forebay_config_last_reload_timestamp_seconds" "", "When the last reload ended, in seconds since 1970; the start, if there was none.";
         LastReloadGood = "forebay_config_last_reload_successful" "", "Whether the last reload took its configuration over: 1, or 0.";
         ReloadsGood = "forebay_config_reloads_total" "result=\"success\"", "Reloads by how they ended.";

@@ -21,6 +21,7 @@
 //! | `meter`, `clients` | what is charged for each rule or client, and [`InFlightGuard`]s for what is counted |
 //! | `per_connection` | after how many requests a connection ends |
 //! | `trace` | what has come of each rule so far |
+//! | [`bans`] | clients that an operator keeps out for a time |
 //! | [`bucket`] | a token bucket in one word |
 //! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
 //! | [`rule`] | rules: conditions, limits, actions |
@@ -82,6 +83,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bans;
 pub mod bucket;
 pub mod certificate;
 mod check;

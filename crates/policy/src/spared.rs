@@ -72,6 +72,11 @@ impl SparedClients {
         self.0.iter().find(|(known, _)| known.surrounds(block)).map(|(_, why)| *why)
     }
 
+    /// Who is spared of this block, and why: nobody twice.
+    pub fn within(&self, block: CidrBlock) -> impl Iterator<Item = (CidrBlock, SparedAs)> + '_ {
+        self.0.iter().filter(move |(known, _)| block.surrounds(*known)).copied()
+    }
+
     /// The blocks of addresses that are left to the server before any rule.
     pub fn blocks(&self) -> impl Iterator<Item = CidrBlock> + '_ {
         self.0.iter().map(|(block, _)| *block)

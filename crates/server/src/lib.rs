@@ -28,10 +28,12 @@
 //! | [`command`] | a command and its answer |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |
+//! | [`why`] | what `forebay why` asks |
 //! | [`upstream_command`] | what `forebay upstream` asks |
 //! | [`status`] | what the running server can tell about itself |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
 //! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
+//! | [`ban_files`] | files that say who is banned, and the thread that notices when they change |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request (`handler` does), and knows no setting by its text: what may be set is
@@ -51,6 +53,7 @@
 pub mod acme_thread;
 pub mod admin;
 pub mod agent;
+pub mod ban_files;
 pub mod certificate_watch;
 pub mod command;
 pub mod config_file;
@@ -77,6 +80,7 @@ pub mod status;
 pub mod upgrade;
 mod upkeep;
 pub mod upstream_command;
+pub mod why;
 
 use forebay_config::Config;
 use start_error::{Ready, RunError};

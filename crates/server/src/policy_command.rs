@@ -9,11 +9,13 @@
 //! | [`show`](mod@show) | what is in force |
 //! | [`agents`] | rules and classes of programs outside |
 //! | [`counts`] | the counts of each class, and what happens per second |
+//! | [`bans`](mod@bans) | clients that an operator keeps out for a time |
 //! | [`history`](mod@history) | what the agent has decided, and what followed |
 //! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
 //! | `text_table` | tables for people |
 
 pub mod agents;
+pub mod bans;
 pub mod counts;
 pub mod explain;
 pub mod history;

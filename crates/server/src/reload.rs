@@ -6,6 +6,7 @@
 //! one go.
 
 use crate::admin::AdminListener;
+use crate::ban_files::{self, BanFileError, SaidBans};
 use crate::command::PolicyChange;
 use crate::config_file;
 use crate::engines::{Common, Prepared};
@@ -78,6 +79,8 @@ pub struct NextConfiguration {
     pub begun: Vec<Prepared>,
     /// The admin listener, if it is another one.
     pub admin: ChangeTo<Option<AdminListener>>,
+    /// What files say of bans, if they were read.
+    pub bans: Option<SaidBans>,
     /// What was changed, in lines, if it was not the file that was read.
     pub said: String,
     /// What the file says and hardly means.
@@ -125,6 +128,8 @@ pub enum ReloadError {
     Certificate(CertificateError),
     /// None of the certificates whose files have changed can be used.
     Renewal(String),
+    /// A file of bans cannot be used.
+    Bans(BanFileError),
     /// The access log cannot be written.
     Log(LogError),
     /// The machine has nothing left: descriptors, threads, memory.
@@ -170,6 +175,7 @@ impl fmt::Display for ReloadError {
             ReloadError::Content(error) => error.fmt(f),
             ReloadError::Certificate(error) => error.fmt(f),
             ReloadError::Renewal(said) => f.write_str(said),
+            ReloadError::Bans(error) => error.fmt(f),
             ReloadError::Log(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
             ReloadError::NoFile => {
@@ -198,11 +204,14 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
     }
     let certificates = Certificates::open(&config, &current.certificates, Vec::new());
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
+    let bans = Some(ban_files::read(&config.ban_files).map_err(ReloadError::Bans)?);
     let taken_back = set::taken_back(&current.config, &config);
-    let (config, said) = agents::carry(&current.config, config);
-    let said = said.map(|said| said + "\n").unwrap_or_default() + &taken_back;
-    let next = prepare_config(config, certificates, said, file, current)?;
-    Ok(NextConfiguration { warnings, ..next })
+    let (of_programs, added) = set::without_added(&current.config);
+    let (config, said) = agents::carry(&of_programs, config);
+    let said = said.map(|said| said + "\n").unwrap_or_default() + &added + &taken_back;
+    let (config, kept) = set::keep(&current.config.assigned, config);
+    let next = prepare_config(config, certificates, said + &kept, file, current)?;
+    Ok(NextConfiguration { warnings, bans, ..next })
 }
 
 /// Prepares what runs now, but for a change of what a program has added.
@@ -221,18 +230,46 @@ pub fn change_of(
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
 }
 
-/// Prepares what runs now, but for `assignments` to settings of classes and rules. `file` is where
-/// what runs now came from.
+/// Prepares what runs now, but for `assignments` to settings of classes and rules, which hold through reloads if
+/// they are `kept`. `file` is where what runs now came from.
 ///
 /// # Errors
 /// What is in the way.
 pub fn change(
     assignments: &[String],
+    kept: bool,
     file: &Path,
     current: &Current,
 ) -> Result<NextConfiguration, ReloadError> {
-    let (config, said) = set::apply(&current.config, assignments).map_err(ReloadError::Set)?;
+    let (config, said) =
+        set::apply(&current.config, assignments, kept).map_err(ReloadError::Set)?;
     prepare_config(config, Arc::clone(&current.certificates), said, file, current)
+}
+
+/// Prepares what runs now, with a rule more or less from the command line.
+///
+/// # Errors
+/// What is in the way.
+pub fn change_rule(
+    change: &RuleChange,
+    file: &Path,
+    current: &Current,
+) -> Result<NextConfiguration, ReloadError> {
+    let changed = match change {
+        RuleChange::Add(name, assignments) => set::add_rule(&current.config, name, assignments),
+        RuleChange::Remove(name) => set::remove_rule(&current.config, name),
+    };
+    let (config, said) = changed.map_err(ReloadError::Set)?;
+    prepare_config(config, Arc::clone(&current.certificates), said, file, current)
+}
+
+/// What `forebay policy rule` asks for.
+#[derive(Clone, Debug)]
+pub enum RuleChange {
+    /// A rule of this name, by these assignments.
+    Add(String, Vec<String>),
+    /// It goes.
+    Remove(String),
 }
 
 /// Prepares what runs now, with the certificates whose files have changed.
@@ -259,6 +296,7 @@ pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
         kept: current.groups.clone(),
         begun: Vec::new(),
         admin: ChangeTo::None,
+        bans: None,
         said,
         warnings: Vec::new(),
     })
@@ -325,6 +363,7 @@ fn prepare_config(
         kept,
         begun,
         admin,
+        bans: None,
         said,
         warnings: Vec::new(),
     })

@@ -7,10 +7,12 @@
 //! | `start` | from a configuration to a server that runs |
 //! | `commands` | what commands are answered |
 //! | `takeover` | a reload: asked for, prepared, put in force |
+//! | `bans` | clients that an operator keeps out for a time |
 //! | `housekeeping` | what is kept going beside requests: signs of life, gate, firewall, certificates |
 //! | `upgrade` | another process takes the place of this one, or this one of another |
 //! | `drain` | how it ends: replaced, drained, stopped |
 
+mod bans;
 mod commands;
 mod drain;
 mod housekeeping;
@@ -20,6 +22,7 @@ mod upgrade;
 
 use crate::acme_thread::AcmeThread;
 use crate::admin::RunningAdmin;
+use crate::ban_files::{ChangedBans, WatchedBanFiles};
 use crate::command::CommandRequest;
 use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
@@ -39,6 +42,7 @@ use crate::upgrade::successor::SuccessorSays;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_config::Config;
 use forebay_engine::control::{Ended, LoopOrder};
+use forebay_policy::bans::BanList;
 use forebay_sys::process;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
@@ -57,6 +61,8 @@ enum Event {
     Prepared(Result<Box<NextConfiguration>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
+    /// Files that say who is banned have changed.
+    BansChanged(ChangedBans),
     /// Whoever takes, or has taken, the place of this process has said something; to be answered if it serves.
     Successor(SuccessorSays, Sender<LastWords>),
     /// It has ended before it served.
@@ -77,6 +83,8 @@ enum Later {
     Certificates,
     /// Interfaces and addresses may have come or gone.
     Gate,
+    /// Bans may have ended.
+    Bans,
     /// Clients that are idle have had the time to ask once more.
     Drain,
     /// Another server has the clients, and what was on its way to this one has arrived.
@@ -107,6 +115,10 @@ struct Server {
     sandbox: Sandbox,
     notifier: Notifier,
     reload: Reload,
+    /// Clients that an operator keeps out.
+    bans: BanList,
+    /// The files that say some of them.
+    ban_files: Arc<WatchedBanFiles>,
     /// A thread looks for certificates that change.
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
@@ -197,6 +209,7 @@ impl Server {
                 Some(Event::Successor(said, words)) => self.hear(said, &words),
                 Some(Event::NoSuccessor(error)) => self.keep_place(&error),
                 Some(Event::EarlierHas(process, open)) => self.hear_of_earlier(process, open),
+                Some(Event::BansChanged(changed)) => self.take_bans_of_files(changed),
                 Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
                 Some(Event::Ended(number, outcome)) => {
                     match outcome {
@@ -242,6 +255,7 @@ impl Server {
                 Later::Watchdog => self.show_life(),
                 Later::Certificates => self.warn_of_certificates(),
                 Later::Gate => self.watch_gate(),
+                Later::Bans => self.end_bans(),
                 Later::Drain if self.draining.is_none() => {
                     self.end(SIGTERM);
                     self.was_told_to_drain = false;

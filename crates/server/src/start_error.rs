@@ -1,6 +1,7 @@
 //! What serving in one process and in several have in common: that it is ready, why it could not start or did not
 //! end well, and which signals are one.
 
+use crate::ban_files::BanFileError;
 use crate::control_socket::ControlSocketError;
 use crate::listen::ListenError;
 use crate::privileges::PrivilegeError;
@@ -34,6 +35,8 @@ pub enum RunError {
     Content(OpenError),
     /// A certificate cannot be used.
     Certificate(CertificateError),
+    /// A file of bans cannot be used.
+    Bans(BanFileError),
     /// The access log cannot be written.
     Log(LogError),
     /// The kernel cannot take rules, although it must.
@@ -80,6 +83,7 @@ impl fmt::Display for RunError {
             RunError::Policy(error) => error.fmt(f),
             RunError::Content(error) => error.fmt(f),
             RunError::Certificate(error) => error.fmt(f),
+            RunError::Bans(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
             RunError::Gate(why) => write!(f, "gate: {why}"),
             RunError::Firewall(why) => write!(f, "firewall: {why}"),

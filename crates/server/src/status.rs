@@ -4,6 +4,7 @@ use crate::agent;
 use crate::engines::Common;
 use crate::listen::OpenTimes;
 use crate::plan::Plan;
+use forebay_config::PolicyOverride;
 use forebay_config::choice::Keyword;
 use forebay_handler::certificates::{Certificates, Expiry, Owner};
 use forebay_handler::policy::Enforced;
@@ -14,6 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Certificates that are reported, at most: those that expire first.
 const MOST_CERTIFICATES: usize = 100;
+
+/// Settings that an operator has changed that are reported, at most.
+const MOST_OVERRIDES: usize = 100;
 
 fn certificates(certificates: &Certificates) -> Vec<Certificate> {
     let expiries = certificates.expiries().into_iter().take(MOST_CERTIFICATES);
@@ -45,6 +49,8 @@ struct StatusState {
     reloads_failed: u64,
     /// Seconds since 1970 at the end of the last reload, or at the start, and whether it was good.
     last_reload: (u64, bool),
+    /// Settings that `policy set` has changed, and whether they are kept.
+    overrides: Vec<(String, bool)>,
 }
 
 impl StatusState {
@@ -59,6 +65,7 @@ impl StatusState {
             reloads_good: 0,
             reloads_failed: 0,
             last_reload: (clock::unix_coarse_ms() / 1000, true),
+            overrides: Vec::new(),
         }
     }
 }
@@ -81,6 +88,15 @@ impl Status {
             next.last_reload = state.last_reload;
         }
         *state = next;
+    }
+
+    /// An operator has changed these settings since the file was read.
+    pub fn overridden(&self, overrides: &[PolicyOverride]) {
+        let overrides = overrides.iter().take(MOST_OVERRIDES).map(|known| {
+            let target = known.assignment.split('=').next().unwrap_or_default();
+            (target.trim().to_owned(), known.is_kept)
+        });
+        self.lock().overrides = overrides.collect();
     }
 
     /// Clients are accepted no more.
@@ -111,6 +127,12 @@ impl Status {
         let snapshot = common.live.get();
         let content = snapshot.content.figures();
         let opening = self.listening.get();
+        let now_s = clock::unix_coarse_ms() / 1000;
+        let [by_command, by_file] = snapshot
+            .bans
+            .as_ref()
+            .map_or([0; 2], |bans| bans.count(now_s))
+            .map(|count| count as u64);
         let mut gauges = vec![
             (Gauge::Connections, common.admission.open() as u64),
             (Gauge::CacheBytes, content.bytes),
@@ -131,6 +153,8 @@ impl Status {
             (Gauge::ListenBind, opening.bind_ns),
             (Gauge::ListenListen, opening.listen_ns),
             (Gauge::Generation, common.live.generation()),
+            (Gauge::BansByCommand, by_command),
+            (Gauge::BansByFile, by_file),
             (Gauge::LastReload, state.last_reload.0),
             (Gauge::LastReloadGood, u64::from(state.last_reload.1)),
             (Gauge::ReloadsGood, state.reloads_good),
@@ -144,6 +168,7 @@ impl Status {
             sites: snapshot.logs.sites(&totals),
             logs: snapshot.logs.dropped_by_log(),
             certificates: certificates(&snapshot.certificates),
+            overrides: state.overrides.clone(),
             limits: agent::limits(&snapshot.policy),
             rules: snapshot.policy.metrics(),
             gate: snapshot.policy.gate.as_ref().map(Enforced::figures),

@@ -165,7 +165,7 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
         let expected = format!(
             "costly search.path = \"/*\", was \"/search*\"\n\
              costly search.action = \"reject\", was not set\n\
-             in force, and lost at the next reload, unless {file} says it too\n"
+             in force, and lost at the next reload, unless {file} says it too; --keep keeps it\n"
         );
         assert_eq!(said_of_set, expected, "{engine}");
         // the connection stays, and its next request is judged anew

@@ -19,6 +19,7 @@ impl Section for Config {
             classes: Vec::new(),
             rules: Vec::new(),
             assigned: Vec::new(),
+            ban_files: Vec::new(),
             agent: Switch::default(),
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),
@@ -519,6 +520,17 @@ const SETTINGS: &[Setting<Config>] = &[
                   be the client.",
         example: "true",
         at: |c| &mut c.identity.remove,
+    },
+    Setting {
+        key: "policy.ban_files",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files that say who is banned: in each line an address or a network, perhaps when the ban ends \
+                  (2026-12-01T06:00:00Z), and perhaps why, behind #. A file that changes is taken over; if a line \
+                  is wrong, what was in force stays. Trusted proxies, administrators and the server's own \
+                  addresses are never banned.",
+        example: "[\"/etc/forebay/banned.txt\"]",
+        at: |c| &mut c.ban_files,
     },
     Setting {
         key: "control.socket",

@@ -8,8 +8,12 @@ use crate::client::TrustedProxies;
 use crate::identity::{PresentedToken, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Verdict};
 use forebay_control::gather::Gather;
+use forebay_control::level::Level;
 use forebay_http::client::ClientKey;
-use forebay_metrics::{ClassEvent, ClassSlot, Local, RefusalReason, RefusedAt, Unanswered};
+use forebay_metrics::{
+    ClassEvent, ClassSlot, Counter, Local, RefusalReason, RefusedAt, Unanswered,
+};
+use forebay_policy::bans::{BanTable, ClientBan};
 use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, ChargeOutcome, FactsNeeded};
@@ -21,6 +25,8 @@ use std::time::Duration;
 /// Judges connections and requests for one loop or thread.
 pub struct Judge {
     in_force: Arc<InForce>,
+    /// Whom an operator keeps out, whatever the policy says.
+    bans: Option<Arc<BanTable>>,
     needs: FactsNeeded,
     metrics: Arc<Local>,
     facts: Facts,
@@ -60,18 +66,20 @@ pub struct ConnectionRecord {
 }
 
 impl Judge {
-    /// Judges by the policy in force; `None` if that says nothing.
+    /// Judges by the policy in force and these bans; `None` if neither says anything.
     pub fn new(
         in_force: &Arc<InForce>,
+        bans: &Option<Arc<BanTable>>,
         metrics: &Arc<Local>,
         window_point: WindowPoint,
     ) -> Option<Judge> {
-        if in_force.is_empty() {
+        if in_force.is_empty() && bans.is_none() {
             return None;
         }
         Some(Judge {
             needs: in_force.policy.needs(),
             in_force: Arc::clone(in_force),
+            bans: bans.clone(),
             metrics: Arc::clone(metrics),
             facts: Facts::default(),
             window_point,
@@ -101,6 +109,10 @@ impl Judge {
         }
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
+        if self.is_banned(ends.client.ip(), RefusedAt::Accept) {
+            self.refused(slot, RefusedAt::Accept, RefusalReason::Banned);
+            return Verdict::Reset;
+        }
         state.note(&decisions, self.lane);
         if trusted.speaks_for_itself(peer, ends.client.ip()) {
             // whose requests it brings is not known yet: that is no reason to tell people of
@@ -140,6 +152,15 @@ impl Judge {
         let rule = decisions.class.and_then(RuleNumber::of);
         let trace = Trace { slot, rule, refused: None, brought, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
+        if self.is_banned(client.ip(), RefusedAt::Request) {
+            self.refused(slot, RefusedAt::Request, RefusalReason::Banned);
+            if is_own_connection(request.peer, client.ip()) {
+                return Verdict::Reset;
+            }
+            let trace = Trace { refused: Some((RefusalReason::Banned, None)), ..trace };
+            let ticket = Ticket::new(decisions.rank, trace, AtOnceHold::default(), None);
+            return Verdict::Refuse(Refusal::status(403), Some(ticket));
+        }
         state.note(&decisions, self.lane);
         if known.trusted.speaks_for_itself(request.peer, client.ip())
             && state.spare_proxy(&mut decisions)
@@ -176,6 +197,38 @@ impl Judge {
         }
     }
 
+    /// The ban that keeps a client out now. Nobody who is spared is banned, also within a network that is.
+    pub fn ban_of(&self, client: IpAddr) -> Option<&ClientBan> {
+        let ban = self.bans.as_ref()?.find(client, clock::unix_coarse_ms() / 1000)?;
+        self.in_force.policy.spared().why(client).is_none().then_some(ban)
+    }
+
+    /// How overloaded the server is.
+    pub fn level(&self) -> &'static str {
+        // without a lock, and so without the cause
+        let number = usize::from(self.in_force.degree().number());
+        Level::ALL.get(number).map_or("normal", |level| level.name())
+    }
+
+    /// Whether a client is banned. What that refuses is counted.
+    #[inline]
+    fn is_banned(&self, client: IpAddr, at: RefusedAt) -> bool {
+        self.bans.is_some() && self.count_ban(client, at)
+    }
+
+    fn count_ban(&self, client: IpAddr, at: RefusedAt) -> bool {
+        let Some(ban) = self.ban_of(client) else { return false };
+        ban.count(at);
+        self.metrics.add(
+            match at {
+                RefusedAt::Accept => Counter::BannedConnections,
+                RefusedAt::Request => Counter::BannedRequests,
+            },
+            1,
+        );
+        true
+    }
+
     /// Whether a rule asks for paths.
     #[inline]
     pub fn asks_path(&self) -> bool {
@@ -186,6 +239,12 @@ impl Judge {
     #[inline]
     pub fn judged(&self, ticket: &Ticket) -> Judged<'_> {
         Judged { in_force: &self.in_force, trace: ticket.trace }
+    }
+
+    /// Whether there is a policy. Else there are bans alone, and lines of requests that are served say no class.
+    #[inline]
+    pub fn has_policy(&self) -> bool {
+        self.bans.is_none() || !self.in_force.is_empty()
     }
 
     /// Which rules decide about a request, whose it is, and what it has brought to prove that.
@@ -352,6 +411,11 @@ impl Judge {
     }
 }
 
+/// Whether a connection brings requests of this client alone: no proxy names another one in a field of each.
+fn is_own_connection(peer: &Peer, client: IpAddr) -> bool {
+    peer.address().ip().to_canonical() == client.to_canonical()
+}
+
 /// What a refusal comes to.
 fn verdict<T>(refused: &PolicyRefusal, ticket: T) -> Verdict<T> {
     match refused.answer {
@@ -415,7 +479,7 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
             let settings = PolicySettings { policy, shares, slots, agent };
             let metrics = Arc::new(Local::default());
             let in_force = Arc::new(InForce::new(settings, None));
-            let judge = Judge::new(&in_force, &metrics, window_point).unwrap();
+            let judge = Judge::new(&in_force, &None, &metrics, window_point).unwrap();
             Loop { judge, metrics, now_ns: clock::monotonic_ns() }
         }
 

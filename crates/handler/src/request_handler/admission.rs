@@ -38,6 +38,7 @@ impl Admission for RequestHandler {
         record: &mut ConnectionRecord,
     ) -> Verdict<Option<Ticket>> {
         self.keep_up();
+        self.refused = None;
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
             Some(judge) => {

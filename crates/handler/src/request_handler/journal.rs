@@ -73,7 +73,8 @@ impl RequestHandler {
         stages: ArrivalTimes,
     ) -> PendingLine {
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
-        if !self.logger.writes(site) {
+        let refused = self.refused.take();
+        if refused.is_none() && !self.logger.writes(site) {
             return self.logger.count(site, request.is_some(), status, stages);
         }
         let client = match request {
@@ -81,7 +82,8 @@ impl RequestHandler {
             None => peer.address().ip(),
         };
         let via_proxy = self.trusted.are_believed(peer);
-        let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
+        let judge = self.judge.as_ref().filter(|judge| refused.is_some() || judge.has_policy());
+        let judged = judge.zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
         let passed = request.and_then(|request| request.passed);
         let exchange = relay.and_then(exchange_of);
@@ -93,7 +95,7 @@ impl RequestHandler {
         };
         let user = user.as_deref();
         let id = exchange.map(|exchange| exchange.tag.id);
-        let id = id.or_else(|| passed?.id);
+        let id = id.or_else(|| passed?.id).or_else(|| refused.as_ref()?.id);
         // of the next stage, its own line tells
         let asked = exchange.filter(|exchange| !exchange.application().is_stage()).map(said_of);
         // what is sent instead of an application's answer is its answer, too
@@ -112,6 +114,9 @@ impl RequestHandler {
             status,
             stages,
         };
+        if let Some(refused) = refused {
+            self.remember(&refused, &entry, ticket);
+        }
         self.logger.line(&entry)
     }
 }

@@ -56,6 +56,7 @@ impl Process for RequestHandler {
         done: Option<ServerJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
+        self.refused = None;
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -121,6 +122,9 @@ impl Process for RequestHandler {
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
+        if status >= 500 {
+            self.name_refusal(None, None, reason, reply);
+        }
         self.site.refuse(status, reason, reply);
     }
 
@@ -130,6 +134,9 @@ impl Process for RequestHandler {
         request: Option<&Request<'_>>,
         reply: &mut Reply<'_, Body>,
     ) {
+        if request.is_some() {
+            self.name_refusal(request, None, "", reply);
+        }
         let RequestHandler { site, trusted, .. } = self;
         site.turn_away(
             refusal,
@@ -164,6 +171,11 @@ impl RequestHandler {
             end_work(ticket);
             self.refuse(status, reason(status), reply);
             return ProcessOutcome::Replied;
+        }
+        if let Some(passed) = request.passed
+            && let Some(status @ 500..) = passed.refused
+        {
+            self.name_refusal(Some(request), passed.id, reason(status), reply);
         }
         let RequestHandler { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);

@@ -165,6 +165,7 @@ impl RequestHandler {
         detour: &mut Detour,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
+        self.refused = None;
         let passing = match detour {
             Detour::Application(passing) => passing,
             Detour::Place(waits) => {
@@ -539,8 +540,13 @@ impl RequestHandler {
         fields: Vec<(&'static str, Vec<u8>)>,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
+        // of what an application answers itself the site has the page, and the application has decided
+        if text != reason(status) {
+            self.name_refusal(Some(request), Some(asked.id), text, reply);
+        }
         match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
             ProcessOutcome::Job(work) => {
+                self.refused = None;
                 let given = request.passed.cloned().unwrap_or_default();
                 let passed = Passed { id: Some(asked.id), refused: Some(status), ..given };
                 Relayed::Job(ServerJob::uncounted(work), Box::new(passed))

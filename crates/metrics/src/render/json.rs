@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// A JSON object for people and scripts.
 ///
 /// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
-/// or an object with a number for each label value (`process.grew` where there are two labels). `certificates` is a list. `sites` has an object for each site; `logs` a
+/// or an object with a number for each label value (`process.grew` where there are two labels). `certificates` and `overrides` are lists. `sites` has an object for each site; `logs` a
 /// number of dropped lines for each access log; `classes` the ledger of each class, `limits` what the agent limits each to (`null` for
 /// no limit), `rules` what has come of those with metrics of their own, `statuses` how many answers had
 /// each. `activities` says for each activity how often it
@@ -73,6 +73,11 @@ pub fn json(snapshot: &Snapshot) -> String {
     };
     let rules: Vec<String> = snapshot.rules.iter().map(rule).collect();
     let _ = write!(text, "\"rules\":{{{}}},", rules.join(","));
+    let set = |(setting, is_kept): &(String, bool)| {
+        format!("{{\"setting\":\"{}\",\"kept\":{is_kept}}}", escape(setting))
+    };
+    let overrides: Vec<String> = snapshot.overrides.iter().map(set).collect();
+    let _ = write!(text, "\"overrides\":[{}],", overrides.join(","));
     let statuses = snapshot.totals.answers().statuses();
     let statuses = object(statuses.map(|(status, count)| (status_name(status), count)));
     let _ = write!(text, "\"statuses\":{statuses},");

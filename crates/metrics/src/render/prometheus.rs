@@ -29,6 +29,7 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     classes(&mut text, snapshot);
     limits(&mut text, snapshot);
     rules(&mut text, snapshot);
+    overrides(&mut text, snapshot);
     if let Some(figures) = &snapshot.gate {
         gate::metrics(&mut text, figures);
     }
@@ -75,6 +76,20 @@ fn answers(text: &mut String, snapshot: &Snapshot) {
     line(text, &format!("{metric}_bucket"), "le=\"+Inf\"", &all.to_string());
     line(text, &format!("{metric}_sum"), "", &seconds(answers.duration_ns));
     line(text, &format!("{metric}_count"), "", &all.to_string());
+}
+
+/// Settings that an operator has changed.
+fn overrides(text: &mut String, snapshot: &Snapshot) {
+    if snapshot.overrides.is_empty() {
+        return;
+    }
+    let metric = "forebay_policy_override";
+    let help = "Settings that forebay policy set has changed, and whether they are kept through reloads: 1 each.";
+    announce(text, metric, help, "gauge");
+    for (setting, is_kept) in &snapshot.overrides {
+        let labels = format!("setting=\"{}\",kept=\"{is_kept}\"", escape(setting));
+        line(text, metric, &labels, "1");
+    }
 }
 
 /// What has come of rules that have metrics.

@@ -90,7 +90,7 @@ impl Loop {
         plan.ranks.slots = [ClassSlot(0), ClassSlot(1)].into();
         let policy = Arc::new(InForce::new(plan.policy_settings(), None));
         let metrics = Arc::new(Local::default());
-        let judge = Judge::new(&policy, &metrics, WindowPoint::Job).unwrap();
+        let judge = Judge::new(&policy, &None, &metrics, WindowPoint::Job).unwrap();
         let mut state = AgentState::default();
         state.take_over(&policy, std::iter::empty()).unwrap();
         let levels = vec![Level::Normal];
@@ -275,7 +275,7 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let plan = plan(MOVABLE);
     let policy = Arc::new(InForce::new(plan.policy_settings(), None));
     let metrics = Arc::new(Local::default());
-    let mut judge = Judge::new(&policy, &metrics, WindowPoint::Job).unwrap();
+    let mut judge = Judge::new(&policy, &None, &metrics, WindowPoint::Job).unwrap();
     let mut state = AgentState::default();
     state.take_over(&policy, std::iter::empty()).unwrap();
     let mut now_ns = 1_000_000_000;
@@ -331,7 +331,7 @@ action = "reject"
     let (mut state, mut now_ns) = (AgentState::default(), 1_000_000_000);
     // eight times as much comes as the rule lets in: while there is room, its rate would rise
     let mut rate_after_a_second = |policy: &Arc<InForce>| {
-        let mut judge = Judge::new(policy, &metrics, WindowPoint::Job).unwrap();
+        let mut judge = Judge::new(policy, &None, &metrics, WindowPoint::Job).unwrap();
         state.take_over(policy, std::iter::empty()).unwrap();
         for _ in 0..100 {
             now_ns += TICK_NS;

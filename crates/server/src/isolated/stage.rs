@@ -146,6 +146,7 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
     config.classes.clear();
     config.rules.clear();
     config.agent = Switch::Off;
+    config.ban_files.clear();
     config.admin.listen = AdminListen::default();
     // no keys are held where they are not used
     config.admin.token_file = None;

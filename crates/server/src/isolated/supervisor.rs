@@ -479,6 +479,16 @@ impl Supervisor {
             }
             "reload" => return self.reload(vec![reply]),
             "status" => return status::tell(self.instances(), reply),
+            other if other.starts_with("why ") => {
+                let text = "with the engine isolated no process remembers refusals for the others: the access \
+                            log has the request, with its request_id\n";
+                CommandAnswer { code: 1, text: text.to_owned() }
+            }
+            other if other.starts_with("policy ban") || other.starts_with("policy unban") => {
+                let text = "with the engine isolated bans are what the files of policy.ban_files say, which \
+                            are read again when they change: write it there\n";
+                CommandAnswer { code: 1, text: text.to_owned() }
+            }
             other if other.starts_with("policy") || other.starts_with("upstream") => {
                 let text = "the engine isolated has no policy and no upstreams that can be changed \
                             while it runs: write it into the file, and reload\n";

@@ -1,6 +1,7 @@
 //! What must be on disk: directories and files that are there, and room for those that are made.
 
 use super::LintSubject;
+use crate::ban_files::{self, BanFileError};
 use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{
@@ -117,6 +118,12 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
         let at = At::default().child("identity").child("keys");
         wrong.push((at, Wrong::said(unusable)));
     }
+    for (index, path) in draft.process.ban_files.iter().enumerate() {
+        if let Err(error) = ban_files::read_one(path) {
+            let at = At::default().child("policy").child("ban_files").item(index);
+            wrong.push((at, Wrong::said(UnusableFile::Bans(error))));
+        }
+    }
     wrong
 }
 
@@ -165,6 +172,8 @@ enum UnusableFile {
     Tokens { path: PathBuf, error: TokensError },
     /// The keys of identities.
     Keys { path: PathBuf, error: KeysError },
+    /// Who is banned.
+    Bans(BanFileError),
     /// A socket cannot be made there.
     NoSocketDirectory {
         /// The directory.
@@ -190,6 +199,7 @@ impl fmt::Display for UnusableFile {
             UnusableFile::Certificate(error) => f.write_str(error),
             UnusableFile::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
             UnusableFile::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            UnusableFile::Bans(error) => error.fmt(f),
             UnusableFile::NoSocketDirectory { path, error } => {
                 write!(f, "a socket cannot be made in the directory {path:?}: {error}")
             }

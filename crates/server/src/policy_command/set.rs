@@ -8,7 +8,7 @@ use crate::machine::own_addresses;
 use forebay_config::spared::SparedBan;
 use forebay_config::table::{Section, Setting, split};
 use forebay_config::value::{Form, Value};
-use forebay_config::{ClassConfig, Config, RuleConfig, Wrong, at_odds, quote};
+use forebay_config::{ClassConfig, Config, PolicyOverride, RuleConfig, Wrong, at_odds, quote};
 use forebay_policy::PolicyFault;
 use forebay_policy::near::nearest;
 use std::fmt::{self, Write};
@@ -59,6 +59,11 @@ pub enum SetError {
         /// What is wrong.
         wrong: Wrong,
     },
+    /// No rule of this name was added from the command line.
+    NotAdded {
+        /// What was given.
+        name: String,
+    },
     /// A rule would ban somebody who is never banned.
     Spared {
         /// Its name.
@@ -104,6 +109,10 @@ impl fmt::Display for SetError {
                 "the rule {name:?} would say nothing: to keep it, set {:?} too",
                 format!("{name}.action=allow")
             ),
+            SetError::NotAdded { name } => write!(
+                f,
+                "no rule {name:?} was added by policy rule add; those of the file are taken out there"
+            ),
             SetError::Spared { name, ban } => write!(f, "rule {name:?}: {ban}"),
             SetError::Value { key, wrong } => write!(f, "{key}: {wrong}"),
             SetError::Together { of, key, wrong } => {
@@ -126,11 +135,15 @@ const NONE: &str = "none";
 const NOT_SET: &str = "not set";
 
 /// `config` with these assignments, `NAME.KEY=VALUE` or `agent=VALUE`, and a line for each that says
-/// what was before. A list is one text, or written as in a file.
+/// what was before. A list is one text, or written as in a file. `kept` are those that hold through reloads.
 ///
 /// # Errors
 /// The first assignment that is wrong, or what is wrong with all together.
-pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String), SetError> {
+pub fn apply(
+    config: &Config,
+    assignments: &[String],
+    is_kept: bool,
+) -> Result<(Config, String), SetError> {
     let mut changed = config.clone();
     let mut said = String::new();
     for assignment in assignments {
@@ -138,6 +151,12 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         let (target, value) = assignment.split_once('=').ok_or_else(form)?;
         let (target, value) = (target.trim(), value.trim());
         let (before, now) = one(&mut changed, target, value)?;
+        let known =
+            changed.assigned.iter().position(|known| target_of(&known.assignment) == target);
+        let known = known.map(|at| changed.assigned.remove(at));
+        let file_value = known.map_or_else(|| before.clone(), |known| known.file_value);
+        let assignment = assignment.clone();
+        changed.assigned.push(PolicyOverride { assignment, is_kept, file_value });
         let before = before.unwrap_or_else(|| NOT_SET.to_owned());
         let is = if now == NOT_SET { " is" } else { " =" };
         // writing into a string does not fail
@@ -150,17 +169,65 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
     if let Some((name, ban)) = SparedBan::added(config, &changed, own_addresses) {
         return Err(SetError::Spared { name, ban });
     }
-    for assignment in assignments {
-        changed.assigned.retain(|known| target_of(known) != target_of(assignment));
-        changed.assigned.push(assignment.clone());
-    }
     Ok((changed, said))
+}
+
+/// What a file says, with what `policy set --keep` has changed, as far as the file goes on saying there what it
+/// said; and a line for each change.
+pub fn keep(overrides: &[PolicyOverride], file: Config) -> (Config, String) {
+    let (mut kept, mut said) = (file.clone(), String::new());
+    for known in overrides.iter().filter(|known| known.is_kept) {
+        let Some((target, value)) = known.assignment.split_once('=') else { continue };
+        let (target, value) = (target.trim(), value.trim());
+        let show = |value: &Option<String>| value.clone().unwrap_or_else(|| NOT_SET.to_owned());
+        // writing into a string does not fail
+        let _ = match one(&mut file.clone(), target, value) {
+            Err(_) => {
+                writeln!(
+                    said,
+                    "{target} is gone from the file; policy set --keep had made it {value}"
+                )
+            }
+            Ok((before, now)) if before != known.file_value => {
+                let before = show(&before);
+                match before == now {
+                    true => {
+                        writeln!(said, "{target} is {now} in the file, too, and not kept any more")
+                    }
+                    false => writeln!(
+                        said,
+                        "{target} is {before} now, which the file has changed; policy set --keep had made it {now}"
+                    ),
+                }
+            }
+            Ok((before, now)) => match one(&mut kept, target, value) {
+                Ok(_) => {
+                    kept.assigned.push(known.clone());
+                    let before = show(&before);
+                    writeln!(
+                        said,
+                        "{target} stays {now}, as policy set --keep has it; the file says {before}"
+                    )
+                }
+                Err(error) => writeln!(said, "{target}: {error}"),
+            },
+        };
+    }
+    match check(&kept) {
+        Ok(()) => (kept, said),
+        Err(error) => {
+            let said = format!(
+                "what policy set --keep has changed does not go with the file any more: {error}\n"
+            );
+            (file, said)
+        }
+    }
 }
 
 /// A line for each setting that `policy set` gave `current` and `next`, which a file says, does not have.
 pub fn taken_back(current: &Config, next: &Config) -> String {
     let mut said = String::new();
-    for assignment in &current.assigned {
+    for PolicyOverride { assignment, .. } in current.assigned.iter().filter(|one| !one.is_kept) {
         let Some((target, value)) = assignment.split_once('=') else { continue };
         let (target, value) = (target.trim(), value.trim());
         // writing into a string does not fail
@@ -179,6 +246,73 @@ pub fn taken_back(current: &Config, next: &Config) -> String {
         };
     }
     said
+}
+
+/// Whose the rules are that were added from the command line. No program is called that.
+const OPERATOR: &str = "policy rule add";
+
+fn is_added(rule: &RuleConfig) -> bool {
+    rule.owner.as_deref() == Some(OPERATOR)
+}
+
+/// `config` with one rule more, before all others, which these assignments `KEY=VALUE` make; and a line that says so.
+///
+/// # Errors
+/// The first assignment that is wrong, or what is wrong with all together.
+pub fn add_rule(
+    config: &Config,
+    name: &str,
+    assignments: &[String],
+) -> Result<(Config, String), SetError> {
+    let mut rule = RuleConfig { owner: Some(OPERATOR.into()), ..RuleConfig::blank() };
+    assign(&mut rule, "name", "name", name)?;
+    let mut changed = config.clone();
+    changed.rules.insert(0, rule);
+    for assignment in assignments {
+        let form = || SetError::Form { found: assignment.clone() };
+        let (key, value) = assignment.split_once('=').ok_or_else(form)?;
+        let (key, value) = (key.trim(), value.trim());
+        let named = Settable::Rule(&mut changed.rules[0]);
+        if !named.has(key) {
+            let near = nearest(key, named.keys().into_iter());
+            let (list, name, found) = ("rule", name.to_owned(), key.to_owned());
+            return Err(SetError::NoKey { list, name, found, near });
+        }
+        assign(&mut changed.rules[0], key, key, value)?;
+    }
+    check(&changed)?;
+    if let Some((name, ban)) = SparedBan::added(config, &changed, own_addresses) {
+        return Err(SetError::Spared { name, ban });
+    }
+    Ok((changed, format!("the rule {name:?} stands before all others\n")))
+}
+
+/// `config` without a rule that was added from the command line, and a line that says so.
+///
+/// # Errors
+/// There is none of this name.
+pub fn remove_rule(config: &Config, name: &str) -> Result<(Config, String), SetError> {
+    let is_it = |rule: &RuleConfig| {
+        is_added(rule) && rule.name.as_ref().is_some_and(|known| known.as_str() == name)
+    };
+    let mut changed = config.clone();
+    changed.rules.retain(|rule| !is_it(rule));
+    match changed.rules.len() < config.rules.len() {
+        true => Ok((changed, format!("the rule {name:?} is gone\n"))),
+        false => Err(SetError::NotAdded { name: name.to_owned() }),
+    }
+}
+
+/// `config` without the rules that were added from the command line, and a line for each.
+pub fn without_added(config: &Config) -> (Config, String) {
+    let mut changed = config.clone();
+    changed.rules.retain(|rule| !is_added(rule));
+    let added = config.rules.iter().filter(|rule| is_added(rule));
+    let names = added.filter_map(|rule| rule.name.as_ref());
+    let said = names.map(|name| {
+        format!("the rule {:?} of policy rule add is gone, as with every reload\n", name.as_str())
+    });
+    (changed, said.collect())
 }
 
 fn target_of(assignment: &str) -> &str {
@@ -409,19 +543,95 @@ stop = true
     fn set(assignments: &[&str]) -> Result<(Config, String), String> {
         let config = parse(POLICY, "/etc/forebay.toml").unwrap();
         let assignments: Vec<String> = assignments.iter().map(|&text| text.to_owned()).collect();
-        apply(&config, &assignments).map_err(|error| error.to_string())
+        apply(&config, &assignments, false).map_err(|error| error.to_string())
     }
 
     #[test]
     fn what_the_file_takes_back_is_said() {
         let file = parse(POLICY, "/etc/forebay.toml").unwrap();
         let (config, _) = set(&["gold.delay=20ms", "bulk.share=90%"]).unwrap();
-        let (config, _) = apply(&config, &["gold.delay=30ms".to_owned()]).unwrap();
+        let (config, _) = apply(&config, &["gold.delay=30ms".to_owned()], false).unwrap();
         let said = taken_back(&config, &file);
         // once, and not what the file says, too
         assert!(said.starts_with("gold.delay is ") && said.contains("30ms"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         assert_eq!(taken_back(&file, &file), "");
+    }
+
+    #[test]
+    fn what_is_kept_holds_while_the_file_says_the_same() {
+        let file = |text: &str| parse(text, "/etc/forebay.toml").unwrap();
+        let keep_all = |config: &Config, text: &str| keep(&config.assigned, file(text));
+        let apply = |config: &Config, assignment: &str, is_kept| {
+            apply(config, &[assignment.to_owned()], is_kept).unwrap().0
+        };
+        let config = apply(&file(POLICY), "costly search.requests.rate=20/s", true);
+        let config = apply(&config, "gold.delay=10ms", false);
+        let (next, said) = keep_all(&config, POLICY);
+        let stays = "costly search.requests.rate stays \"20/s\", as policy set --keep has it; the file says \"60/s\"\n";
+        assert_eq!(said, stays);
+        assert_eq!(next.assigned.len(), 1);
+        let search = |config: &Config| config.policy().unwrap().rules()[1].requests.unwrap().rate;
+        assert_eq!(search(&next), search(&config));
+        assert!(taken_back(&config, &next).starts_with("gold.delay is "));
+        // set once more, and reloaded once more
+        let again = apply(&next, "costly search.requests.rate=30/s", true);
+        assert_eq!(again.assigned[0].file_value.as_deref(), Some("\"60/s\""));
+        let (again, _) = keep_all(&again, POLICY);
+        assert_eq!(again.assigned.len(), 1);
+        // the file wins once it says something else
+        let changed = POLICY.replace("60/s", "50/s");
+        let (next, said) = keep_all(&again, &changed);
+        assert_eq!(
+            said,
+            "costly search.requests.rate is \"50/s\" now, which the file has changed; \
+             policy set --keep had made it \"30/s\"\n"
+        );
+        assert_eq!(next, file(&changed));
+        let (next, said) = keep_all(&again, &POLICY.replace("60/s", "30/s"));
+        assert!(said.contains("in the file, too, and not kept"), "{said}");
+        assert_eq!(next.assigned, []);
+        let (next, said) = keep_all(&again, &POLICY.replace("costly search", "search"));
+        assert!(said.contains("is gone from the file"), "{said}");
+        assert_eq!(next.assigned, []);
+        // without --keep it is the next reload's again
+        let config = apply(&again, "costly search.requests.rate=40/s", false);
+        assert_eq!(keep_all(&config, POLICY), (file(POLICY), String::new()));
+    }
+
+    #[test]
+    fn a_rule_is_added_before_all_others_and_goes() {
+        let file = parse(POLICY, "/etc/forebay.toml").unwrap();
+        let add = |name: &str, assignments: &[&str]| {
+            let assignments: Vec<String> =
+                assignments.iter().map(|&text| text.to_owned()).collect();
+            add_rule(&file, name, &assignments).map_err(|error| error.to_string())
+        };
+        let (config, said) =
+            add("night", &["path=/search*", "requests.rate=5/s", "class = bulk"]).unwrap();
+        assert_eq!(said, "the rule \"night\" stands before all others\n");
+        let policy = config.policy().unwrap();
+        assert_eq!(policy.rules()[0].name, "night");
+        // names by place are those of the file
+        assert!(policy.rules().iter().any(|rule| rule.name == "rule 4"));
+        let (changed, _) = apply(&config, &["night.requests.burst=9".to_owned()], false).unwrap();
+        assert_eq!(changed.rules[0].requests.burst.0, Some(9));
+        assert_eq!(remove_rule(&config, "night").unwrap().0, file);
+        let (left, said) = without_added(&config);
+        assert_eq!(left, file);
+        assert_eq!(said, "the rule \"night\" of policy rule add is gone, as with every reload\n");
+        let of_file = remove_rule(&config, "costly search").unwrap_err().to_string();
+        assert!(of_file.contains("those of the file are taken out there"), "{of_file}");
+        for (name, assignments, expected) in [
+            ("costly", &["path=/x", "action=reset"][..], "costly"),
+            ("night", &["paht=/x"], "did you mean \"path\"?"),
+            ("night", &["path"], "is no assignment"),
+            ("night", &["path=/x"], "night"),
+            ("night", &["class=golf"], "golf"),
+        ] {
+            let error = add(name, assignments).unwrap_err();
+            assert!(error.contains(expected), "{name} {assignments:?}: {error}");
+        }
     }
 
     #[test]
@@ -495,7 +705,7 @@ costly search.stop = true, was false
     fn names_may_have_dots_and_begin_with_another() {
         let named = POLICY.replace("\"costly search\"", "\"costly.eu\"");
         let config = parse(&named, "/etc/forebay.toml").unwrap();
-        let set = |assignment: &str| apply(&config, &[assignment.to_owned()]);
+        let set = |assignment: &str| apply(&config, &[assignment.to_owned()], false);
         let (changed, _) = set("costly.eu.requests.burst=7").unwrap();
         assert_eq!(changed.policy().unwrap().rules()[1].requests.unwrap().burst, 7);
         let (changed, _) = set("costly.in_flight.most=7").unwrap();

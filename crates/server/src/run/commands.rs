@@ -4,8 +4,13 @@ use super::Server;
 use super::takeover::Wanted;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
+use crate::reload::RuleChange;
 use crate::upstream_command;
+use crate::why;
+use forebay_config::PolicyOverride;
 use forebay_engine::worker;
+use forebay_metrics::Counter;
+use forebay_sys::clock;
 use forebay_sys::stderr::say;
 
 impl Server {
@@ -18,15 +23,36 @@ impl Server {
             }
             CommandKind::TakeOver(stream) => return self.hand_to(stream, &reply),
         };
+        if let Some(answer) = self.answer_bans(&command) {
+            // the command may be gone
+            let _ = reply.send(answer);
+            return;
+        }
         match command.as_str() {
             "reload" => self.ask_for(Wanted::File, Some(reply)),
             "status" => {
-                let text = "one process serves; only the engine isolated has stages\n".to_owned();
-                let _ = reply.send(CommandAnswer { code: 0, text });
+                let _ = reply.send(CommandAnswer { code: 0, text: self.status_text() });
             }
-            other if other.starts_with("policy set\n") => {
+            other
+                if other.starts_with("policy set\n") || other.starts_with("policy set keep\n") =>
+            {
                 let assignments = other.lines().skip(1).map(str::to_owned).collect();
-                self.ask_for(Wanted::Set(assignments), Some(reply));
+                let is_kept = other.starts_with("policy set keep");
+                self.ask_for(Wanted::Set(assignments, is_kept), Some(reply));
+            }
+            other if other.starts_with("policy rule add\n") => {
+                let mut lines = other.lines().skip(1).map(str::to_owned);
+                let name = lines.next().unwrap_or_default();
+                self.ask_for(Wanted::Rule(RuleChange::Add(name, lines.collect())), Some(reply));
+            }
+            other if other.starts_with("policy rule remove\n") => {
+                let name = other.lines().nth(1).unwrap_or_default().to_owned();
+                self.ask_for(Wanted::Rule(RuleChange::Remove(name)), Some(reply));
+            }
+            other if other.starts_with("why ") => {
+                let refusals = &self.common.live.get().refusals;
+                let now_ms = clock::unix_coarse_ms();
+                let _ = reply.send(why::answer(&other["why ".len()..], refusals, now_ms));
             }
             other => {
                 let answer = match other.strip_prefix("policy ") {
@@ -69,5 +95,24 @@ impl Server {
                 let _ = reply.send(answer);
             }
         }
+    }
+
+    /// How the server is, and what of it is not as the file says.
+    fn status_text(&self) -> String {
+        let now_s = clock::unix_coarse_ms() / 1000;
+        let [by_command, by_file] = self.bans.count(now_s);
+        let totals = self.common.register.totals();
+        let (connections, requests) =
+            (totals.get(Counter::BannedConnections), totals.get(Counter::BannedRequests));
+        let mut overrides = String::new();
+        for PolicyOverride { assignment, is_kept, .. } in &self.config.assigned {
+            let until = if *is_kept { "kept through reloads" } else { "until the next reload" };
+            overrides += &format!("policy set: {assignment} ({until})\n");
+        }
+        format!(
+            "one process serves; only the engine isolated has stages\n\
+             bans: {by_command} by command, {by_file} by files; refused so far: {connections} connections, \
+             {requests} requests\n{overrides}"
+        )
     }
 }

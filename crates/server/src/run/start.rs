@@ -4,6 +4,7 @@
 use super::takeover::Reload;
 use super::{Event, Server};
 use crate::admin::AdminListener;
+use crate::ban_files;
 use crate::control_socket::{self, ControlSocket};
 use crate::counters::Register;
 use crate::engines::Common;
@@ -13,6 +14,7 @@ use crate::isolated;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::plan::{MachineResources, Plan};
+use crate::policy_command::set;
 use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Sandbox, SandboxNeeds};
@@ -20,6 +22,7 @@ use crate::seal;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
 use crate::upgrade::expected::ExpectedUpgrade;
+use crate::upgrade::handed::HandedOverride;
 use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::program::RunningProgram;
 use crate::upkeep;
@@ -36,6 +39,7 @@ use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::{LiveSnapshot, ServingSnapshot};
 use forebay_handler::policy::InForce;
 use forebay_handler::upstream_sockets::UpstreamSockets;
+use forebay_policy::bans::BanList;
 use forebay_site::Content;
 use forebay_sys::passing;
 use forebay_sys::stderr::say;
@@ -54,6 +58,15 @@ impl Server {
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
+        let config = match &before {
+            Some((_, inheritance)) => {
+                let overrides = inheritance.handed.overrides.iter().map(HandedOverride::kept);
+                let (config, said) = set::keep(&overrides.collect::<Vec<_>>(), config);
+                said.lines().for_each(|line| say(format_args!("upgrade: {line}")));
+                config
+            }
+            None => config,
+        };
         let machine = MachineResources::here().map_err(resources("descriptors"))?;
         let register = Arc::<Register>::default();
         let plan = Plan::new(&config, &machine);
@@ -99,6 +112,8 @@ impl Server {
         let none = Certificates::default();
         let certificates = Certificates::open(&config, &none, tickets.unwrap_or_default());
         let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
+        let mut bans = BanList::default();
+        bans.set_files(ban_files::read(&config.ban_files).map_err(RunError::Bans)?);
         // names may not be looked up afterwards
         let now_ms = worker::read_clocks().monotonic_ms;
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
@@ -142,6 +157,8 @@ impl Server {
                     gate,
                     firewall.as_ref().map(|firewall| firewall.dropped()),
                 )),
+                bans: bans.table(),
+                refusals: Arc::default(),
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -191,6 +208,8 @@ impl Server {
             sandbox,
             notifier,
             reload: Reload::default(),
+            bans,
+            ban_files: Arc::default(),
             watches_certificates: false,
             acme: None,
             keeps_up_applications: false,
@@ -255,6 +274,9 @@ impl Server {
         server.warn_of_certificates();
         let warnings = server.uncovered().into_iter().chain(lack);
         warnings.for_each(|warning| say(format_args!("{warning}")));
+        server.status.overridden(&server.config.assigned);
+        server.look_at_bans_later();
+        server.watch_ban_files();
         server.watch_certificates();
         server.keep_acme(false);
         server.keep_up_applications();

@@ -6,7 +6,7 @@ use crate::admin::{AdminListener, RunningAdmin};
 use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
-use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError};
+use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError, RuleChange};
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
@@ -28,8 +28,10 @@ const MOST_RETIRING: usize = 16;
 pub(super) enum Wanted {
     /// What the file says.
     File,
-    /// What the configuration says, but for these assignments.
-    Set(Vec<String>),
+    /// What the configuration says, but for these assignments, and whether they hold through reloads.
+    Set(Vec<String>, bool),
+    /// What the configuration says, but for a rule from the command line.
+    Rule(RuleChange),
     /// What the configuration says, but for rules of the program with this name.
     Agent(String, PolicyChange),
     /// What runs, with the certificates and tokens whose files have changed.
@@ -41,7 +43,8 @@ impl Wanted {
     fn name(&self) -> &'static str {
         match self {
             Wanted::File => "reload",
-            Wanted::Set(_) => "policy set",
+            Wanted::Set(..) => "policy set",
+            Wanted::Rule(_) => "policy rule",
             Wanted::Agent(..) => "policy of a program",
             Wanted::Certificates => "changed files",
         }
@@ -93,14 +96,17 @@ impl Server {
         let refused = match (&self.file, &task.wanted) {
             _ if self.draining.is_some() || self.is_replaced => ReloadError::Stopping,
             _ if self.is_handing => ReloadError::Handing,
-            (None, Wanted::File | Wanted::Set(_)) => ReloadError::NoFile,
+            (None, Wanted::File | Wanted::Set(..) | Wanted::Rule(_)) => ReloadError::NoFile,
             (file, wanted) => {
                 let (file, current) = (file.clone().unwrap_or_default(), self.current());
                 let (to_main, wanted) = (self.to_main.clone(), wanted.clone());
                 let prepare = move || {
                     let next = match wanted {
                         Wanted::File => reload::prepare(&file, &current),
-                        Wanted::Set(assignments) => reload::change(&assignments, &file, &current),
+                        Wanted::Set(assignments, kept) => {
+                            reload::change(&assignments, kept, &file, &current)
+                        }
+                        Wanted::Rule(change) => reload::change_rule(&change, &file, &current),
                         Wanted::Agent(owner, change) => {
                             reload::change_of(&owner, &change, &file, &current)
                         }
@@ -170,7 +176,15 @@ impl Server {
             Err(ReloadError::Renewal(said)) => CommandAnswer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
-                let kept = format!("lost at the next reload, unless {file} says it too");
+                let kept = match wanted {
+                    Wanted::Set(_, true) => {
+                        format!("kept through reloads, until {file} says something else there")
+                    }
+                    Wanted::Rule(_) => "gone with the next reload".to_owned(),
+                    _ => format!(
+                        "lost at the next reload, unless {file} says it too; --keep keeps it"
+                    ),
+                };
                 CommandAnswer { code: 0, text: format!("{said}in force, and {kept}\n") }
             }
             Err(error) => {
@@ -213,6 +227,7 @@ impl Server {
             kept,
             begun,
             admin,
+            bans,
             said: _,
             warnings: _,
         } = next;
@@ -238,7 +253,21 @@ impl Server {
         let current = self.common.live.get();
         let policy = InForce::new(plan.policy_settings(), Some(&*current.policy));
         let policy = Arc::new(policy);
-        let next = ServingSnapshot { content, logs, trusted, certificates, applications, policy };
+        if let Some(said) = bans {
+            self.bans.set_files(said);
+        }
+        let bans = self.bans.table();
+        let refusals = Arc::clone(&current.refusals);
+        let next = ServingSnapshot {
+            content,
+            logs,
+            trusted,
+            certificates,
+            applications,
+            policy,
+            bans,
+            refusals,
+        };
         next.applications.take_effect(Some(&*current.applications));
         let before = self.common.live.replace(Arc::new(next));
         self.common.live.get().policy.tell_gate();
@@ -267,6 +296,9 @@ impl Server {
         self.leave(leaving, has_lost);
         self.tell_firewall();
         self.status.changed(&self.common, &self.plan, is_reload);
+        self.status.overridden(&self.config.assigned);
+        self.look_at_bans_later();
+        self.watch_ban_files();
         self.watch_certificates();
         self.keep_acme(is_reload);
         self.keep_up_applications();

@@ -8,7 +8,7 @@ use crate::control_socket::ControlSocket;
 use crate::firewall::FirewallKeeper;
 use crate::listen::ARRIVAL;
 use crate::reload;
-use crate::upgrade::handed::{Handed, LastWords, NewServer};
+use crate::upgrade::handed::{Handed, HandedBan, HandedOverride, LastWords, NewServer};
 use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorSays};
 use crate::upstream_command;
@@ -91,6 +91,8 @@ impl Server {
             tickets: snapshot.certificates.tickets(),
             gate,
             firewall: self.common.firewall.as_ref().map(|firewall| firewall.table()),
+            bans: HandedBan::of(&self.bans),
+            overrides: HandedOverride::of(&self.config),
             control,
             notify: self.notifier.hand(),
         };
@@ -140,8 +142,8 @@ impl Server {
                     _ => Vec::new(),
                 };
                 let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
-                let open = Some(open);
-                let _ = words.send(LastWords { keeps_place: None, open, drained, dropped });
+                let (open, bans) = (Some(open), HandedBan::of(&self.bans));
+                let _ = words.send(LastWords { keeps_place: None, open, drained, dropped, bans });
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
@@ -222,8 +224,9 @@ impl Server {
     ///
     /// # Errors
     /// When sockets cannot listen.
-    pub(super) fn prepare_to_succeed(&self, inheritance: &Inheritance) -> io::Result<()> {
+    pub(super) fn prepare_to_succeed(&mut self, inheritance: &Inheritance) -> io::Result<()> {
         self.tell_upstreams("drain", &inheritance.handed.drained);
+        self.restore_bans(&inheritance.handed.bans);
         self.listeners().begin_listening()
     }
 
@@ -257,7 +260,8 @@ impl Server {
         let (process, takes_firewall) = (std::process::id(), keeper.is_some());
         let takes_control = self.control_socket.as_ref().is_some_and(ControlSocket::is_lent);
         let new = NewServer { process, left, takes_gate, takes_firewall, takes_control };
-        let LastWords { keeps_place: _, open, drained, dropped } = predecessor.replace(&new)?;
+        let LastWords { keeps_place: _, open, drained, dropped, bans } =
+            predecessor.replace(&new)?;
         predecessor.wait_until_left();
         if let Some(gate) = &snapshot.policy.gate {
             gate.gate().settle();
@@ -280,6 +284,7 @@ impl Server {
         let resumed = inheritance.handed.drained.iter().filter(|label| !drained.contains(label));
         self.tell_upstreams("resume", resumed);
         self.tell_upstreams("drain", &drained);
+        self.restore_bans(&bans);
         self.earlier = inheritance.before();
         self.earlier.push(predecessor.retire(open));
         let most = self.earlier.len().saturating_sub(MOST_EARLIER);

@@ -85,6 +85,7 @@ impl SandboxNeeds {
         admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));
         admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
         config.identity.keys.iter().for_each(|file| needs.add_file("identity.keys", file));
+        config.ban_files.iter().for_each(|file| needs.add_file("policy.ban_files", file));
         // names are looked up as the machine says, which others replace by a rename
         let with_acme = config.sites.iter().any(SiteConfig::has_acme);
         if with_acme {

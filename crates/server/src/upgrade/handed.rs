@@ -1,8 +1,11 @@
 //! What a server hands to the process that takes its place: a text in JSON, and descriptors beside it.
 
 use crate::listen::handing::{HandedAddress, HandedSocket};
+use forebay_config::{Config, PolicyOverride};
 use forebay_handler::certificates::HandedTickets;
 use forebay_handler::policy::enforced::HandedKernel;
+use forebay_http::cidr::CidrBlock;
+use forebay_policy::bans::{BanList, BanRecord};
 use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,6 +40,10 @@ pub struct Handed {
     pub gate: Option<HandedKernel>,
     /// The table that it has in the firewall.
     pub firewall: Option<String>,
+    /// Bans by command.
+    pub bans: Vec<HandedBan>,
+    /// What `policy set --keep` has changed.
+    pub overrides: Vec<HandedOverride>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
@@ -74,6 +81,65 @@ pub struct LastWords {
     pub drained: Vec<String>,
     /// Clients that the firewall drops, and until when, on the clock of the machine that all its processes read.
     pub dropped: Vec<(IpAddr, u64)>,
+    /// As [`Handed::bans`], later.
+    pub bans: Vec<HandedBan>,
+}
+
+/// A setting that `policy set --keep` has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandedOverride {
+    /// `NAME.KEY=VALUE`
+    pub assignment: String,
+    /// What the file said.
+    pub file_value: Option<String>,
+}
+
+impl HandedOverride {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Vec<HandedOverride> {
+        let kept = config.assigned.iter().filter(|one| one.is_kept);
+        let handed = kept.map(|PolicyOverride { assignment, file_value, .. }| HandedOverride {
+            assignment: assignment.clone(),
+            file_value: file_value.clone(),
+        });
+        handed.collect()
+    }
+
+    /// The same in a configuration.
+    pub fn kept(&self) -> PolicyOverride {
+        let HandedOverride { assignment, file_value } = self.clone();
+        PolicyOverride { assignment, is_kept: true, file_value }
+    }
+}
+
+/// A ban by command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandedBan {
+    /// The network, as commands have it.
+    pub network: String,
+    /// Until when, in seconds since 1970.
+    pub until_s: Option<u64>,
+    /// Why.
+    pub why: String,
+}
+
+impl HandedBan {
+    /// Those of a list.
+    pub fn of(bans: &BanList) -> Vec<HandedBan> {
+        let handed = |ban: BanRecord| {
+            let BanRecord { network, until_s, why } = ban;
+            HandedBan { network: network.to_string(), until_s, why }
+        };
+        bans.records().into_iter().map(handed).collect()
+    }
+
+    /// What it says; `None` if another version says it in a way that is not known here.
+    pub fn record(&self) -> Option<BanRecord> {
+        let network = CidrBlock::parse(&self.network).ok()?;
+        Some(BanRecord::new(network, self.until_s, &self.why))
+    }
 }
 
 /// Sends a text.
@@ -119,6 +185,21 @@ mod tests {
         give(&a, &[a.try_clone().unwrap().into()]).unwrap();
         assert_eq!(receive::<Handed>(&b).unwrap(), handed);
         assert_eq!(descriptors::take(&b, 1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn bans_are_handed_with_their_end_and_reason() {
+        let mut bans = BanList::default();
+        for (network, until_s) in [("203.0.113.0/24", Some(100)), ("2001:db8::/64", None)] {
+            let network = CidrBlock::parse(network).unwrap();
+            bans.add(BanRecord::new(network, until_s, "a flood")).unwrap();
+        }
+        let (a, b) = UnixStream::pair().unwrap();
+        send(&a, &LastWords { bans: HandedBan::of(&bans), ..LastWords::default() }).unwrap();
+        let words: LastWords = receive(&b).unwrap();
+        let mut restored = BanList::default();
+        restored.restore(words.bans.iter().filter_map(HandedBan::record), 99);
+        assert_eq!(restored.records(), bans.records());
     }
 
     /// A later version may say more, an earlier one less.

@@ -67,6 +67,11 @@ const SECTIONS: &[(&str, &str, &str)] = &[
         "By what it is known where `admin.listen` says `https://`.",
     ),
     ("identity", "Identities of clients", "Who a client can prove to be, for rules."),
+    (
+        "policy",
+        "Bans in files",
+        "Whom an operator keeps out for a time: [the chapter on it](policy.md#bans).",
+    ),
     ("control", "Control socket", "How `forebay reload` reaches the server."),
     ("sandbox", "Sandbox", "What the kernel keeps the server from."),
     ("helpers", "Helper threads", "Threads for work that may block."),

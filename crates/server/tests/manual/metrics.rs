@@ -113,6 +113,8 @@ from the sites.
 - `forebay_uncompressed_total`: text went out as it is, because it is larger than
   [`compress_bytes`](configuration.md#compress_bytes).
 
+- `forebay_policy_override`: what [`policy set`](policy.md#while-it-runs) has changed and the file does not say.
+- `forebay_bans`, `forebay_banned_total`: how many are [banned](policy.md#bans), and what that refuses.
 - `forebay_gate_syns_total{outcome=\"dropped\"}`: rules refuse connections in the kernel. [Rules in the
   kernel](gate.md#what-is-counted) explains each outcome; which rule, `forebay_gate_rule_total` says.
 
@@ -136,6 +138,7 @@ The reasons of refusals:
 | `in_flight` | request | who is over a limit on requests at once |
 | `ignored` | accept | whose client was refused a moment ago |
 | `agent` | accept, request | who does not fit beside the others of the class |
+| `banned` | accept, request | whom an operator has [banned](policy.md#bans) |
 | `expired` | request | who was not done with after [`timeouts.job`](configuration.md#timeoutsjob), or found too many waiting for a worker; or has waited for an application for `queue.time` |
 
 ## What the pipeline decides

@@ -11,6 +11,9 @@ const ALLOWED: &[u8] = b"GET, HEAD, OPTIONS";
 /// In each page, because an error has no other files.
 const STYLE: &str = include_str!("page.css");
 
+/// How each page ends; the id of a request stands before it.
+const END: &str = "</main>\n</body>\n</html>\n";
+
 /// The statuses of redirects.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
@@ -73,12 +76,32 @@ pub(crate) struct Page {
     pub(crate) status: u16,
     head: Vec<u8>,
     body: Vec<u8>,
+    /// Of a page of the server's own: where its fields end before that of its length, and where the id of the
+    /// request is told in its body.
+    id_places: Option<(usize, usize)>,
 }
 
 impl Page {
+    #[inline]
     pub(crate) fn write<B>(&self, reply: &mut Reply<'_, B>) {
+        if reply.request_id.is_some() && self.id_places.is_some() {
+            return self.write_with_id(reply);
+        }
         reply.head(self.status, &self.head);
         reply.copy(&self.body);
+    }
+
+    /// The same, and people can read the id of their request.
+    #[cold]
+    fn write_with_id<B>(&self, reply: &mut Reply<'_, B>) {
+        let Some((fields_end, at)) = self.id_places else { return };
+        let id = reply.request_id.as_deref().unwrap_or_default().escape_ascii();
+        let told = format!("<p><small>Request ID: <code>{id}</code></small></p>\n");
+        let mut head = self.head.get(..fields_end).unwrap_or_default().to_vec();
+        length_line(&mut head, (self.body.len() + told.len()) as u64);
+        reply.head(self.status, &head);
+        let (before, after) = self.body.split_at_checked(at).unwrap_or((&self.body, b""));
+        [before, told.as_bytes(), after].into_iter().for_each(|part| reply.copy(part));
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -96,7 +119,7 @@ fn body(status: u16, text: &str) -> Vec<u8> {
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{status} {reason}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{status} {reason}</h1>\n<p>{first}{rest}.</p>\n</main>\n</body>\n</html>\n"
+         <h1>{status} {reason}</h1>\n<p>{first}{rest}.</p>\n{END}"
     )
     .into_bytes()
 }
@@ -169,7 +192,7 @@ impl Pages {
         let (status, named) = (refusal.status, self.is_server_named);
         let mut head = typed_head(named, status, content_type, &refusal.fields, header_rules);
         length_line(&mut head, body.len() as u64);
-        Page { status, head, body }
+        Page { status, head, body, id_places: None }
     }
 
     /// The body of a redirect.
@@ -226,8 +249,10 @@ fn page(is_server_named: bool, refusal: &RefusalPage, header_rules: HeaderRuleSe
     let RefusalPage { status, text, fields } = refusal;
     let body = body(*status, text);
     let mut head = html_head(is_server_named, *status, fields, header_rules);
+    let fields_end = head.len();
     length_line(&mut head, body.len() as u64);
-    Page { status: *status, head, body }
+    let at = body.len().checked_sub(END.len());
+    Page { status: *status, head, body, id_places: at.map(|at| (fields_end, at)) }
 }
 
 fn options(is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
