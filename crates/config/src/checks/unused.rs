@@ -173,10 +173,10 @@ impl ConfigDraft {
     /// Exceptions from `try_files` where there is none.
     fn remark_exceptions(&self, remarks: &mut Remarks) {
         let top = &self.site.try_files_except;
+        let sites = self.all_sites();
         for (at, site) in self.every_site() {
             let is_top = at.exact.is_empty();
             // what is inherited is told at the top, if it is of use to no site
-            let sites = self.all_sites();
             let mut sites = sites.iter().map(|(_, site)| site);
             let is_used = match is_top {
                 true => sites.any(|site| {
