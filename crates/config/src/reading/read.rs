@@ -149,11 +149,12 @@ impl<'t> ConfigReader<'t> {
             if files.is_empty() {
                 self.remark(&at, Wrong::said(IncludeFinding::Nothing));
             }
-            for IncludedFile { name, bytes } in files {
+            for IncludedFile { name, bytes, is_link } in files {
                 if !known.insert(name.clone()) {
                     continue;
                 }
                 self.origin.included.push(PathBuf::from(&name));
+                self.origin.links.extend(is_link.then(|| PathBuf::from(&name)));
                 length += bytes.as_ref().map_or(0, Vec::len);
                 if length > LONGEST_TOGETHER {
                     let limit = LONGEST_TOGETHER;

@@ -12,6 +12,8 @@ pub struct ConfigOrigin {
     pub directories: Vec<PathBuf>,
     /// Files of `include` that were read.
     pub included: Vec<PathBuf>,
+    /// Those of them that are links.
+    pub links: Vec<PathBuf>,
     /// Files of secrets that were read.
     pub secret_files: Vec<PathBuf>,
     /// Values with secrets in them.

@@ -12,6 +12,8 @@ pub struct IncludedFile {
     pub name: String,
     /// What is in it, at most one byte more than may be.
     pub bytes: io::Result<Vec<u8>>,
+    /// Whether it is a link, which may lead out of its directory.
+    pub is_link: bool,
 }
 
 /// Gives what texts name. What is asked twice is answered twice the same.

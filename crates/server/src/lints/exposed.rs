@@ -47,8 +47,9 @@ pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
     };
     // of ten thousand in a directory one is enough
     let mut looked_at = HashSet::new();
-    let included = of.text.origin().included.iter().map(PathBuf::as_path);
-    let included = included.filter(|file| looked_at.insert(file.parent()) || file.is_symlink());
+    let origin = of.text.origin();
+    let included = origin.included.iter().filter(|file| looked_at.insert(file.parent()));
+    let included = included.chain(&origin.links).map(PathBuf::as_path);
     let itself = std::iter::once(Path::new(of.text.file())).chain(included);
     if let Some((itself, directory)) = itself.filter_map(|file| Some((file, find(file)?))).next() {
         let wrong = Wrong::said(ServedConfiguration { path: itself.to_owned() });

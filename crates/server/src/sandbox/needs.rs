@@ -6,7 +6,6 @@ use forebay_config::{Config, Listen, SiteConfig};
 use forebay_handler::certificates::acme;
 use forebay_sys::unix_address::UnixAddress;
 use landlock::{AccessFs, BitFlags};
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// One place, and what for.
@@ -112,13 +111,7 @@ impl SandboxNeeds {
                 if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
             needs.add("include", directory.to_owned(), PathUse::Read);
         }
-        // there may be ten thousand, most in the same directory; a link leads elsewhere
-        let mut directories = HashSet::new();
-        for file in &config.origin.included {
-            if directories.insert(file.parent()) || file.is_symlink() {
-                needs.add_file("include", file);
-            }
-        }
+        config.origin.links.iter().for_each(|file| needs.add_file("include", file));
         for file in &config.origin.secret_files {
             needs.add_file("the file of a secret", file);
         }
