@@ -113,7 +113,7 @@ fn stage(options: StageArgs) -> Result<(), CommandFailure> {
     let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
         Some(copy) => {
-            config_file::load_copy(&copy, &file).map_err(CommandFailure::Configuration)?
+            config_file::load_kept(&copy, &file).map_err(CommandFailure::Configuration)?
         }
         None => load(&file)?,
     };
@@ -183,7 +183,7 @@ fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure
         return Err(CommandFailure::Configuration(remarks));
     }
     if print {
-        print_out(&config.to_toml())?;
+        print_out(&config.to_shown_toml())?;
     }
     remarks.iter().for_each(|remark| say(&format!("warning: {remark}")));
     let with = match remarks.len() {

@@ -14,12 +14,14 @@
 //! | `values` | the types that a setting can have: how each is read from text, checked and printed |
 //! | `reading` | a TOML text into a [`ConfigDraft`], and a [`Config`] into one; the file of constants |
 //! | `checks` | what must hold between settings, and what is right and yet hardly meant |
+//! | [`texts`] | the texts of a configuration, and what their strings refer to outside of them |
 //! | `problems` | one thing that is wrong, where it is, and the line that says so |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`parse`](mod@parse) | all of it: a text into a [`Config`] |
 //!
 //! It deliberately asks nothing of the machine: whether a file is there, a name known or an address free is found
-//! out by the server, which also reads the files. So a text means the same everywhere.
+//! out by the server, which also reads the files. What a text names outside of itself, a
+//! [`ConfigSource`] gives. So a text means the same everywhere.
 //!
 //! ```
 //! let text = "root = \"/srv/www\"\n[timeouts]\nhaed = \"5s\"\n";
@@ -38,13 +40,14 @@ mod problems;
 mod reading;
 mod sections;
 pub mod table;
+pub mod texts;
 mod values;
 
 pub use checks::{applications, idle_rules, pages, spared};
-pub use problems::{path, problem};
+pub use problems::{path, problem, text_place};
 pub use reading::{calibration, draft, read};
 pub use sections::listener;
-pub use values::{choice, log_condition, member, value};
+pub use values::{choice, include, log_condition, member, value};
 
 pub use parse::parse;
 pub use parse::{at_odds, classes_and_rules, rules_at_odds};
@@ -63,6 +66,8 @@ pub use sections::listener::ListenerConfig;
 pub use sections::proxy::ProxyConfig;
 pub use sections::rule::{RuleConditions, RuleConfig, RuleName};
 pub use sections::site::SiteConfig;
+pub use texts::origin::ConfigOrigin;
+pub use texts::source::{ConfigSource, IncludedFile, NoSource};
 pub use values::account::Account;
 pub use values::address::{AdminListen, Listen, ListenEndpoint};
 pub use values::choice::{
@@ -70,6 +75,7 @@ pub use values::choice::{
     GateCharge, GateMode, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
     Refuse, Switch, WhenChoice,
 };
+pub use values::include::IncludePattern;
 pub use values::log_condition::LogCondition;
 pub use values::member::Member;
 pub use values::optional::Optional;
@@ -153,6 +159,10 @@ pub struct Config {
     pub pipeline: PipelineConfig,
     /// `isolated.*`
     pub isolated: Isolated,
+    /// `include`
+    pub include: Vec<IncludePattern>,
+    /// What else it was read from; no file says it.
+    pub origin: ConfigOrigin,
     /// Which stage this process is, with the engine isolated; no file says it.
     pub place: Option<StageProcess>,
 }

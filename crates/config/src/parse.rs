@@ -29,7 +29,7 @@ pub fn at_odds(config: &Config) -> Option<(path::Path, Wrong)> {
     let owners = config.classes.iter().map(|class| class.owner.clone());
     draft.classes.iter_mut().zip(owners).for_each(|(class, owner)| class.owner = owner);
     let wrong = odds(&draft, &reader);
-    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
+    let first = wrong.into_iter().min_by_key(|(path, _)| reader.offset(&path.exact));
     first.or_else(|| {
         let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
         Some((path::Path { shown: key.clone(), exact: key }, wrong))
@@ -82,6 +82,7 @@ pub fn checked(
 ) -> Result<ConfigDraft, Vec<Problem>> {
     let mut draft = reader.draft();
     draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")), place);
+    draft.process.origin = reader.origin().clone();
     if reader.is_toml() {
         let wrong = odds(&draft, reader);
         wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));

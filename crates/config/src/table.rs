@@ -354,7 +354,8 @@ mod tests {
     }
 
     /// What is said of an example that needs what is another setting's.
-    const NEEDS_ANOTHER: [&str; 7] = [
+    const NEEDS_ANOTHER: [&str; 8] = [
+        "cannot include ",
         "nobody could connect: set trusted_proxies",
         "there is no class ",
         "means nothing without ",

@@ -1,6 +1,7 @@
 //! A configuration in a file: it and what it names are read and checked. Here the disk is asked; a text alone is
 //! [read](forebay_config::parse()) without it.
 
+use crate::config_source::{ConfigBundle, MachineSource, RecordedSource};
 use crate::lints::{self, Depth, ERRORS, ERRORS_OF_CHECK, LintSubject};
 use crate::machine;
 use forebay_config::calibration;
@@ -8,15 +9,17 @@ use forebay_config::parse::checked;
 use forebay_config::path;
 use forebay_config::read::LONGEST;
 use forebay_config::table::ConfigReader;
-use forebay_config::value::Value;
 use forebay_config::{
-    Calibration, CalibrationError, Config, ConfigDraft, ControlSocketChoice, Problem, Remarks,
-    Wrong,
+    Calibration, CalibrationError, Config, ConfigDraft, ConfigSource, ControlSocketChoice, Problem,
+    Remarks, Wrong,
 };
 use forebay_sys::file::open_regular;
+use std::cell::RefCell;
 use std::collections::HashSet;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::Path;
+use std::rc::Rc;
 
 /// Of what is hardly meant a server tells no more at a time.
 const MOST_WARNINGS: usize = 20;
@@ -70,7 +73,8 @@ fn warnings(remarks: &[Problem], path: &Path) -> Vec<String> {
 }
 
 fn noted_remarks(draft: &ConfigDraft, reader: &mut ConfigReader<'_>, depth: Depth) -> Vec<Problem> {
-    let remarks = lints::remarks(&LintSubject { draft, text: reader }, depth);
+    let mut remarks = lints::remarks(&LintSubject { draft, text: reader }, depth);
+    remarks.extend(reader.take_remarks());
     noted(reader, remarks)
 }
 
@@ -79,13 +83,32 @@ fn noted(reader: &mut ConfigReader<'_>, found: Remarks) -> Vec<Problem> {
     reader.problems()
 }
 
-/// Reads a copy of the configuration at `path`, as [`load`] reads that: where the copy lies makes no
-/// difference.
+/// Reads what was kept of the configuration at `path`, as [`load`] reads that.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_copy(copy: &Path, path: &Path) -> Result<Config, Vec<Problem>> {
-    read_as(copy, path, |_, _| ()).map(|(config, ())| config)
+pub fn load_kept(kept: &Path, path: &Path) -> Result<Config, Vec<Problem>> {
+    let file = path.display().to_string();
+    let read = || -> io::Result<ConfigBundle> {
+        Ok(serde_json::from_reader(BufReader::new(File::open(kept)?))?)
+    };
+    let bundle = read().map_err(|error| whole(&file, None, Wrong::Unreadable(error)))?;
+    let text = bundle.text.clone();
+    read_text(&text, &file, Box::new(bundle), |_, _| ()).map(|(config, ())| config)
+}
+
+/// All that the configuration at `path` is read from, as it is now, for processes that are to read the same.
+///
+/// # Errors
+/// When the file itself cannot be read. What else is wrong, they find.
+pub fn keep(path: &Path) -> io::Result<ConfigBundle> {
+    let text = io::read_to_string(open_regular(path)?.take(LONGEST))?;
+    let bundle = Rc::new(RefCell::new(ConfigBundle::default()));
+    let source = RecordedSource(Rc::clone(&bundle));
+    ConfigReader::reading(&text, &path.display().to_string(), Box::new(source)).draft();
+    let mut bundle = bundle.take();
+    bundle.text = text;
+    Ok(bundle)
 }
 
 /// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
@@ -93,17 +116,8 @@ fn read_with<R>(
     path: &Path,
     then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
 ) -> Result<(Config, R), Vec<Problem>> {
-    read_as(path, path, then)
-}
-
-fn read_as<R>(
-    path: &Path,
-    name: &Path,
-    then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
-) -> Result<(Config, R), Vec<Problem>> {
-    let file = name.display().to_string();
-    let whole =
-        |place, wrong| vec![Problem { file: file.clone(), place, key: String::new(), wrong }];
+    let file = path.display().to_string();
+    let whole = |place, wrong| whole(&file, place, wrong);
     let mut bytes = Vec::new();
     open_regular(path)
         .and_then(|opened| opened.take(LONGEST + 1).read_to_end(&mut bytes))
@@ -116,8 +130,23 @@ fn read_as<R>(
         let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or("");
         whole(Some(ConfigReader::new(good, &file).end()), Wrong::NotUtf8)
     })?;
-    let mut reader = ConfigReader::new(text, &file);
-    let mut draft = checked(&mut reader, &file, machine::without_parents)?;
+    read_text(text, &file, Box::new(MachineSource), then)
+}
+
+/// What is wrong with the file as a whole.
+fn whole(file: &str, place: Option<(usize, usize)>, wrong: Wrong) -> Vec<Problem> {
+    vec![Problem { file: file.to_owned(), place, key: String::new(), wrong }]
+}
+
+/// Reads the text of the configuration `file`; `then` is done with one in which nothing is wrong.
+fn read_text<R>(
+    text: &str,
+    file: &str,
+    source: Box<dyn ConfigSource>,
+    then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
+) -> Result<(Config, R), Vec<Problem>> {
+    let mut reader = ConfigReader::reading(text, file, source);
+    let mut draft = checked(&mut reader, file, machine::without_parents)?;
     let subject = LintSubject { draft: &draft, text: &reader };
     let wrong = lints::found(ERRORS, &subject, Depth::Text);
     wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
@@ -179,12 +208,10 @@ fn load_calibration_with_machine(
 /// What `control.socket` says in a file that may be wrong everywhere else.
 pub fn control_socket_of(path: &Path) -> ControlSocketChoice {
     let said = || {
-        let mut text = String::new();
-        open_regular(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
-        let document = toml_edit::Document::parse(text).ok()?;
-        let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
-        let mut setting = ControlSocketChoice::Auto;
-        Value::set(&mut setting, &socket).ok()?;
+        let text = io::read_to_string(open_regular(path).ok()?.take(LONGEST)).ok()?;
+        let file = path.display().to_string();
+        let draft = ConfigReader::reading(&text, &file, Box::new(MachineSource)).draft();
+        let mut setting = draft.process.control.socket;
         if let ControlSocketChoice::At(at) = &mut setting {
             *at = path.parent().unwrap_or(Path::new("")).join(&at);
         }

@@ -6,6 +6,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `config_source` | the files, variables and secrets that a configuration names outside of its text |
 //! | [`config_file`] | a file into a configuration, or what is wrong with it and what it names |
 //! | [`lints`] | checks of a configuration that ask the machine |
 //! | [`machine`] | which machine this is |
@@ -57,6 +58,7 @@ pub mod ban_files;
 pub mod certificate_watch;
 pub mod command;
 pub mod config_file;
+mod config_source;
 pub mod control_socket;
 pub mod counters;
 pub mod doctor;

@@ -88,9 +88,18 @@ pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 /// What the kernel says, or that it is no regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     must_be_regular(&std::fs::metadata(path)?)?;
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = open_listed(path)?;
     must_be_regular(&file.metadata()?)?;
     Ok(file)
+}
+
+/// Opens a file for reading that its directory has just listed as a regular one, with one call. If it is something
+/// else by now, nothing is waited for.
+///
+/// # Errors
+/// What the kernel says.
+pub fn open_listed(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 fn must_be_regular(found: &Metadata) -> io::Result<()> {

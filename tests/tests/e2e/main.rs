@@ -28,6 +28,7 @@ mod http2;
 mod http2_oracle;
 mod httplint;
 mod identities;
+mod includes;
 mod install;
 mod isolated;
 mod kept_threads;

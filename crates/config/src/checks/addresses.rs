@@ -4,6 +4,7 @@ use crate::checks::text::Text;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
+use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
 use crate::{ControlSocketChoice, Listen};
 use forebay_sys::unix_address::UnixAddress;
@@ -20,7 +21,7 @@ enum AddressFault {
         /// The other.
         other: String,
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// A listener for proxies, and no proxy is trusted.
     NoProxy,
@@ -33,7 +34,7 @@ impl fmt::Display for AddressFault {
         match self {
             AddressFault::Overlap { found, other, place } => {
                 write!(f, "{found:?} overlaps with {other:?}")?;
-                see(f, *place)
+                see(f, place)
             }
             AddressFault::NoProxy => {
                 write!(f, "nobody could connect: set trusted_proxies to the proxies that may")

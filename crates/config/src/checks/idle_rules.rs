@@ -3,6 +3,7 @@
 use crate::RuleConfig;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong, did_you_mean, see};
+use crate::problems::text_place::TextPlace;
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use forebay_policy::near::nearest;
@@ -25,7 +26,7 @@ enum IdleRule {
         /// The name of the rule before it that does.
         by: String,
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
 }
 
@@ -40,7 +41,7 @@ impl fmt::Display for IdleRule {
             }
             IdleRule::Outdone { by, place } => {
                 write!(f, "decides nothing: the rule {by:?} before it fits everything")?;
-                see(f, *place)?;
+                see(f, place)?;
                 write!(f, "; the first match per setting counts, put the special rule first")
             }
         }

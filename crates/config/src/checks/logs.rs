@@ -3,6 +3,7 @@
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong, did_you_mean, see};
+use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
 use crate::{AccessLog, LogCondition, LogConfig, LogFormat, Member};
 use forebay_policy::near::nearest;
@@ -25,7 +26,7 @@ enum LogFinding {
         /// Its path.
         path: PathBuf,
         /// Where the other one stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// Only JSON lines can do that, and these are others.
     JsonOnly,
@@ -42,7 +43,7 @@ impl fmt::Display for LogFinding {
             }
             LogFinding::TwoFormats { path, place } => {
                 write!(f, "{path:?} is written in another format by another site")?;
-                see(f, *place)
+                see(f, place)
             }
             LogFinding::JsonOnly => {
                 write!(f, "only JSON lines have that: write log.format = \"json\"")

@@ -4,6 +4,7 @@ use crate::checks::text::Text;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
+use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
 use crate::{FastCgiConfig, ProxyConfig};
 use forebay_site::rules::SiteName;
@@ -18,7 +19,7 @@ enum SiteFault {
         /// The name of the first.
         first: String,
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// What only a `[[site]]` may have stands at the top level beside such sites.
     BelongsToSite,
@@ -35,7 +36,7 @@ impl fmt::Display for SiteFault {
                     "a site without hosts is the default site, and the site {first:?} is that \
                      already"
                 )?;
-                see(f, *place)?;
+                see(f, place)?;
                 write!(f, "; give one of them hosts")
             }
             SiteFault::BelongsToSite => {

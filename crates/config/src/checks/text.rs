@@ -1,6 +1,7 @@
 //! The text that is checked, if there is one.
 
 use crate::problems::path::Path;
+use crate::problems::text_place::TextPlace;
 use crate::table::ConfigReader;
 
 /// The text that the settings were read from, if there is one.
@@ -19,7 +20,7 @@ impl Text<'_> {
     }
 
     /// Line and column of what stands there.
-    pub(crate) fn place(self, path: &Path) -> Option<(usize, usize)> {
+    pub(crate) fn place(self, path: &Path) -> Option<TextPlace> {
         self.0?.place(&path.exact)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong, see};
+use crate::problems::text_place::TextPlace;
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::sections::class::ClassKeepAlive;
 use crate::table::{ConfigReader, Section, Setting};
@@ -24,12 +25,12 @@ enum UnusedSetting {
     /// A rule for the same paths as one before it.
     Shadowed {
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// A rule for clients behind one that decides about all its paths.
     Covered {
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// A route that each site has for itself.
     NeverInherited,
@@ -43,11 +44,11 @@ impl fmt::Display for UnusedSetting {
             UnusedSetting::Exceeds { other, effect } => write!(f, "is more than {other}: {effect}"),
             UnusedSetting::Shadowed { place } => {
                 write!(f, "decides nothing: one before it is for the same paths")?;
-                see(f, *place)
+                see(f, place)
             }
             UnusedSetting::Covered { place } => {
                 write!(f, "decides nothing: one before it is for all its paths")?;
-                see(f, *place)?;
+                see(f, place)?;
                 write!(f, "; the first match counts, put the special rule first")
             }
             UnusedSetting::NeverInherited => f.write_str(
@@ -173,10 +174,10 @@ impl ConfigDraft {
     /// Exceptions from `try_files` where there is none.
     fn remark_exceptions(&self, remarks: &mut Remarks) {
         let top = &self.site.try_files_except;
+        let sites = self.all_sites();
         for (at, site) in self.every_site() {
             let is_top = at.exact.is_empty();
             // what is inherited is told at the top, if it is of use to no site
-            let sites = self.all_sites();
             let mut sites = sites.iter().map(|(_, site)| site);
             let is_used = match is_top {
                 true => sites.any(|site| {

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 //! | [`path`] | where something is in a configuration |
+//! | [`text_place`] | where something stands, for messages about something else |
 //! | `quoted` | texts as they stand in TOML, and in messages |
 
 pub mod path;
 pub mod problem;
 pub(crate) mod quoted;
+pub mod text_place;

@@ -1,6 +1,7 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
 use crate::problems::path::Path;
+use crate::problems::text_place::TextPlace;
 use forebay_policy::near::nearest;
 use std::fmt;
 use std::io;
@@ -122,7 +123,7 @@ pub enum Wrong {
         /// Which user has it.
         by: String,
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// Clients could read a file that is not for them.
     Served {
@@ -131,7 +132,7 @@ pub enum Wrong {
         /// The directory of a site that it is in.
         directory: PathBuf,
         /// Where that stands: line and column.
-        place: Option<(usize, usize)>,
+        place: Option<TextPlace>,
     },
     /// There are not as many keys as certificates.
     Unpaired {
@@ -223,11 +224,11 @@ impl fmt::Display for Wrong {
             Wrong::Policy(fault) => write!(f, "{fault}"),
             Wrong::Taken { found, by, place } => {
                 write!(f, "{found} is taken by {by}")?;
-                see(f, *place)
+                see(f, place)
             }
             Wrong::Served { path, directory, place } => {
                 write!(f, "clients could read {path:?}, {directory:?} is served")?;
-                see(f, *place)
+                see(f, place)
             }
             Wrong::Unpaired { certificates, keys } => write!(
                 f,
@@ -243,8 +244,8 @@ impl fmt::Display for Wrong {
 }
 
 /// Where the other one stands.
-pub(crate) fn see(f: &mut fmt::Formatter<'_>, place: Option<(usize, usize)>) -> fmt::Result {
-    place.iter().try_for_each(|(line, column)| write!(f, ", see {line}:{column}"))
+pub(crate) fn see(f: &mut fmt::Formatter<'_>, place: &Option<TextPlace>) -> fmt::Result {
+    place.iter().try_for_each(|place| write!(f, ", see {place}"))
 }
 
 /// What was probably meant.

@@ -1,16 +1,28 @@
 //! A [`Config`] as TOML that reads back to the same configuration.
 
 use crate::table::{Printer, Section};
+use crate::texts::origin::Shown;
 use crate::{Config, LogConfig, SiteConfig};
+use std::mem;
 
 impl Config {
     /// All settings as TOML that [`parse`](crate::parse()) reads back to the same configuration, each
     /// under a comment that says what it means. What has no value is an example in a comment.
     pub fn to_toml(&self) -> String {
+        self.printed(Shown::All)
+    }
+
+    /// The same for people: values with secrets in them are as they are written in the file.
+    pub fn to_shown_toml(&self) -> String {
+        self.printed(Shown::WithoutSecrets)
+    }
+
+    fn printed(&self, shown: Shown) -> String {
         let mut config = self.clone();
+        let origin = mem::take(&mut config.origin);
         let mut listeners = std::mem::take(&mut config.listeners);
         let mut sites = std::mem::take(&mut config.sites);
-        let mut printer = Printer::default();
+        let mut printer = Printer::of(origin, shown);
         // what there is only one of stands at the top level
         let mut listener = if listeners.len() == 1 { listeners.pop() } else { None };
         // unless it has another log than what belongs to no site

@@ -1,47 +1,176 @@
-//! A TOML text into a [`ConfigDraft`], or everything that is wrong with it.
+//! A TOML text, and those it includes, into a [`ConfigDraft`], or everything that is wrong with it.
 
 use crate::problems::path::Path;
-use crate::problems::problem::Wrong;
+use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::reading::stray::{self, SECTIONS};
 use crate::table::{ConfigReader, Section};
+use crate::texts::source::{ConfigSource, IncludedFile, NoSource};
+use crate::values::include::IncludePattern;
 use crate::{ClassConfig, RuleConfig, SiteConfig};
+use std::collections::HashSet;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
+use std::{fmt, mem};
 use toml_edit::{Document, Table};
 
 /// Most bytes of a configuration file. Ten thousand rules fit.
 pub const LONGEST: u64 = 4 * 1024 * 1024;
 
+/// Most bytes of all files of a configuration together.
+const LONGEST_TOGETHER: usize = 64 * 1024 * 1024;
+
+/// A text that was taken apart.
+type ParsedText = (usize, Document<Arc<str>>);
+
+/// What is wrong with `include`, or hardly meant.
+#[derive(Debug)]
+enum IncludeFinding {
+    /// No file fits the pattern.
+    Nothing,
+    /// The directory or the file that it names cannot be read.
+    Unreadable {
+        /// Its path, with stars.
+        pattern: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// All files together are too long.
+    TooLong {
+        /// Bytes allowed.
+        limit: usize,
+    },
+}
+
+impl Finding for IncludeFinding {}
+
+impl fmt::Display for IncludeFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IncludeFinding::Nothing => f.write_str("no file fits it, so nothing is included"),
+            IncludeFinding::Unreadable { pattern, error } => {
+                write!(f, "cannot include {pattern:?}: {error}")?;
+                match error.kind() {
+                    ErrorKind::PermissionDenied => f.write_str(
+                        "; if the server is to read it since it runs, its sandbox may keep it out: restart it, or \
+                         name the directory in sandbox.read",
+                    ),
+                    ErrorKind::NotFound => {
+                        f.write_str("; a pattern with a star may name files that are not there yet")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            IncludeFinding::TooLong { limit } => {
+                write!(f, "all files together are longer than {limit} bytes")
+            }
+        }
+    }
+}
+
 impl<'t> ConfigReader<'t> {
-    /// For a text; `file` is its name for messages.
+    /// For a text; `file` is its name for messages. It names nothing outside of itself.
     pub fn new(text: &'t str, file: &'t str) -> ConfigReader<'t> {
-        let site_lists = SiteConfig::LISTS.iter().map(|list| list.name).collect();
-        ConfigReader::with(text, file, stray::wrong, site_lists)
+        ConfigReader::reading(text, file, Box::new(NoSource))
     }
 
-    /// Reads the whole text. Of a text that is not TOML only the first place where it is not is
-    /// noted.
+    /// For a text, and what it names; `file` is its name for messages.
+    pub fn reading(
+        text: &'t str,
+        file: &'t str,
+        source: Box<dyn ConfigSource>,
+    ) -> ConfigReader<'t> {
+        let site_lists = SiteConfig::LISTS.iter().map(|list| list.name).collect();
+        ConfigReader::with(text, file, source, stray::wrong, site_lists)
+    }
+
+    /// Reads the whole text, and those that it includes. Of a text that is not TOML only the first place where it is
+    /// not is noted.
     pub fn draft(&mut self) -> ConfigDraft {
         let mut draft = ConfigDraft::new();
-        match Document::parse(self.text) {
-            Ok(document) => self.top(&mut draft, document.as_table()),
+        let mut parsed: Vec<ParsedText> = self.parse(0).into_iter().collect();
+        if let Some((_, main)) = parsed.first() {
+            self.top(&mut draft, main.as_table());
+            let patterns = mem::take(&mut draft.process.include);
+            for number in self.include(&patterns) {
+                let Some((number, document)) = self.parse(number) else { continue };
+                self.top(&mut draft, document.as_table());
+                parsed.push((number, document));
+            }
+        }
+        self.lists(&mut draft, &parsed);
+        draft
+    }
+
+    /// Takes a text apart, by its number.
+    fn parse(&mut self, number: usize) -> Option<ParsedText> {
+        let source = self.texts.0.get(number)?;
+        self.start = source.start;
+        let text = Arc::clone(&source.text);
+        match Document::parse(Arc::clone(&text)) {
+            Ok(document) => Some((number, document)),
             Err(error) => {
                 self.is_toml = false;
                 let span = error.span().unwrap_or(0..0);
                 let mut message =
                     error.message().replace('\n', ", ").replace(char::is_control, " ");
                 if message == "duplicate key"
-                    && let Some(key) = self.text.get(span.clone())
+                    && let Some(key) = text.get(span.clone())
                 {
                     message = format!("duplicate key: {}", key.replace(char::is_control, " "));
                 }
+                let span = self.here(Some(span));
                 self.note("", span, Wrong::Syntax(message));
+                None
             }
         }
-        draft
     }
 
-    /// The top level: three kinds of section at once, and the lists of two of them. Listeners and
-    /// sites come last, when everything they inherit has been read.
+    /// Adds the texts of the files that the patterns name; returns their numbers.
+    fn include(&mut self, patterns: &[IncludePattern]) -> Range<usize> {
+        let (key, first) = (Path::default().child("include"), self.texts.0.len());
+        let directory = FilePath::new(self.file()).parent().unwrap_or(FilePath::new(""));
+        let mut known = HashSet::from([self.file().to_owned()]);
+        let mut length = 0;
+        for (index, pattern) in patterns.iter().enumerate() {
+            let at = key.item(index);
+            let pattern = IncludePattern(directory.join(&pattern.0));
+            self.origin.directories.push(pattern.directory());
+            let files = match self.source.included(&pattern.0) {
+                Ok(files) => files,
+                Err(error) => {
+                    let pattern = pattern.0;
+                    self.note_at(&at, Wrong::said(IncludeFinding::Unreadable { pattern, error }));
+                    continue;
+                }
+            };
+            if files.is_empty() {
+                self.remark(&at, Wrong::said(IncludeFinding::Nothing));
+            }
+            for IncludedFile { name, bytes, is_link } in files {
+                if !known.insert(name.clone()) {
+                    continue;
+                }
+                self.origin.included.push(PathBuf::from(&name));
+                self.origin.links.extend(is_link.then(|| PathBuf::from(&name)));
+                length += bytes.as_ref().map_or(0, Vec::len);
+                if length > LONGEST_TOGETHER {
+                    let limit = LONGEST_TOGETHER;
+                    self.note_at(&at, Wrong::said(IncludeFinding::TooLong { limit }));
+                    return first..self.texts.0.len();
+                }
+                match included_text(bytes) {
+                    Ok(text) => self.texts.add(&name, &text),
+                    Err((place, wrong)) => self.note_file(&name, place, wrong),
+                }
+            }
+        }
+        first..self.texts.0.len()
+    }
+
+    /// The top level: three kinds of section at once, and the lists of two of them.
     fn top(&mut self, draft: &mut ConfigDraft, table: &Table) {
         let root = Path::default();
         for (name, item) in table.iter() {
@@ -54,10 +183,19 @@ impl<'t> ConfigReader<'t> {
                 self.unknown(&root, key, item);
             }
         }
-        self.each(table, "listener", || draft.listener.heir(), &mut draft.listeners);
-        self.each(table, "site", || draft.site.heir(), &mut draft.sites);
-        self.each(table, "class", ClassConfig::preset, &mut draft.classes);
-        self.each(table, "rule", RuleConfig::preset, &mut draft.rules);
+    }
+
+    /// Listeners and sites come last, when everything they inherit has been read; sections of each list in the order
+    /// of the texts.
+    fn lists(&mut self, draft: &mut ConfigDraft, parsed: &[ParsedText]) {
+        for (number, document) in parsed {
+            self.start = self.texts.0.get(*number).map_or(0, |text| text.start);
+            let table = document.as_table();
+            self.each(table, "listener", || draft.listener.heir(), &mut draft.listeners);
+            self.each(table, "site", || draft.site.heir(), &mut draft.sites);
+            self.each(table, "class", ClassConfig::preset, &mut draft.classes);
+            self.each(table, "rule", RuleConfig::preset, &mut draft.rules);
+        }
     }
 
     /// Reads the sections of a list of the top level, whatever is wrong with them, so that each keeps
@@ -76,4 +214,18 @@ impl<'t> ConfigReader<'t> {
             into.push(section);
         });
     }
+}
+
+/// The text of a file, or what is wrong with it as a whole, and where.
+fn included_text(bytes: io::Result<Vec<u8>>) -> Result<String, (Option<(usize, usize)>, Wrong)> {
+    let bytes = bytes.map_err(|error| (None, Wrong::Unreadable(error)))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err((None, Wrong::TooLong { limit: LONGEST }));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        // the part up to the bad byte is UTF-8
+        let good = error.utf8_error().valid_up_to();
+        let good = error.as_bytes().get(..good).and_then(|good| std::str::from_utf8(good).ok());
+        (Some(ConfigReader::new(good.unwrap_or(""), "").end()), Wrong::NotUtf8)
+    })
 }

@@ -2,9 +2,9 @@
 
 use crate::table::{Preset, Section, Setting};
 use crate::{
-    AcmeConfig, AdminConfig, CacheConfig, Config, ControlConfig, FirewallSettings, GateCharge,
-    GateMode, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig, LogConfig,
-    PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,
+    AcmeConfig, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig, FirewallSettings,
+    GateCharge, GateMode, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig,
+    LogConfig, PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;
@@ -45,12 +45,26 @@ impl Section for Config {
             helpers: HelpersConfig::default(),
             pipeline: PipelineConfig::default(),
             isolated: Isolated::default(),
+            include: Vec::new(),
+            origin: ConfigOrigin::default(),
             place: None,
         }
     }
 }
 
 const SETTINGS: &[Setting<Config>] = &[
+    Setting {
+        key: "include",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files whose text belongs to this configuration, as if it stood behind this one: paths, in which each \
+                  star stands for any run of characters of one name, but for a dot at its beginning. Files of one \
+                  pattern are read in the order of their paths, byte by byte, and patterns as they stand here; a file \
+                  that two of them fit is read once. Such a file may have everything but include; a setting of the \
+                  top level stands in one file only. Only the main file may have it.",
+        example: "[\"sites/*.toml\"]",
+        at: |c| &mut c.include,
+    },
     Setting {
         key: "server_header",
         preset: Preset::Value("true"),

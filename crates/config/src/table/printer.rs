@@ -1,6 +1,7 @@
 //! Writes sections as TOML by their tables.
 
 use super::{Section, Setting, SettingDescription, rows};
+use crate::texts::origin::{ConfigOrigin, Shown};
 use std::collections::HashSet;
 
 /// Columns of a comment.
@@ -16,9 +17,17 @@ pub struct Printer {
     explained: HashSet<String>,
     /// Nothing is explained twice.
     pub(crate) terse: bool,
+    /// What the values were read from.
+    origin: ConfigOrigin,
+    shown: Shown,
 }
 
 impl Printer {
+    /// For values that were read from there.
+    pub(crate) fn of(origin: ConfigOrigin, shown: Shown) -> Printer {
+        Printer { origin, shown, ..Printer::default() }
+    }
+
     /// A section of a list, everything in it included.
     pub fn item<T: Section>(&mut self, name: &str, mut section: T) {
         let path = format!("{}{name}", self.prefix);
@@ -77,7 +86,11 @@ impl Printer {
             self.line(comment.trim_end());
         }
         if value.is_set() {
-            self.text.push_str(&format!("{} = {}\n", row.name(), value.show()));
+            self.text.push_str(&format!(
+                "{} = {}\n",
+                row.name(),
+                self.origin.written(&value.show(), self.shown)
+            ));
         } else if !self.terse {
             self.text.push_str(&format!("# {}\n", row.line()));
         }

@@ -3,15 +3,24 @@
 //! The reader walks the text once and asks the tables of the sections what may be there. It
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
+mod expanding;
+
+use self::expanding::{MAY_BE_SECRET, OutsideFault, is_one_of};
 use super::{Items, Preset, Section, Setting, in_range, split};
+use crate::Remarks;
 use crate::problems::path::Path;
 use crate::problems::problem::{Finding, Problem, Wrong, did_you_mean};
 use crate::problems::quoted::quote;
+use crate::problems::text_place::TextPlace;
+use crate::texts::origin::ConfigOrigin;
+use crate::texts::positions::Positions;
+use crate::texts::source::ConfigSource;
 use crate::values::value::{Form, Value, suggest};
 use forebay_policy::near::nearest;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use toml_edit::{Item, Key, TableLike, Value as Toml};
 
 /// What a value is not.
@@ -58,15 +67,25 @@ const ANSWERS: [&str; 4] = ["redirect", "work", "alias", "proxy"];
 
 /// Reads a text; notes what is wrong.
 pub struct ConfigReader<'t> {
-    pub(crate) text: &'t str,
-    /// Where each line ends.
-    line_ends: Vec<usize>,
     file: &'t str,
+    pub(crate) texts: Positions,
+    /// The offset of the text that is being read; places within it are counted from there.
+    pub(crate) start: usize,
+    /// Who gives what the texts name.
+    pub(crate) source: Box<dyn ConfigSource>,
+    /// What they named.
+    pub(crate) origin: ConfigOrigin,
+    /// Where the values with secrets stand, by [`Path::exact`], and their files.
+    secrets: Vec<(Path, PathBuf)>,
     places: TextPositions,
+    /// How many sections the lists of the top level have by now: several texts may have some.
+    counts: HashMap<String, usize>,
     /// What is meant though it cannot be read: what unknown keys probably are, and sections that are
     /// none. By [`Path::exact`].
     meant: HashSet<String>,
-    problems: Vec<Problem>,
+    /// Each with its offset.
+    problems: Vec<(usize, Problem)>,
+    remarks: Remarks,
     pub(crate) is_toml: bool,
     /// What is wrong with a key that a section does not have.
     unknown: fn(section: &str, name: &str) -> Wrong,
@@ -80,16 +99,24 @@ impl<'t> ConfigReader<'t> {
     pub(crate) fn with(
         text: &'t str,
         file: &'t str,
+        source: Box<dyn ConfigSource>,
         unknown: fn(section: &str, name: &str) -> Wrong,
         site_lists: Vec<&'static str>,
     ) -> ConfigReader<'t> {
+        let mut texts = Positions::default();
+        texts.add(file, text);
         ConfigReader {
-            text,
-            line_ends: text.match_indices('\n').map(|(at, _)| at).collect(),
             file,
+            texts,
+            start: 0,
+            source,
+            origin: ConfigOrigin::default(),
+            secrets: Vec::new(),
             places: TextPositions::new(),
+            counts: HashMap::new(),
             meant: HashSet::new(),
             problems: Vec::new(),
+            remarks: Vec::new(),
             is_toml: true,
             unknown,
             site_lists,
@@ -98,16 +125,32 @@ impl<'t> ConfigReader<'t> {
 
     /// Everything noted so far, in the order of the text.
     pub fn problems(&mut self) -> Vec<Problem> {
-        self.problems.sort_by_key(|problem| problem.place);
-        std::mem::take(&mut self.problems)
+        self.problems.sort_by_key(|(offset, _)| *offset);
+        std::mem::take(&mut self.problems).into_iter().map(|(_, problem)| problem).collect()
     }
 
-    /// The line and column of the text's end.
+    /// What was remarked while the text was read.
+    pub fn take_remarks(&mut self) -> Remarks {
+        std::mem::take(&mut self.remarks)
+    }
+
+    /// The line and column of the end of the main file's text.
     pub fn end(&self) -> (usize, usize) {
-        self.position(self.text.len())
+        let main = self.texts.0.first();
+        main.map_or((1, 1), |main| main.position(main.text.len()))
     }
 
-    /// The name of the text for messages: the path of the file.
+    /// Where the values with secrets stand, and the file of each.
+    pub fn secrets(&self) -> &[(Path, PathBuf)] {
+        &self.secrets
+    }
+
+    /// What it was read from besides the main file.
+    pub fn origin(&self) -> &ConfigOrigin {
+        &self.origin
+    }
+
+    /// The name of the main text for messages: the path of its file.
     pub fn file(&self) -> &'t str {
         self.file
     }
@@ -125,12 +168,26 @@ impl<'t> ConfigReader<'t> {
     /// Notes what is wrong at a place that was read, or else at the section it is missing in.
     pub fn note_at(&mut self, path: &Path, wrong: Wrong) {
         let span = self.span(&path.exact).unwrap_or(0..0);
+        let is_within = |secret: &str| {
+            secret
+                .strip_prefix(&path.exact)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        // a message may repeat a part of the value; that of the file itself does not
+        let is_of_secret = is_one_of(&path.shown, &MAY_BE_SECRET)
+            && self.secrets.iter().any(|(secret, _)| is_within(&secret.exact));
+        let wrong = if is_of_secret { Wrong::said(OutsideFault::OfSecret) } else { wrong };
         self.note(&path.shown, span, wrong);
     }
 
     /// Line and column of what was read at `exact`; of an inherited setting, where that stands.
-    pub fn place(&self, exact: &str) -> Option<(usize, usize)> {
-        self.span(exact).map(|span| self.position(span.start))
+    pub fn place(&self, exact: &str) -> Option<TextPlace> {
+        self.span(exact).map(|span| self.texts.place(span.start))
+    }
+
+    /// In which order things stand in the texts.
+    pub(crate) fn offset(&self, exact: &str) -> Option<usize> {
+        self.span(exact).map(|span| span.start)
     }
 
     /// Whether something stands at `path` itself, be it wrong.
@@ -155,15 +212,9 @@ impl<'t> ConfigReader<'t> {
         instead || says(&path.exact) || self.meant.contains(&path.exact)
     }
 
-    /// Line and column of a byte offset, both from 1, the column in characters.
-    fn position(&self, offset: usize) -> (usize, usize) {
-        let mut offset = offset.min(self.text.len());
-        while !self.text.is_char_boundary(offset) {
-            offset -= 1;
-        }
-        let line = self.line_ends.partition_point(|end| *end < offset);
-        let start = line.checked_sub(1).map_or(0, |before| self.line_ends[before] + 1);
-        (line + 1, self.text[start..offset].chars().count() + 1)
+    /// A span within the text that is being read, as one of all texts.
+    pub(crate) fn here(&self, span: Option<Range<usize>>) -> Range<usize> {
+        span.map_or(self.start..self.start, |span| span.start + self.start..span.end + self.start)
     }
 
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
@@ -190,17 +241,27 @@ impl<'t> ConfigReader<'t> {
     }
 
     pub(crate) fn note(&mut self, shown: &str, span: Range<usize>, wrong: Wrong) {
-        self.problems.push(Problem {
-            file: self.file.to_owned(),
-            place: Some(self.position(span.start)),
-            key: shown.to_owned(),
-            wrong,
-        });
+        let TextPlace { line, column, .. } = self.texts.place(span.start);
+        let number = self.texts.number(span.start);
+        let file = self.texts.0.get(number).map_or(self.file, |text| &*text.file).to_owned();
+        let problem = Problem { file, place: Some((line, column)), key: shown.to_owned(), wrong };
+        self.problems.push((span.start, problem));
+    }
+
+    /// Notes what is wrong with one of the texts, or with its file, as a whole.
+    pub(crate) fn note_file(&mut self, file: &str, place: Option<(usize, usize)>, wrong: Wrong) {
+        let problem = Problem { file: file.to_owned(), place, key: String::new(), wrong };
+        self.problems.push((usize::MAX, problem));
+    }
+
+    /// Remarks something that is right and hardly meant.
+    pub(crate) fn remark(&mut self, path: &Path, wrong: Wrong) {
+        self.remarks.push((path.clone(), wrong));
     }
 
     pub(crate) fn remember(&mut self, parent: &Path, key: &Key, item: &Item) -> bool {
-        let span = item.span().or(key.span()).unwrap_or(0..0);
-        self.places.insert(parent.key(key).exact, span);
+        let span = self.here(item.span().or(key.span()));
+        self.places.entry(parent.key(key).exact).or_insert(span);
         true
     }
 
@@ -212,9 +273,15 @@ impl<'t> ConfigReader<'t> {
         item: &Item,
         mut each: impl FnMut(&mut Self, &Path, &dyn TableLike),
     ) {
+        // of the top level, the texts before may have some
+        let is_top = !path.exact.contains('.');
+        let before = if is_top { self.counts.get(&path.exact).copied().unwrap_or(0) } else { 0 };
         let mut one = |reader: &mut Self, index, span: Option<Range<usize>>, table| {
-            let path = path.item(index);
-            let span = span.or(key.span()).unwrap_or(0..0);
+            if is_top {
+                reader.counts.insert(path.exact.clone(), before + index + 1);
+            }
+            let path = path.item(before + index);
+            let span = reader.here(span.or(key.span()));
             reader.places.insert(path.exact.clone(), span);
             each(reader, &path, table);
         };
@@ -233,7 +300,7 @@ impl<'t> ConfigReader<'t> {
             _ => {
                 let near = item.is_table_like().then(|| format!("[[{}]]", path.shown));
                 let expected = "a list of sections";
-                let span = key.span().or(item.span()).unwrap_or(0..0);
+                let span = self.here(key.span().or(item.span()));
                 self.note(&path.shown, span, Wrong::Form { expected, found: describe(item), near });
             }
         }
@@ -288,10 +355,22 @@ impl<'t> ConfigReader<'t> {
             "" => key.get().to_owned(),
             _ => format!("{subsection}.{}", key.get()),
         };
-        let at = key.span().or(item.span()).unwrap_or(0..0);
+        let at = self.here(key.span().or(item.span()));
         if let Some(setting) = T::SETTINGS.iter().find(|setting| setting.key == name) {
-            self.places.insert(path.exact.clone(), item.span().unwrap_or(at.clone()));
-            self.setting(setting, section, item, &path, at);
+            let span = self.here(item.span().or(key.span()));
+            if path.exact == "include" && self.start > 0 {
+                self.note(&path.shown, at, Wrong::said(OutsideFault::MainOnly));
+                return true;
+            }
+            if let Some(first) = self.places.get(&path.exact).cloned()
+                && self.texts.number(first.start) != self.texts.number(self.start)
+            {
+                let first = self.texts.place(first.start);
+                self.note(&path.shown, at, Wrong::said(OutsideFault::SetTwice { first }));
+                return true;
+            }
+            self.places.insert(path.exact.clone(), span.clone());
+            self.setting(setting, section, item, &path, span);
         } else if let Some(list) = T::LISTS.iter().find(|list| list.name == name) {
             self.remember(parent, key, item);
             let items: &mut dyn Items = (list.at)(section);
@@ -299,7 +378,7 @@ impl<'t> ConfigReader<'t> {
         } else if !T::SETTINGS.iter().any(|setting| setting.subsection() == name) {
             return false;
         } else if let Some(inner) = item.as_table_like() {
-            self.places.insert(path.exact.clone(), at);
+            self.places.entry(path.exact.clone()).or_insert(at);
             self.table(section, &name, &path, inner);
         } else {
             self.meant.insert(path.exact.clone());
@@ -310,7 +389,7 @@ impl<'t> ConfigReader<'t> {
     }
 
     pub(crate) fn unknown(&mut self, parent: &Path, key: &Key, item: &Item) {
-        let at = key.span().or(item.span()).unwrap_or(0..0);
+        let at = self.here(key.span().or(item.span()));
         let wrong = (self.unknown)(&parent.shown, key.get());
         let meant = match &wrong {
             Wrong::Unknown { near } => near.as_deref(),
@@ -327,11 +406,17 @@ impl<'t> ConfigReader<'t> {
         section: &mut T,
         item: &Item,
         path: &Path,
-        key: Range<usize>,
+        span: Range<usize>,
     ) {
         let value = (setting.at)(section);
-        let span = item.span().unwrap_or(key);
         let form = value.form();
+        let string = match item.as_value() {
+            Some(Toml::String(text)) => match self.expanded(text.value(), path) {
+                Ok(expanded) => Some(expanded),
+                Err(wrong) => return self.note(&path.shown, span, wrong),
+            },
+            _ => None,
+        };
         let set = |value: &mut dyn Value, text: &str| {
             in_range(value, setting.range, text)?;
             value.set(text)
@@ -340,11 +425,19 @@ impl<'t> ConfigReader<'t> {
             (Form::List | Form::TextOrList | Form::SwitchOrList, Some(Toml::Array(items))) => {
                 return self.list(value, items, path, span);
             }
-            (Form::TextOrList, Some(Toml::String(text))) => {
+            (Form::TextOrList, _) if let Some(string) = &string => {
                 value.clear();
-                set(value, text.value())
+                set(value, &string.text)
             }
-            (Form::Text | Form::NumberOrAuto, Some(Toml::String(text))) => set(value, text.value()),
+            (Form::Text | Form::NumberOrAuto, _) if let Some(string) = &string => {
+                set(value, &string.text)
+            }
+            // a variable has no type of its own
+            (Form::Number | Form::Switch | Form::SwitchOrList, _)
+                if let Some(string) = string.as_ref().filter(|string| string.has_variable) =>
+            {
+                set(value, &string.text)
+            }
             (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
                 match (setting.range, *number.value()) {
                     (Some((least, most)), number @ ..0) => {
@@ -379,10 +472,12 @@ impl<'t> ConfigReader<'t> {
         }
         let mut are_choices_told = false;
         for (index, item) in items.iter().enumerate() {
-            let at = item.span().unwrap_or(span.clone());
+            let at = item.span().map_or(span.clone(), |span| self.here(Some(span)));
             self.places.insert(path.item(index).exact, at.clone());
             let result = match item {
-                Toml::String(text) => value.set(text.value()),
+                Toml::String(text) => {
+                    self.expanded(text.value(), path).and_then(|string| value.set(&string.text))
+                }
                 other => Err(misfit(value, &Item::Value(other.clone()))),
             };
             let result = result.map_err(|wrong| match wrong {
@@ -411,11 +506,23 @@ impl<'t> ConfigReader<'t> {
         for (name, item) in table.iter() {
             let Some(key) = table.key(name) else { continue };
             let path = path.key(key);
-            let at = item.span().or(key.span()).unwrap_or(0..0);
+            let at = self.here(item.span().or(key.span()));
             self.places.insert(path.exact.clone(), at.clone());
-            let text = match (value.has_numbers(), item.as_value()) {
-                (false, Some(Toml::String(text))) => Some(text.value().clone()),
-                (true, Some(Toml::Integer(number))) => Some(number.value().to_string()),
+            let string = match item.as_value() {
+                Some(Toml::String(text)) => match self.expanded(text.value(), &path) {
+                    Ok(expanded) => Some(expanded),
+                    Err(wrong) => {
+                        self.note(&path.shown, at, wrong);
+                        continue;
+                    }
+                },
+                _ => None,
+            };
+            let is_secret = string.as_ref().is_some_and(|string| string.is_secret);
+            let text = match (value.has_numbers(), string, item.as_value()) {
+                (false, Some(string), _) => Some(string.text),
+                (true, Some(string), _) if string.has_variable => Some(string.text),
+                (true, _, Some(Toml::Integer(number))) => Some(number.value().to_string().into()),
                 _ => None,
             };
             let put = |value: &mut dyn Value, text: &str| {
@@ -427,6 +534,9 @@ impl<'t> ConfigReader<'t> {
                 None => Err(misfit(value, item)),
             };
             if let Err(mut wrong) = result {
+                if is_secret {
+                    wrong = Wrong::said(OutsideFault::UnfitSecret { expected: value.expected() });
+                }
                 if let Wrong::Unfit { found, .. } = &mut wrong
                     && *found == quote(name)
                 {

@@ -7,6 +7,7 @@
 //! | `units` | durations, sizes and rates as people write them |
 //! | [`choice`] | one of a few words |
 //! | `address`, `account` | addresses, users and groups |
+//! | [`include`] | which files belong to a configuration |
 //! | `written` | types of `forebay_site` and `forebay_policy` |
 //! | `limit` | the limits of a rule |
 //! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
@@ -16,6 +17,7 @@
 pub(crate) mod account;
 pub(crate) mod address;
 pub mod choice;
+pub mod include;
 pub(crate) mod limit;
 pub mod log_condition;
 pub mod member;

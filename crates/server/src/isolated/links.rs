@@ -7,12 +7,13 @@
 //! Nobody but this user may enter it. Where stages become another user (`user`), that one may connect to sockets in
 //! it, and no more: what root reads and writes there must not be others' to change.
 
+use crate::config_file;
 use forebay_config::Role;
 use forebay_sys::clock;
 use forebay_sys::folder::{self, Folder};
 use forebay_upstream::ends::{Ends, ProcessEnd};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// The name of the configuration that the stages share, among their sockets.
-const COPY: &str = "forebay.toml";
+const COPY: &str = "configuration.json";
 
 /// The name of the file in which the supervisor says how processes have ended.
 const ENDS: &str = "ends";
@@ -64,8 +65,11 @@ impl Links {
 
     /// The configuration as it is now, for all processes that have this directory.
     pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
-        let mut copy = own_file().write(true).open(self.path().join(COPY))?;
-        io::copy(&mut File::open(file)?, &mut copy).map(drop)
+        let kept = config_file::keep(file)?;
+        let copy = own_file().write(true).open(self.path().join(COPY))?;
+        let mut copy = BufWriter::new(copy);
+        serde_json::to_writer(&mut copy, &kept)?;
+        copy.flush()
     }
 
     /// Tells those who ask this instance, from 1, that its process has ended.

@@ -45,15 +45,21 @@ pub(super) fn secret_files(of: &LintSubject<'_>, remarks: &mut Remarks) {
         let file = fs::canonicalize(file).ok()?;
         served.iter().find(|directory| directory.shows(&file))
     };
-    let itself = Path::new(of.text.file());
-    if let Some(directory) = find(itself) {
+    // of ten thousand in a directory one is enough
+    let mut looked_at = HashSet::new();
+    let origin = of.text.origin();
+    let included = origin.included.iter().filter(|file| looked_at.insert(file.parent()));
+    let included = included.chain(&origin.links).map(PathBuf::as_path);
+    let itself = std::iter::once(Path::new(of.text.file())).chain(included);
+    if let Some((itself, directory)) = itself.filter_map(|file| Some((file, find(file)?))).next() {
         let wrong = Wrong::said(ServedConfiguration { path: itself.to_owned() });
         remarks.push((directory.at.clone(), wrong));
     }
+    let of_text = of.text.secrets().iter().map(|(at, file)| (at.clone(), file.as_path()));
     // what several sites name is told once
     let mut told = HashSet::new();
     let of_sites = sites.iter().flat_map(|(at, site)| secrets(at, site));
-    for (at, file) in of_sites.chain(own_secrets(of.draft)) {
+    for (at, file) in of_sites.chain(own_secrets(of.draft)).chain(of_text) {
         if let Some(directory) = find(file).filter(|_| told.insert(file)) {
             let (path, place) = (file.to_owned(), of.text.place(&directory.at.exact));
             let directory = directory.shown.to_owned();

@@ -142,6 +142,9 @@ pub(super) fn secrets(of: &LintSubject<'_>, remarks: &mut Remarks) {
         let at = At::default().child("identity").child("keys");
         remarks.extend(secret(at, Secret::Keys, keys, user.as_ref()));
     }
+    for (at, file) in of.text.secrets().iter().filter(|(_, file)| told.insert(file)) {
+        remarks.extend(secret(at.clone(), Secret::Value, file, user.as_ref()));
+    }
 }
 
 /// What is wrong with a secret: too many may read it, or a reload could not.
@@ -284,6 +287,8 @@ enum Secret {
     Tokens,
     /// The keys of identities.
     Keys,
+    /// What stands in a value of a setting.
+    Value,
 }
 
 impl fmt::Display for Secret {
@@ -292,6 +297,7 @@ impl fmt::Display for Secret {
             Secret::Key => "private key",
             Secret::Tokens => "file of tokens",
             Secret::Keys => "file of keys",
+            Secret::Value => "file of a secret",
         })
     }
 }

@@ -107,6 +107,15 @@ impl SandboxNeeds {
         if let Some(file) = file {
             needs.add_file("the configuration file", file);
         }
+        for directory in &config.origin.directories {
+            let directory =
+                if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+            needs.add("include", directory.to_owned(), PathUse::Read);
+        }
+        config.origin.links.iter().for_each(|file| needs.add_file("include", file));
+        for file in &config.origin.secret_files {
+            needs.add_file("the file of a secret", file);
+        }
         if let Some(file) = &config.pipeline.calibration {
             needs.add_file("pipeline.calibration", file);
         }

@@ -3,6 +3,7 @@
 
 mod config;
 mod config_files;
+mod config_includes;
 mod config_remarks;
 mod isolated_remarks;
 mod properties;

@@ -23,7 +23,9 @@ forebay check -c forebay.toml --print    # every key with the value it has
   level. Mind the order: a key behind a section header belongs to that section.
 - An unknown key is an error, and so is a value out of range. All mistakes are told at once, with line
   and column.
-- A relative path begins at the directory of the configuration file.
+- A relative path begins at the directory of the configuration file, in files of [`include`](#include), too.
+- `${NAME}` in a value is a variable of the environment, `${NAME:-default}` one with a default; a number or a switch
+  with one is written as a string. `$${` is the text `${`. Secrets in files: [Sites](sites.md#variables-and-secrets).
 - **Time**: a whole number and `ms`, `s`, `m`, `h` or `d`, as in `\"15s\"`.
 - **Size**: a whole number and `B`, `KiB`, `MiB`, `GiB` or `TiB`, as in `\"64KiB\"`. A rate has `/s`
   behind it.

@@ -350,7 +350,7 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("real_ip_header", Say("write trusted_proxies, X-Forwarded-For is read from those")),
     ("stub_status", Key("admin.listen")),
     ("server_tokens", Key("server_header = false")),
-    ("include", Say("a configuration is one file")),
+    ("import", Key("include")),
     ("sendfile", Say("files are sent by the kernel where that is faster")),
     ("bind", Key("listen")),
     ("port", Key("listen")),
