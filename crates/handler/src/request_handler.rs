@@ -7,11 +7,13 @@
 //! | `process` | what the answer is |
 //! | `place` | which requests wait for a place among those at once of their rule |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
+//! | `context` | who asks, for rules of a site that go by that |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
 
 mod admission;
 mod bodies;
+mod context;
 mod journal;
 mod place;
 mod process;
@@ -25,7 +27,7 @@ use crate::job::ServerJob;
 use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
 use crate::log::{Logger, PendingLine};
-use crate::policy::{ConnectionRecord, Judge, Ticket, WindowPoint};
+use crate::policy::{ConnectionRecord, InForce, Judge, Ticket, WindowPoint};
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
 use forebay_conn::{ConnectionLimits, Handler, HandlerTypes, Hooks, Http, Listening, TurnTime};
@@ -58,6 +60,7 @@ pub struct RequestHandler {
     ids: RequestIds,
     /// Room for the head of an answer.
     head: Vec<u8>,
+    policy: Arc<InForce>,
     /// `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
@@ -85,7 +88,8 @@ impl RequestHandler {
         let trusted = Arc::clone(&snapshot.trusted);
         let certificates = Arc::clone(&snapshot.certificates);
         let applications = Arc::clone(&snapshot.applications);
-        let judge = Judge::new(&snapshot.policy, &metrics, window_point);
+        let policy = Arc::clone(&snapshot.policy);
+        let judge = Judge::new(&policy, &metrics, window_point);
         RequestHandler {
             live,
             site,
@@ -98,6 +102,7 @@ impl RequestHandler {
             thread: None,
             ids: RequestIds::default(),
             head: Vec::new(),
+            policy,
             judge,
             window_point,
             metrics,
@@ -126,7 +131,8 @@ impl RequestHandler {
         self.trusted = Arc::clone(&snapshot.trusted);
         self.certificates = Arc::clone(&snapshot.certificates);
         self.applications = Arc::clone(&snapshot.applications);
-        self.judge = Judge::new(&snapshot.policy, &self.metrics, self.window_point);
+        self.policy = Arc::clone(&snapshot.policy);
+        self.judge = Judge::new(&self.policy, &self.metrics, self.window_point);
     }
 
     #[inline]

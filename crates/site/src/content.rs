@@ -56,7 +56,7 @@ pub struct Content {
     /// By site: what clients are told that policy turns away.
     turned: Mutex<Arc<[Turned]>>,
     /// Whether some site says or does something about TLS.
-    pub(crate) is_about_tls: bool,
+    pub(crate) looks_first: bool,
     /// Whether some site has an application.
     pub(crate) has_routes: bool,
     /// Whether nothing is kept any more.
@@ -127,7 +127,7 @@ impl Content {
         let (alive, gone) = channel();
         let content = Arc::new(Content {
             number: NUMBER.fetch_add(1, Relaxed),
-            is_about_tls: vhosts.iter().any(VirtualHost::is_about_tls),
+            looks_first: vhosts.iter().any(VirtualHost::looks_first),
             turned: Mutex::new(vhosts.iter().map(Turned::read).collect()),
             has_routes: vhosts.iter().any(|vhost| !vhost.settings.routes.is_empty()),
             vhosts,

@@ -97,6 +97,10 @@ fn follow(rules: &[&Redirect], start: Vec<u8>) -> Option<Endless> {
     let mut path = start;
     loop {
         let fits = |(index, rule): (usize, &&Redirect)| {
+            // a client that does not meet its conditions goes on to the next
+            if !rule.conditions().is_empty() {
+                return None;
+            }
             rule.pattern().captures(&path).map(|captures| (index, filled(rule, &path, &captures)))
         };
         let (index, next) = rules.iter().enumerate().find_map(fits)?;

@@ -32,7 +32,7 @@ pub(crate) struct AnswerParts<'a> {
 
 /// What must come before the answer, or in its place.
 pub(crate) enum Instead {
-    /// What the alias leads to.
+    /// What the alias leads to, or the outcome of the conditions.
     Follow,
     /// The variant that belongs in this place must be made.
     Make(usize),
@@ -80,7 +80,7 @@ impl AnswerParts<'_> {
             EntryKind::Missing | EntryKind::Script(_) => self.vhost.pages.missing(reply),
             EntryKind::Denied => self.vhost.pages.denied(reply),
             EntryKind::Page(page) => page.write(reply),
-            EntryKind::Alias(_) => return Err(Instead::Follow),
+            EntryKind::Alias(_) | EntryKind::Conditional(_) => return Err(Instead::Follow),
             EntryKind::Work => return Err(Instead::Work),
             EntryKind::Failed(status) => {
                 let text = "The file system does not answer as it should";

@@ -16,7 +16,9 @@ use crate::content::Content;
 use crate::heads::pages::RefusalPage;
 use crate::making::job::{SiteJob, SiteJobDone, SiteWork};
 use crate::making::load::{Loaded, Want};
+use crate::request_context::RequestContext;
 use crate::routing::hosts::Memo;
+use crate::rules::ConditionBits;
 use crate::vhost::VirtualHost;
 use crate::vhost::turned::Turned;
 use forebay_conn::handler::body::BodyRead;
@@ -48,6 +50,8 @@ pub struct Site {
     /// Where heads are put together.
     pub(crate) head_scratch: Vec<u8>,
     pub(crate) boundaries: Boundaries,
+    /// Which conditions of its site hold for the request that is answered.
+    pub(crate) outcome: ConditionBits,
     /// What this loop knows of credentials.
     pub(crate) credentials: Own,
     /// By site: what clients are told that policy turns away.
@@ -71,6 +75,7 @@ impl Site {
             path: Vec::new(),
             head_scratch: Vec::new(),
             boundaries: Boundaries::default(),
+            outcome: ConditionBits::default(),
             credentials: Own::default(),
         }
     }
@@ -189,8 +194,8 @@ impl Site {
         if let Some(guard) = &entry.guard
             && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
         {
-            let header_rules = entry.header_rules.clone();
-            return self.stop(stop, header_rules, asked);
+            let entry = Arc::clone(entry);
+            return self.stop_at(&entry, stop, asked);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
             return self.search_on(client, asked);
@@ -212,10 +217,18 @@ impl Site {
             }
             Err(Instead::Follow) => {
                 self.path.clear();
-                if let EntryKind::Alias(alias) = &entry.what {
-                    alias.push_key(|| shape(request.head), &mut self.path);
-                }
-                self.follow(ticket, client, asked)
+                let outer = match &entry.what {
+                    EntryKind::Alias(alias) => {
+                        alias.push_key(|| shape(request.head), &mut self.path);
+                        Some(ticket)
+                    }
+                    EntryKind::Conditional(path) => {
+                        path.push_key(&entry.key.path, self.outcome, &mut self.path);
+                        None
+                    }
+                    _ => None,
+                };
+                self.follow(outer, client, asked)
             }
             Err(instead) => {
                 let entry = Arc::clone(entry);
@@ -224,10 +237,11 @@ impl Site {
         }
     }
 
-    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`.
+    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`, or the conditions of the
+    /// path do.
     fn follow(
         &mut self,
-        outer: SlotRef,
+        outer: Option<SlotRef>,
         client: impl Fn() -> IpAddr,
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
@@ -242,8 +256,8 @@ impl Site {
         if let Some(guard) = &entry.guard
             && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
         {
-            let header_rules = entry.header_rules.clone();
-            return self.stop(stop, header_rules, asked);
+            let entry = Arc::clone(entry);
+            return self.stop_at(&entry, stop, asked);
         }
         if tell {
             content.store.touch(entry.key.asked());
@@ -260,14 +274,40 @@ impl Site {
                 self.metrics.add(Counter::CacheHits, 1);
                 ProcessOutcome::Replied
             }
+            Err(Instead::Follow) if outer.is_none() => {
+                path.clear();
+                if let EntryKind::Alias(alias) = &entry.what {
+                    alias.push_key(|| shape(request.head), path);
+                }
+                self.follow(Some(ticket), client, asked)
+            }
             Err(instead) => {
-                let inner = Some(Arc::clone(entry));
+                let entry = Arc::clone(entry);
+                let Some(outer) = outer else {
+                    return self.answer_instead(instead, entry, None, asked);
+                };
                 match self.front.entry(outer).cloned() {
-                    Some(entry) => self.answer_instead(instead, entry, inner, asked),
+                    Some(outer) => self.answer_instead(instead, outer, Some(entry), asked),
                     None => self.search_on(client, asked),
                 }
             }
         }
+    }
+
+    /// The rules about clients are against what an entry answers, or not for it yet.
+    #[cold]
+    fn stop_at(
+        &mut self,
+        entry: &Entry,
+        stop: Stop,
+        asked: &mut SiteRequest<'_, '_>,
+    ) -> ProcessOutcome<SiteJob> {
+        let header_rules = match entry.what {
+            // those of all requests
+            EntryKind::Conditional(_) => self.header_rules_of(asked.site, asked.request),
+            _ => entry.header_rules.clone(),
+        };
+        self.stop(stop, header_rules, asked)
     }
 
     /// The rules about clients are against an answer, or not for it yet.
@@ -325,7 +365,7 @@ impl Site {
         if let Ok(path) = request.path() {
             let guard = self.vhost(site).guard_of(&[&path]);
             if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
-                let header_rules = self.vhost(site).header_rules_of(&path);
+                let header_rules = self.header_rules_of(site, request);
                 return self.stop(stop, header_rules, asked);
             }
         }
@@ -383,11 +423,23 @@ impl Site {
         let SiteRequest { site, request, .. } = *asked;
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
-        if !is_read && !matches!(entry.what, EntryKind::Redirect(_)) {
+        if !is_read && !matches!(entry.what, EntryKind::Redirect(_) | EntryKind::Conditional(_)) {
             return self.not_allowed(asked);
         }
         if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {
-            return self.stop(stop, entry.header_rules.clone(), asked);
+            return self.stop_at(&entry, stop, asked);
+        }
+        if let EntryKind::Conditional(conditional) = &entry.what {
+            let mut path = Vec::new();
+            conditional.push_key(&entry.key.path, self.outcome, &mut path);
+            return match self.cached(KeyRef { site, path: &path }) {
+                Some(entry) => {
+                    self.remember(site, &path, &entry);
+                    let loaded = Loaded { entry, inner: None, piped: None };
+                    self.answer_with(loaded, client, asked)
+                }
+                None => self.load(EntryKey { site, path: path.into() }, request),
+            };
         }
         let inner = match &entry.what {
             EntryKind::Alias(alias) => {
@@ -449,6 +501,18 @@ impl Site {
             let front_key = self.front.front_key(site, path);
             self.front.insert(front_key, site, path, Arc::clone(entry));
         }
+    }
+
+    /// Finds out which conditions of a site hold for a request. Whatever is answered to it goes by that.
+    pub(crate) fn look_at(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        context: &impl RequestContext,
+    ) {
+        let vhost = self.content.vhosts.get(site as usize);
+        self.outcome =
+            vhost.map(|vhost| vhost.conditions.outcome(request, context)).unwrap_or_default();
     }
 
     /// The site with this number, which is one that [`site_of`](Site::site_of) gave.

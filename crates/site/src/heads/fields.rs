@@ -43,7 +43,12 @@ impl<'f> AnswerFields<'f> {
         let held = &mut self.0[at];
         if name.eq_ignore_ascii_case("Vary") {
             // what the answer depends on already it still depends on
-            held.1 = [&held.1, b", ".as_slice(), value.as_bytes()].concat().into();
+            for one in value.split(',').map(str::trim) {
+                let mut known = held.1.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+                if !known.any(|known| known.eq_ignore_ascii_case(one.as_bytes())) {
+                    held.1 = [&held.1, b", ".as_slice(), one.as_bytes()].concat().into();
+                }
+            }
         } else {
             *held = (name, Cow::Borrowed(value.as_bytes()));
         }

@@ -1,6 +1,6 @@
 //! Rules for the fields of answers.
 
-use super::Pattern;
+use super::{Pattern, RequestConditions};
 use forebay_http::field::{FieldName, FieldValue};
 use std::fmt;
 
@@ -75,6 +75,7 @@ const NOT_REMOVED: [&str; 2] = ["Content-Type", "Vary"];
 pub struct HeaderRule {
     path: Option<Pattern>,
     media_type: Option<MediaPattern>,
+    conditions: RequestConditions,
     set: Box<[(FieldName, FieldValue)]>,
     remove: Box<[FieldName]>,
 }
@@ -109,7 +110,20 @@ impl HeaderRule {
                 return Err(HeaderError::Twice { name: name.to_string() });
             }
         }
-        Ok(HeaderRule { path, media_type, set: set.into(), remove: remove.into() })
+        let conditions = RequestConditions::default();
+        Ok(HeaderRule { path, media_type, conditions, set: set.into(), remove: remove.into() })
+    }
+
+    /// The same for answers to requests that meet these conditions.
+    #[must_use]
+    pub fn under(self, conditions: RequestConditions) -> HeaderRule {
+        HeaderRule { conditions, ..self }
+    }
+
+    /// The rule by which caches tell its answers from those of other requests, if they must.
+    pub(crate) fn varying(&self) -> Option<HeaderRule> {
+        let rule = vary(self.path.clone(), &self.conditions)?;
+        Some(HeaderRule { media_type: self.media_type.clone(), ..rule })
     }
 
     /// Which paths.
@@ -122,6 +136,11 @@ impl HeaderRule {
         self.media_type.as_ref()
     }
 
+    /// Which requests.
+    pub fn conditions(&self) -> &RequestConditions {
+        &self.conditions
+    }
+
     /// The fields it sets.
     pub fn set(&self) -> &[(FieldName, FieldValue)] {
         &self.set
@@ -131,6 +150,13 @@ impl HeaderRule {
     pub fn remove(&self) -> &[FieldName] {
         &self.remove
     }
+}
+
+/// The rule that says of answers for these paths that they depend on these conditions, whether they hold or not.
+pub(crate) fn vary(path: Option<Pattern>, conditions: &RequestConditions) -> Option<HeaderRule> {
+    let name = FieldName::parse("Vary").ok()?;
+    let value = FieldValue::parse(&conditions.vary()?).ok()?;
+    HeaderRule::new(path, None, vec![(name, value)], Vec::new()).ok()
 }
 
 /// Why there is no such header rule.

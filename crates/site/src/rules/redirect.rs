@@ -1,7 +1,8 @@
 //! Rules that send clients to another address.
 
+use super::header::vary;
 use super::template::no_capture;
-use super::{Pattern, Template, TemplatePart};
+use super::{HeaderRule, Pattern, RequestConditions, Template, TemplatePart};
 use std::fmt;
 
 /// Sends clients to another address.
@@ -10,6 +11,7 @@ pub struct Redirect {
     pattern: Pattern,
     to: Template,
     status: u16,
+    conditions: RequestConditions,
 }
 
 impl Redirect {
@@ -38,7 +40,23 @@ impl Redirect {
             Some(HostEnd::Text) => {}
             Some(HostEnd::Capture) => return Err(RedirectError::OpenHost),
         }
-        Ok(Redirect { pattern, to, status })
+        Ok(Redirect { pattern, to, status, conditions: RequestConditions::default() })
+    }
+
+    /// The same for requests that meet these conditions.
+    #[must_use]
+    pub fn under(self, conditions: RequestConditions) -> Redirect {
+        Redirect { conditions, ..self }
+    }
+
+    /// Which requests.
+    pub fn conditions(&self) -> &RequestConditions {
+        &self.conditions
+    }
+
+    /// The rule by which caches tell what it answers from what is answered to other requests, if they must.
+    pub(crate) fn varying(&self) -> Option<HeaderRule> {
+        vary(Some(self.pattern.clone()), &self.conditions)
     }
 
     /// Which paths.

@@ -5,7 +5,7 @@ use crate::rules::{
     Pattern, Realm, Redirect, Rewrite, Route, Scope, ScriptSuffix, Scripts, Template, TryFiles,
     User, WorkHandler,
 };
-use crate::testing::{Answered, Client, Folder, with_request};
+use crate::testing::{Answered, Client, Folder, TestContext, with_request};
 use crate::{ContentSettings, FilesLocation, RequestScheme, Routed, SiteSettings, ToHttps};
 use std::os::unix::fs::symlink;
 
@@ -538,8 +538,9 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
             ("/x;/../map", None),
         ] {
             let status = client.answered_by(method, target, |site, request, reply| {
-                let by = || "192.0.2.7".parse().unwrap();
-                match site.decide(request, by, None, reply) {
+                let client = "192.0.2.7".parse().unwrap();
+                let by = TestContext { client, scheme: RequestScheme::Http, class: "" };
+                match site.decide(request, &by, None, reply) {
                     Routed::Replied => true,
                     Routed::Here(None) => false,
                     _ => panic!("{method} {target}: nothing is to be done or asked first"),

@@ -5,6 +5,7 @@ mod answers;
 mod applications;
 mod bodies;
 mod clients;
+mod conditions;
 mod hosts;
 mod lists;
 mod paths;
