@@ -1,6 +1,7 @@
 //! The pen that writes an answer: a head and a short body are copied, a long body is left behind.
 
 use crate::head_block::{encode_head, encode_lines};
+use crate::head_values::HeadValues;
 use crate::hsts::Hsts;
 use crate::out::Out;
 use forebay_http::date::IMF_LEN;
@@ -82,6 +83,15 @@ fn replaced(status: u16, head: &[u8], fields: &[u8]) -> Vec<u8> {
     text
 }
 
+/// What is done to a head before it is written.
+#[derive(Clone, Debug, Default)]
+pub struct HeadChange {
+    /// Field lines that stand for those of the same names in an answer with content.
+    pub fields: Option<Arc<[u8]>>,
+    /// The values that belong in its places.
+    pub values: Option<Arc<HeadValues>>,
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -95,8 +105,8 @@ pub struct Reply<'o, B> {
     pub hsts: Option<Hsts>,
     /// How long the request has waited here, for a stage of this server that asks.
     pub waited_ms: Option<u32>,
-    /// Field lines that stand for those of the same names in an answer with content.
-    pub instead: Option<Arc<[u8]>>,
+    /// What is done to the head before it is written, if anything.
+    pub change: Option<HeadChange>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
     pub(crate) timeout_s: u32,
@@ -123,7 +133,7 @@ impl<'o, B> Reply<'o, B> {
             retry_after_s: 0,
             hsts: None,
             waited_ms: None,
-            instead: None,
+            change: None,
             timeout_s: 0,
             http10: false,
             is_http2: false,
@@ -200,8 +210,8 @@ impl<'o, B> Reply<'o, B> {
     /// Connection and the empty line are added here.
     #[inline]
     pub fn head(&mut self, status: u16, head: &[u8]) {
-        if let Some(fields) = self.instead.take() {
-            return self.head(status, &replaced(status, head, &fields));
+        if let Some(change) = self.change.take() {
+            return self.changed(status, head, &change);
         }
         if self.is_http2 {
             return self.block(status, true, |block| encode_head(block, status, head));
@@ -213,13 +223,37 @@ impl<'o, B> Reply<'o, B> {
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
-        if self.instead.is_some() {
+        if self.change.is_some() {
             return self.head(status, head);
         }
         if self.is_http2 {
             return self.block(status, true, |to| to.extend_from_slice(block));
         }
         self.text(status, head);
+    }
+
+    /// Writes a head that is changed for its request.
+    fn changed(&mut self, status: u16, head: &[u8], change: &HeadChange) {
+        let HeadChange { fields, values } = change;
+        match (fields, values) {
+            (None, None) => self.head(status, head),
+            (Some(fields), None) => self.head(status, &replaced(status, head, fields)),
+            (Some(fields), Some(values)) => {
+                let mut filled = Vec::with_capacity(head.len());
+                values.fill(head, &mut filled);
+                self.head(status, &replaced(status, &filled, fields));
+            }
+            (None, Some(values)) if self.is_http2 => self.block(status, true, |block| {
+                encode::status(block, status);
+                let end = head.iter().position(|&byte| byte == b'\n');
+                values.encode(end.map_or(&[], |end| &head[end + 1..]), block);
+            }),
+            (None, Some(values)) => {
+                self.status = status;
+                values.fill(head, &mut self.out.bytes);
+                self.end_text();
+            }
+        }
     }
 
     /// Writes a head of HTTP/2, with the date if it is not there.
@@ -253,6 +287,12 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.reserve(head.len() + 80);
         bytes.extend_from_slice(head);
+        self.end_text();
+    }
+
+    /// Ends a head of HTTP/1 behind its lines.
+    #[inline]
+    fn end_text(&mut self) {
         self.add_own();
         let bytes = &mut self.out.bytes;
         bytes.extend_from_slice(b"Date: ");

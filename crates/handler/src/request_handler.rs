@@ -19,6 +19,7 @@ mod place;
 mod process;
 mod relay;
 
+use self::context::ToldName;
 use crate::applications::{Applications, Pools};
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
@@ -58,6 +59,7 @@ pub struct RequestHandler {
     /// What requests for applications keep, where each connection keeps a thread.
     thread: Option<ThreadShare>,
     ids: RequestIds,
+    told: ToldName,
     /// Room for the head of an answer.
     head: Vec<u8>,
     policy: Arc<InForce>,
@@ -101,6 +103,7 @@ impl RequestHandler {
             sockets,
             thread: None,
             ids: RequestIds::default(),
+            told: ToldName::default(),
             head: Vec::new(),
             policy,
             judge,

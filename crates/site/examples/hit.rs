@@ -168,4 +168,6 @@ impl RequestContext for Program {
     fn class(&self) -> &str {
         ""
     }
+
+    fn request_id(&self, _: &mut Vec<u8>) {}
 }

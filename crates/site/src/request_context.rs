@@ -22,6 +22,12 @@ pub trait RequestContext {
     /// By which scheme it asks.
     fn scheme(&self) -> RequestScheme;
 
+    /// The request is looked at anew: what was made for another is not its own.
+    fn begin(&self) {}
+
+    /// Appends the name by which logs know the request.
+    fn request_id(&self, id: &mut Vec<u8>);
+
     /// The class that the rules of the policy have given to the request; empty if that is not known.
     fn class(&self) -> &str;
 }

@@ -115,6 +115,10 @@ impl RequestContext for TestContext {
     fn class(&self) -> &str {
         self.class
     }
+
+    fn request_id(&self, id: &mut Vec<u8>) {
+        id.extend_from_slice(b"seven");
+    }
 }
 
 /// One loop with its shared content, and a client of it.

@@ -18,7 +18,9 @@ use crate::notice::OpenError;
 use crate::routing::names::{self, MountedDirectory};
 use crate::routing::redirection::Redirection;
 use crate::routing::route::{self, inside};
-use crate::rules::{Alias, ConditionBits, HeaderRule, Redirect};
+use crate::rules::{
+    AccessRule, Alias, ConditionBits, HeaderRule, Redirect, RequestVariable, Template,
+};
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::vhost::conditions::SiteConditions;
 use crate::vhost::root::RootDirectory;
@@ -37,6 +39,10 @@ pub(crate) struct VirtualHost {
     first_realm: u32,
     /// Whether the first header rule is the one for what is protected by passwords.
     pub(crate) has_private_rule: bool,
+    /// The values of its header rules that have variables, by their numbers.
+    pub(crate) values: Vec<Template>,
+    /// What only a request tells, of them and of redirects.
+    pub(crate) variables: Vec<RequestVariable>,
     /// On what of a request its rules depend.
     pub(crate) conditions: SiteConditions,
     pub(crate) pages: Pages,
@@ -110,8 +116,14 @@ impl VirtualHost {
         settings.headers.splice(..0, private);
         let of_headers = settings.headers.iter().filter_map(HeaderRule::varying);
         let of_redirects = settings.redirects.iter().filter_map(Redirect::varying);
-        let varying: Vec<_> = of_headers.chain(of_redirects).collect();
+        let of_access = settings.access.iter().flat_map(AccessRule::varying);
+        let varying: Vec<_> = of_headers.chain(of_redirects).chain(of_access).collect();
         settings.headers.extend(varying);
+        let mut values = Vec::new();
+        settings.headers.iter_mut().for_each(|rule| rule.number(&mut values));
+        let of_redirects = settings.redirects.iter().flat_map(|rule| rule.to().variables());
+        let of_values = values.iter().flat_map(Template::variables);
+        let variables = of_values.chain(of_redirects).cloned().collect();
         let conditions = SiteConditions::of(&settings);
         let pages = Pages::new(is_server_named);
         let to_https =
@@ -121,6 +133,8 @@ impl VirtualHost {
             mounts,
             first_realm,
             has_private_rule,
+            values,
+            variables,
             conditions,
             pages,
             to_https,
@@ -132,9 +146,14 @@ impl VirtualHost {
         self.has_private_rule
     }
 
-    /// Whether something is to be known of a request, or done, before all else: about TLS, or by conditions.
+    /// Whether something is to be known of a request, or done, before all else: about TLS, by conditions, for variables.
     pub(crate) fn looks_first(&self) -> bool {
-        self.is_about_tls() || !self.conditions.is_empty()
+        self.is_about_tls() || !self.conditions.is_empty() || self.has_variables()
+    }
+
+    /// Whether values of header rules or redirects hang on the request.
+    pub(crate) fn has_variables(&self) -> bool {
+        !(self.values.is_empty() && self.variables.is_empty())
     }
 
     /// Whether it says or does something about TLS.

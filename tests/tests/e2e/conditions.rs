@@ -4,6 +4,7 @@
 use forebay_tests::answer::Answer;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::{Options, Server, wire};
+use std::collections::HashSet;
 use std::thread;
 
 /// Asks once, on a connection of its own.
@@ -25,11 +26,15 @@ forebay_tests::on_each_engine! {
     each_origin_is_told_itself,
     a_redirect_depends_on_a_cookie,
     classes_and_clients_are_told_apart,
+    values_are_the_requests_own,
+    an_access_rule_is_for_the_requests_it_names,
 }
 
 forebay_tests::on_isolated! {
     each_origin_is_told_itself,
     a_redirect_depends_on_a_cookie,
+    values_are_the_requests_own,
+    an_access_rule_is_for_the_requests_it_names,
 }
 
 /// Three lines for each origin. Clients of several, side by side.
@@ -149,5 +154,108 @@ set = { "X-Safe" = "yes" }
         let answer = ask(&server, "GET", "/closed", &fields);
         let got = ["x-gold", "x-near", "x-safe"].map(|name| answer.value(name).is_some());
         assert_eq!((answer.status, got), (403, [false, is(1), is(2)]), "{fields}");
+    }
+}
+
+/// Names of requests, as answers have them and as the log has them.
+fn values_are_the_requests_own(engine: &str) {
+    const VALUES: &str = r#"
+trusted_proxies = ["127.0.0.1"]
+[[header]]
+set = { "X-Request-Id" = "$request_id", "X-All" = "$scheme://$host$path;$client;$query.q;$cookie.c" }
+[[header]]
+header = "Origin=~^https://[a-z]+[.]example$"
+set = { "Access-Control-Allow-Origin" = "$header.Origin" }
+[[redirect]]
+path = "/login"
+to = "https://in.example/?back=$path&from=$header.Referer"
+status = 302
+"#;
+    let folder = Folder::new();
+    folder.write("a.txt", "a text that is sent in a coding to those who like it".repeat(20));
+    let server = start(engine, &folder, VALUES);
+    let server = &server;
+    let check = |client: u32| {
+        let mut ids = HashSet::new();
+        for round in 0..8 {
+            let origin = format!("https://{}.example", ["a", "b", "c", "d"][client as usize]);
+            let coding = if round % 2 == 0 { "Accept-Encoding: gzip\r\n" } else { "" };
+            let fields = format!(
+                "X-Forwarded-For: 192.0.2.{client}\r\nOrigin: {origin}\r\nCookie: c={round}\r\n{coding}"
+            );
+            for (target, status) in [("/a.txt", 200), ("/none", 404)] {
+                let target = format!("{target}?q=%0d%0aX-Evil:%20{client}");
+                let answer = ask(server, "GET", &target, &fields);
+                let path = target.split('?').next().unwrap();
+                let all = format!(
+                    "http://shop.example{path};192.0.2.{client};%0D%0AX-Evil: {client};{round}"
+                );
+                assert_eq!(answer.status, status, "{target}");
+                assert_eq!(answer.value("x-all"), Some(&*all), "{target}");
+                assert_eq!(answer.value("access-control-allow-origin"), Some(&*origin), "{target}");
+                assert_eq!(answer.value("x-evil"), None);
+                let id = answer.value("x-request-id").unwrap();
+                assert!(id.len() == 32 && ids.insert(id.to_owned()), "{id}");
+            }
+            let referer = format!("Referer: http://a/{client}?x=y&z\r\n");
+            let answer = ask(server, "GET", "/login", &referer);
+            let to = format!("https://in.example/?back=/login&from=http://a/{client}%3Fx%3Dy%26z");
+            assert_eq!(answer.value("location"), Some(&*to));
+        }
+        // one that a trusted proxy has given
+        let answer = ask(server, "GET", "/a.txt", "X-Request-Id: given-by-a-proxy\r\n");
+        assert_eq!(answer.value("x-request-id"), Some("given-by-a-proxy"));
+    };
+    let check = &check;
+    thread::scope(|scope| {
+        for client in 0..4 {
+            scope.spawn(move || check(client));
+        }
+    });
+}
+
+/// Robots are kept out of a folder, people are not.
+fn an_access_rule_is_for_the_requests_it_names(engine: &str) {
+    const ROBOTS: &str = r#"
+[[access]]
+path = "/in"
+header = "User-Agent=*bot*"
+ignore_case = true
+deny = ["all"]
+"#;
+    let folder = Folder::new();
+    folder.write("in/a.txt", "a");
+    let server = start(engine, &folder, ROBOTS);
+    for _ in 0..3 {
+        for (agent, status) in [("curl", 200), ("A-Bot/1", 403), ("Mozilla", 200), ("robot", 403)] {
+            let answer = ask(&server, "GET", "/in/a.txt", &format!("User-Agent: {agent}\r\n"));
+            assert_eq!(
+                (answer.status, answer.value("vary")),
+                (status, Some("User-Agent")),
+                "{agent}"
+            );
+        }
+    }
+}
+
+/// The same bytes through HTTP/2.
+#[test]
+fn places_are_filled_in_http2_too() {
+    let folder = Folder::new();
+    folder.write("a.txt", "a");
+    let config = "[[header]]\nset = { \"X-All\" = \"$path;$header.x-one\", \"X-None\" = \"$cookie.none\" }\n";
+    let server = start("event", &folder, config);
+    let mut client = forebay_tests::http2::Client::connect(server.addr());
+    for one in ["1", "2", "3"] {
+        for (path, status) in [("/a.txt", 200), ("/none", 404)] {
+            let stream = client.begin("GET", path, &[("x-one", one)], true);
+            let answer = client.answer(stream);
+            assert_eq!(answer.status, status);
+            assert_eq!(answer.field("x-all"), Some(&*format!("{path};{one}")));
+            assert_eq!(
+                (answer.field("x-none"), answer.field("vary")),
+                (None, Some("x-one, Cookie"))
+            );
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::SiteConfig;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
-use forebay_site::rules::{HeaderRule, Redirect, RequestConditions};
+use forebay_site::rules::{HeaderRule, Redirect, RequestConditions, RequestVariable};
 use forebay_site::settings::MOST_CONDITIONS;
 use forebay_upstream::{is_forwarding, is_own};
 use std::fmt;
@@ -49,7 +49,9 @@ pub(crate) fn conditions_of(
     let headers = site.headers.iter().map(HeaderRule::conditions).enumerate();
     let redirects = redirects.map(|(index, one)| ("redirect", index, one));
     let headers = headers.map(|(index, one)| ("header", index, one));
-    redirects.chain(headers).filter(|(.., one)| !one.is_empty())
+    let access =
+        site.access.iter().enumerate().map(|(index, one)| ("access", index, &one.conditions));
+    redirects.chain(headers).chain(access).filter(|(.., one)| !one.is_empty())
 }
 
 impl ConfigDraft {
@@ -73,7 +75,23 @@ impl ConfigDraft {
                 }
             }
         }
+        self.check_variables(wrong);
         self.check_their_number(wrong);
+    }
+
+    /// Variables stand for what is known where they are looked at.
+    fn check_variables(&self, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site().into_iter().filter(|_| self.is_isolated()) {
+            for (list, index, key, variable) in variables_of(site) {
+                let what = match variable {
+                    RequestVariable::Class => NO_CLASSES,
+                    RequestVariable::Field(name) if is_lost(name) => NO_FIELD,
+                    _ => continue,
+                };
+                let at = path.child(list).item(index).child(key);
+                wrong.push((at, Wrong::said(ConditionFinding::NotBehind { what })));
+            }
+        }
     }
 
     /// There is a bit for each condition that is different.
@@ -94,20 +112,36 @@ impl ConfigDraft {
     }
 }
 
+/// The variables of a site's rules, each with its list, its place there, and its key.
+fn variables_of(
+    site: &SiteConfig,
+) -> impl Iterator<Item = (&'static str, usize, &'static str, &RequestVariable)> {
+    let redirects = site.redirects.iter().enumerate().flat_map(|(index, rule)| {
+        rule.to().variables().map(move |one| ("redirect", index, "to", one))
+    });
+    let headers = site.headers.iter().enumerate();
+    let headers = headers
+        .flat_map(|(index, rule)| rule.variables().map(move |one| ("header", index, "set", one)));
+    redirects.chain(headers)
+}
+
+const NO_CLASSES: &str = "the stages behind the first are not told of classes yet";
+const NO_FIELD: &str = "the stages behind the first do not get this field as the client sent it";
+
+/// Whether the stages behind the first do not get a field as it was sent.
+fn is_lost(name: &str) -> bool {
+    !name.eq_ignore_ascii_case("host") && (is_own(name) || is_forwarding(name))
+}
+
 /// What stages behind the first do not know of a request, by the key that asks for it.
 fn unknown_behind(conditions: &RequestConditions) -> Option<(&'static str, &'static str)> {
     let RequestConditions { of_policy, classes, .. } = conditions;
-    let is_lost =
-        |name: &str| !name.eq_ignore_ascii_case("host") && (is_own(name) || is_forwarding(name));
     if !classes.is_empty() {
-        return Some(("class", "the stages behind the first are not told of classes yet"));
+        return Some(("class", NO_CLASSES));
     }
     if of_policy.client.iter().any(|client| client.ports().is_some()) {
         return Some(("client", "the stages behind the first do not know the port of a client"));
     }
     let mut fields = of_policy.header.iter();
-    fields.any(|field| is_lost(field.name())).then_some((
-        "header",
-        "the stages behind the first do not get this field as the client sent it",
-    ))
+    fields.any(|field| is_lost(field.name())).then_some(("header", NO_FIELD))
 }

@@ -124,7 +124,7 @@ fn filled(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Option<Vec<u
             TemplatePart::Capture(number) => to.extend_from_slice(captures.get(*number)),
             TemplatePart::Path => to.extend_from_slice(path),
             TemplatePart::Query => {}
-            TemplatePart::Host => return None,
+            TemplatePart::Host | TemplatePart::Of(_) => return None,
         }
     }
     if !to.starts_with(b"/") || to.starts_with(b"//") {

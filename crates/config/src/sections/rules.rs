@@ -130,7 +130,9 @@ impl Section for RedirectSection {
             key: "to",
             preset: Preset::Required,
             range: None,
-            meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query. \
+            meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query, and \
+                      with $scheme, $client, $class, $request_id, $header.NAME, $cookie.NAME and \
+                      $query.NAME, each encoded for where it stands; $$ is a dollar sign. \
                       Without $query and ? in it, the client's query is appended; \"/about?\" leads to \
                       /about without any query.",
             example: "\"https://$host/new/$1\"",
@@ -233,7 +235,8 @@ impl Item for HeaderRule {
                 };
                 (key, Wrong::Unfit { found: String::new(), reason: error.to_string() })
             }
-            _ => ("set", unfit("", &error)),
+            // and so does this
+            _ => ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() }),
         })?;
         Ok(rule.under(conditions.conditions()?))
     }
@@ -293,7 +296,10 @@ impl Section for HeaderSection {
             key: "set",
             preset: Preset::Unset("nothing is set"),
             range: None,
-            meaning: "Fields to set, each instead of what the answer would have.",
+            meaning: "Fields to set, each instead of what the answer would have. Values may name $host, \
+                      $path, $query, $scheme, $client, $class, $request_id, $header.NAME, $cookie.NAME and \
+                      $query.NAME of the request; then $$ is a dollar sign, and one that comes out empty \
+                      is not sent.",
             example: "{ \"Cache-Control\" = \"public, max-age=31536000, immutable\" }",
             at: |h| &mut h.set,
         },
@@ -401,31 +407,45 @@ pub struct AccessSection {
     regex: Option<ScopeRegex>,
     allow: Vec<Network>,
     deny: Vec<Network>,
+    conditions: ConditionKeys,
 }
 
 impl Item for AccessRule {
     type Section = AccessSection;
 
     fn new(section: AccessSection) -> Result<AccessRule, KeyFault> {
-        let AccessSection { path, regex, allow, deny } = section;
+        let AccessSection { path, regex, allow, deny, conditions } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
-        Ok(AccessRule { path: scope(path, regex)?, allow, deny })
+        let conditions = conditions.conditions()?;
+        Ok(AccessRule { path: scope(path, regex)?, allow, deny, conditions })
     }
 
     fn section(&self) -> AccessSection {
         let (path, regex) = two_ways_of(&self.path);
-        AccessSection { path, regex, allow: self.allow.clone(), deny: self.deny.clone() }
+        AccessSection {
+            path,
+            regex,
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
+            conditions: ConditionKeys::of(&self.conditions),
+        }
     }
 }
 
 impl Section for AccessSection {
     fn blank() -> AccessSection {
-        AccessSection { path: None, regex: None, allow: Vec::new(), deny: Vec::new() }
+        AccessSection {
+            path: None,
+            regex: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            conditions: ConditionKeys::default(),
+        }
     }
 
-    const SETTINGS: &'static [Setting<AccessSection>] = &[
+    const SETTINGS: &'static [Setting<AccessSection>] = rows_with_conditions![
         Setting {
             key: "path",
             preset: Preset::Unset("every path"),

@@ -131,11 +131,11 @@ impl Process for RequestHandler {
         request: Option<&Request<'_>>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let RequestHandler { site, trusted, .. } = self;
+        let RequestHandler { site, trusted, told, .. } = self;
         match request {
             // what is refused has a class, but nobody is to see by a page which
             Some(request) => {
-                let context = HandlerContext { request, trusted, judged: None };
+                let context = HandlerContext { request, trusted, told, id: None, judged: None };
                 site.turn_away(refusal, request, &context, reply);
             }
             None => site.turn_connection_away(refusal, reply),
@@ -200,8 +200,9 @@ impl RequestHandler {
         ticket: Option<&Ticket>,
         reply: &mut Reply<'_, Body>,
     ) -> bool {
-        let RequestHandler { site, trusted, policy, .. } = self;
-        let context = HandlerContext { request, trusted, judged: Some((policy, ticket)) };
+        let RequestHandler { site, trusted, policy, told, .. } = self;
+        let context =
+            HandlerContext { request, trusted, told, id: None, judged: Some((policy, ticket)) };
         site.secures(request, &context, reply)
     }
 
@@ -254,9 +255,14 @@ impl RequestHandler {
                 return self.process_here(request, ticket, done, reply);
             }
             Role::Process => {
-                let RequestHandler { site, trusted, policy, .. } = self;
-                let context =
-                    HandlerContext { request, trusted, judged: Some((policy, ticket.as_ref())) };
+                let RequestHandler { site, trusted, policy, told, .. } = self;
+                let context = HandlerContext {
+                    request,
+                    trusted,
+                    told,
+                    id: None,
+                    judged: Some((policy, ticket.as_ref())),
+                };
                 match site.decide(request, &context, done, reply) {
                     Routed::Replied => true,
                     Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),

@@ -279,8 +279,14 @@ impl RequestHandler {
             prefix: &proxy.request.prefix,
             outer: url.outer_prefix(),
         });
-        let RequestHandler { site, head, trusted, policy, .. } = self;
-        let context = HandlerContext { request, trusted, judged: Some((policy, ticket.as_ref())) };
+        let RequestHandler { site, head, trusted, policy, told, .. } = self;
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: Some(asked.id),
+            judged: Some((policy, ticket.as_ref())),
+        };
         site.look_for(destination, request, &context);
         begin_head(status, head);
         let length = relay.length();
@@ -520,7 +526,7 @@ impl RequestHandler {
             .redirected(method, RequestTarget { path: &sent.path, query: sent.query.as_deref() });
         let path = NormalPath::default();
         let request = Request::new(&head, request.peer, &path).with(request.passed);
-        reply.instead = Some(Arc::clone(&sent.fields));
+        reply.change.get_or_insert_default().fields = Some(Arc::clone(&sent.fields));
         self.find(&request, ticket, done, reply)
     }
 
@@ -561,8 +567,14 @@ impl RequestHandler {
         (text, fields): (&'static str, Vec<(&'static str, Vec<u8>)>),
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
-        let RequestHandler { site, trusted, policy, .. } = self;
-        let context = HandlerContext { request, trusted, judged: Some((policy, ticket)) };
+        let RequestHandler { site, trusted, policy, told, .. } = self;
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: Some(asked.id),
+            judged: Some((policy, ticket)),
+        };
         site.look_for(&asked.destination, request, &context);
         match site.refuse_for(&asked.destination, request, status, text, fields, reply) {
             ProcessOutcome::Job(work) => {

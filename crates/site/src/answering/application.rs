@@ -311,6 +311,7 @@ impl Site {
         let client = || context.client().ip();
         let Some(site) = self.site_of(request) else { return Routed::Here(None) };
         self.look_at(site, request, context);
+        self.lend_values(site, reply);
         let asked = &mut SiteRequest { site, request, reply };
         let number = self.content.number;
         if let Some(done) = done.filter(|done| done.0.content == number) {
@@ -357,7 +358,7 @@ impl Site {
             {
                 return Routed::Here(None);
             }
-            match self.check(Some(&guard), asked, &client) {
+            match self.check(Some(&guard), asked, client) {
                 Ok(()) => {}
                 // where files are, other servers are asked, by the same rule
                 Err(Stop::Ask(_)) => return Routed::Here(None),
@@ -380,7 +381,7 @@ impl Site {
             return false;
         }
         let header_rules = self.header_rules_of(asked.site, asked.request);
-        let Site { content, head_scratch, outcome, .. } = self;
+        let Site { content, head_scratch, outcome, known, .. } = self;
         let vhost = &content.vhosts[site as usize];
         let (settings, pages) = (&vhost.settings, &vhost.pages);
         let may_be = |place| outcome.has(vhost.conditions.redirect(place));
@@ -388,7 +389,7 @@ impl Site {
         let Some(to) = route::redirect(settings, pages, header_rules, path, may_be) else {
             return false;
         };
-        answer::redirect(&to, vhost, request, head_scratch, asked.reply);
+        answer::redirect(&to, vhost, request, known, head_scratch, asked.reply);
         true
     }
 

@@ -108,6 +108,9 @@ impl Site {
         if shortens {
             fields.shorten_for_error();
         }
+        if !vhost.values.is_empty() {
+            fields.fill(self.values());
+        }
         fields.write(head);
     }
 
@@ -132,6 +135,7 @@ impl Site {
             self.refuse(status, text, reply);
             return ProcessOutcome::Replied;
         }
+        self.lend_values(destination.site, reply);
         let mut refusal = RefusalPage::new(status, text);
         refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
         refusal.fields.extend(fields);

@@ -37,6 +37,7 @@ impl Site {
     ) -> bool {
         let Some(site) = self.site_of(request) else { return false };
         self.look_at(site, request, context);
+        self.lend_values(site, reply);
         let vhost = &self.content.vhosts[site as usize];
         if !vhost.is_about_tls() {
             return false;
@@ -67,7 +68,7 @@ impl Site {
         });
         let redirection = made.as_ref().unwrap_or(ready);
         self.credentials.has_passed = false;
-        answer::redirect(redirection, vhost, request, &mut self.head_scratch, reply);
+        answer::redirect(redirection, vhost, request, &self.known, &mut self.head_scratch, reply);
         true
     }
 }

@@ -51,10 +51,14 @@ impl Site {
         context: &impl RequestContext,
         reply: &mut Reply<'_, Body>,
     ) {
-        let site = self.site_of(request);
-        let Some((site, turned)) =
-            site.and_then(|site| Some((site, self.turned.get(site as usize)?)))
-        else {
+        let Some(site) = self.site_of(request) else {
+            return self.turn_connection_away(refusal, reply);
+        };
+        if self.content.looks_first {
+            self.look_at(site, request, context);
+            self.lend_values(site, reply);
+        }
+        let Some(turned) = self.turned.get(site as usize) else {
             return self.turn_connection_away(refusal, reply);
         };
         self.credentials.has_passed = false;
@@ -62,8 +66,7 @@ impl Site {
         let vhost = self.vhost(site);
         let is_secure = || context.scheme() == RequestScheme::Https;
         reply.hsts = vhost.settings.hsts.filter(|_| is_secure());
-        let outcome = vhost.conditions.outcome(request, context);
-        turned.write(vhost, refusal.status, request, outcome, reply);
+        turned.write(vhost, refusal.status, request, self.outcome, reply);
     }
 
     /// The same where there is no request yet.
@@ -197,10 +200,10 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) {
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, boundaries, head_scratch, .. } = self;
+        let Site { content, boundaries, head_scratch, known, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return };
         let source = BodySource::Held(Arc::clone(&entry));
-        let answer = AnswerParts { vhost, request, source, boundaries, head_scratch };
+        let answer = AnswerParts { vhost, request, source, boundaries, head_scratch, known };
         answer.write_error(&entry, refusal, asked.reply);
     }
 }

@@ -1,6 +1,8 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 mod brought;
+mod looked;
+mod stopped;
 mod worked;
 
 use crate::access::auth::{self, Own, VerifiedPassword};
@@ -16,13 +18,13 @@ use crate::content::Content;
 use crate::heads::pages::RefusalPage;
 use crate::making::job::{SiteJob, SiteJobDone, SiteWork};
 use crate::making::load::{Loaded, Want};
-use crate::request_context::RequestContext;
 use crate::routing::hosts::Memo;
+use crate::routing::known::KnownOfRequest;
 use crate::rules::ConditionBits;
 use crate::vhost::VirtualHost;
 use crate::vhost::turned::Turned;
 use forebay_conn::handler::body::BodyRead;
-use forebay_conn::{Piece, ProcessOutcome, Reply, Request, TurnTime};
+use forebay_conn::{HeadValues, Piece, ProcessOutcome, Reply, Request, TurnTime};
 use forebay_http::accept;
 use forebay_http::head::{Head, Method, Name};
 use forebay_metrics::{Counter, Local};
@@ -52,6 +54,10 @@ pub struct Site {
     pub(crate) boundaries: Boundaries,
     /// Which conditions of its site hold for the request that is answered.
     pub(crate) outcome: ConditionBits,
+    /// What variables stand for of that request.
+    pub(crate) known: KnownOfRequest,
+    /// The values of its site's header rules that have variables.
+    values: Arc<HeadValues>,
     /// What this loop knows of credentials.
     pub(crate) credentials: Own,
     /// By site: what clients are told that policy turns away.
@@ -76,6 +82,8 @@ impl Site {
             head_scratch: Vec::new(),
             boundaries: Boundaries::default(),
             outcome: ConditionBits::default(),
+            known: KnownOfRequest::default(),
+            values: Arc::default(),
             credentials: Own::default(),
         }
     }
@@ -185,14 +193,25 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, front, boundaries, head_scratch, credentials, now_ms, .. } = self;
+        let Site {
+            content,
+            front,
+            boundaries,
+            head_scratch,
+            known,
+            outcome,
+            credentials,
+            now_ms,
+            ..
+        } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
             return self.search(client, asked);
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
-            && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
+            && let Err(stop) =
+                content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
         {
             let entry = Arc::clone(entry);
             return self.stop_at(&entry, stop, asked);
@@ -209,6 +228,7 @@ impl Site {
             source: BodySource::Slot(ticket),
             boundaries,
             head_scratch,
+            known,
         };
         match answer.write(entry, asked.reply) {
             Ok(()) => {
@@ -246,7 +266,18 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, front, boundaries, head_scratch, path, credentials, now_ms, .. } = self;
+        let Site {
+            content,
+            front,
+            boundaries,
+            head_scratch,
+            known,
+            outcome,
+            path,
+            credentials,
+            now_ms,
+            ..
+        } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
@@ -254,7 +285,8 @@ impl Site {
             return self.search_on(client, asked);
         };
         if let Some(guard) = &entry.guard
-            && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
+            && let Err(stop) =
+                content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
         {
             let entry = Arc::clone(entry);
             return self.stop_at(&entry, stop, asked);
@@ -268,6 +300,7 @@ impl Site {
             source: BodySource::Slot(ticket),
             boundaries,
             head_scratch,
+            known,
         };
         match answer.write(entry, asked.reply) {
             Ok(()) => {
@@ -291,41 +324,6 @@ impl Site {
                     None => self.search_on(client, asked),
                 }
             }
-        }
-    }
-
-    /// The rules about clients are against what an entry answers, or not for it yet.
-    #[cold]
-    fn stop_at(
-        &mut self,
-        entry: &Entry,
-        stop: Stop,
-        asked: &mut SiteRequest<'_, '_>,
-    ) -> ProcessOutcome<SiteJob> {
-        let header_rules = match entry.what {
-            // those of all requests
-            EntryKind::Conditional(_) => self.header_rules_of(asked.site, asked.request),
-            _ => entry.header_rules.clone(),
-        };
-        self.stop(stop, header_rules, asked)
-    }
-
-    /// The rules about clients are against an answer, or not for it yet.
-    #[cold]
-    pub(crate) fn stop(
-        &mut self,
-        stop: Stop,
-        header_rules: Box<[u16]>,
-        asked: &mut SiteRequest<'_, '_>,
-    ) -> ProcessOutcome<SiteJob> {
-        let site = asked.site;
-        match stop {
-            Stop::Refuse(refusal) => self.refuse_with(refusal, header_rules, None, asked),
-            Stop::Verify(verification) => {
-                let (content, verification) = (self.content.number, Box::new(verification));
-                ProcessOutcome::Job(SiteJob(SiteWork::Verify { content, verification }))
-            }
-            Stop::Ask(rule) => ProcessOutcome::Job(SiteJob(SiteWork::Ask { site, rule })),
         }
     }
 
@@ -461,14 +459,14 @@ impl Site {
         {
             return self.stop(stop, inner.header_rules.clone(), asked);
         }
-        let Site { content, boundaries, head_scratch, .. } = self;
+        let Site { content, boundaries, head_scratch, known, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
         let source = match piped {
             Some(piped) => BodySource::Piped(piped),
             None => BodySource::Held(Arc::clone(answer_with)),
         };
-        match (AnswerParts { vhost, request, source, boundaries, head_scratch })
+        match (AnswerParts { vhost, request, source, boundaries, head_scratch, known })
             .write(answer_with, asked.reply)
         {
             Ok(()) => ProcessOutcome::Replied,
@@ -492,8 +490,8 @@ impl Site {
     ) -> Result<(), Stop> {
         let Some(guard) = guard else { return Ok(()) };
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, credentials, now_ms, .. } = self;
-        content.check(guard, site, request, client, credentials, *now_ms)
+        let Site { content, outcome, credentials, now_ms, .. } = self;
+        content.check(guard, site, (request, *outcome), client, credentials, *now_ms)
     }
 
     pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
@@ -501,18 +499,6 @@ impl Site {
             let front_key = self.front.front_key(site, path);
             self.front.insert(front_key, site, path, Arc::clone(entry));
         }
-    }
-
-    /// Finds out which conditions of a site hold for a request. Whatever is answered to it goes by that.
-    pub(crate) fn look_at(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        context: &impl RequestContext,
-    ) {
-        let vhost = self.content.vhosts.get(site as usize);
-        self.outcome =
-            vhost.map(|vhost| vhost.conditions.outcome(request, context)).unwrap_or_default();
     }
 
     /// The site with this number, which is one that [`site_of`](Site::site_of) gave.

@@ -150,7 +150,7 @@ pub(crate) fn file_path(template: &Template, path: &[u8], captures: &Captures<'_
             TemplatePart::Capture(number) => to.extend_from_slice(captures.get(*number)),
             TemplatePart::Path => to.extend_from_slice(path),
             // rules for files have no such parts
-            TemplatePart::Query | TemplatePart::Host => {}
+            TemplatePart::Query | TemplatePart::Host | TemplatePart::Of(_) => {}
         }
     }
     to.dedup_by(|next, before| *next == b'/' && *before == b'/');

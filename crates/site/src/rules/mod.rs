@@ -20,6 +20,7 @@ mod scripts;
 mod template;
 mod try_files;
 mod types;
+mod variable;
 mod work;
 
 pub use access::AccessRule;
@@ -43,6 +44,7 @@ pub use scripts::{EndingError, Route, ScriptSuffix, Scripts};
 pub use template::{Template, TemplateError, TemplatePart};
 pub use try_files::{CandidateError, TryFile, TryFiles, TryFilesError};
 pub use types::{FileMediaType, FileMediaTypeError};
+pub use variable::RequestVariable;
 pub use work::WorkHandler;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.

@@ -53,15 +53,15 @@ impl RequestConditions {
             && (classes.is_empty() || is_of_class())
     }
 
-    /// What `Vary` says of an answer that depends on them, if anything: names of fields, or a star for what
-    /// is in none. Method, host, scheme and query are parts of what a cache goes by anyway.
-    pub(crate) fn vary(&self) -> Option<String> {
+    /// What `Vary` says of an answer that depends on them, and on `more`, if anything: names of fields, or a star
+    /// for what is in none. Method, host, scheme and query are parts of what a cache goes by anyway.
+    pub(crate) fn vary<'v>(&'v self, more: impl Iterator<Item = &'v str>) -> Option<String> {
         let RequestConditions { of_policy, classes, .. } = self;
         let mut names: Vec<&str> = Vec::new();
         let fields = of_policy.header.iter().map(|field| field.name());
         let cookies = of_policy.cookie.iter().map(|_| "Cookie");
         let others = (!of_policy.client.is_empty() || !classes.is_empty()).then_some("*");
-        for name in fields.chain(cookies).chain(others) {
+        for name in fields.chain(cookies).chain(others).chain(more) {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }

@@ -12,3 +12,4 @@ mod paths;
 mod rules;
 mod storm;
 mod truth;
+mod variables;

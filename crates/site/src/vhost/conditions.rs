@@ -15,6 +15,8 @@ pub(crate) struct SiteConditions {
     headers: Box<[ConditionBits]>,
     /// What must hold for each redirect.
     redirects: Box<[ConditionBits]>,
+    /// What must hold for each access rule.
+    access: Box<[ConditionBits]>,
     needs_host: bool,
 }
 
@@ -26,8 +28,10 @@ impl SiteConditions {
         let headers = headers.collect();
         let redirects = settings.redirects.iter().map(|rule| own.needed(rule.conditions()));
         let redirects = redirects.collect();
+        let access = settings.access.iter().map(|rule| own.needed(&rule.conditions));
+        let access = access.collect();
         let needs_host = own.all.iter().any(|one| !one.of_policy.site.is_empty());
-        SiteConditions { headers, redirects, needs_host, ..own }
+        SiteConditions { headers, redirects, access, needs_host, ..own }
     }
 
     /// What must hold where these are the conditions. No rule of the checks of a configuration lets more through
@@ -104,6 +108,12 @@ impl SiteConditions {
     /// What must hold for the header rule with this number.
     pub(crate) fn header(&self, number: u16) -> ConditionBits {
         self.headers.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// What must hold for the access rule with this number.
+    #[inline]
+    pub(crate) fn access(&self, number: u16) -> ConditionBits {
+        self.access.get(usize::from(number)).copied().unwrap_or_default()
     }
 
     /// What must hold for the redirect in this place.
