@@ -233,6 +233,7 @@ impl<'o, B> Reply<'o, B> {
     }
 
     /// Writes a head that is changed for its request.
+    #[cold]
     fn changed(&mut self, status: u16, head: &[u8], change: &HeadChange) {
         let HeadChange { fields, values } = change;
         match (fields, values) {
@@ -249,9 +250,8 @@ impl<'o, B> Reply<'o, B> {
                 values.encode(end.map_or(&[], |end| &head[end + 1..]), block);
             }),
             (None, Some(values)) => {
-                self.status = status;
                 values.fill(head, &mut self.out.bytes);
-                self.end_text();
+                self.text(status, b"");
             }
         }
     }
@@ -287,12 +287,6 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.reserve(head.len() + 80);
         bytes.extend_from_slice(head);
-        self.end_text();
-    }
-
-    /// Ends a head of HTTP/1 behind its lines.
-    #[inline]
-    fn end_text(&mut self) {
         self.add_own();
         let bytes = &mut self.out.bytes;
         bytes.extend_from_slice(b"Date: ");
