@@ -67,32 +67,36 @@ pub(crate) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
 
 /// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
 pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
-    let mut buffer = [0; 64];
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();
         let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
-        let long;
-        let lower = match buffer.get_mut(..name.len()) {
-            Some(lower) => {
-                lower.copy_from_slice(name);
-                lower.make_ascii_lowercase();
-                &*lower
-            }
-            None => {
-                long = name.to_ascii_lowercase();
-                &long
-            }
-        };
-        let known = KnownName::of(lower);
-        if known.is_of_connection() {
-            continue;
+        encode_field(block, &line[..colon], line[colon + 1..].trim_ascii_start());
+    }
+}
+
+/// Writes one field, unless it is about the connection.
+pub(crate) fn encode_field(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let mut buffer = [0; 64];
+    let long;
+    let lower = match buffer.get_mut(..name.len()) {
+        Some(lower) => {
+            lower.copy_from_slice(name);
+            lower.make_ascii_lowercase();
+            &*lower
         }
-        if known.as_str().is_some() {
-            encode::plain(block, known, value);
-        } else {
-            encode::field(block, lower, value);
+        None => {
+            long = name.to_ascii_lowercase();
+            &long
         }
+    };
+    let known = KnownName::of(lower);
+    if known.is_of_connection() {
+        return;
+    }
+    if known.as_str().is_some() {
+        encode::plain(block, known, value);
+    } else {
+        encode::field(block, lower, value);
     }
 }
 

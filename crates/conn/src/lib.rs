@@ -17,6 +17,7 @@
 //! | [`http2`] | [`Http2`]: the same for many requests beside one another |
 //! | [`http`] | [`Http`]: whichever of the two the client speaks |
 //! | `head_block` | heads between the two: decoded fields as a head, a head in text as a field block |
+//! | [`head_values`] | values that a head has for one request only |
 //! | [`request`] | a [`Request`] as the handler sees it, and a [`KeptRequest`], which is kept while it waits |
 //! | `service` | [`Handler`], what an engine is given: the roles, what is spoken, and over which transport |
 //! | [`handler`] | the five roles of a handler, the [`Job`], what a [`Verdict`] may say |
@@ -39,6 +40,7 @@
 pub mod context;
 pub mod handler;
 mod head_block;
+pub mod head_values;
 pub mod hsts;
 pub mod http;
 pub mod http1;
@@ -64,6 +66,7 @@ pub use handler::{
     HandlerTypes, Hooks, Job, JobKind, Journal, NoBody, NoJob, NoRelay, Piece, Process,
     ProcessOutcome, Refusal, Relay, Relayed, Settled, TurnTime, Verdict,
 };
+pub use head_values::HeadValues;
 pub use hsts::Hsts;
 pub use http::Http;
 pub use http1::Http1;
@@ -75,7 +78,7 @@ pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol};
 pub use rank::Rank;
-pub use reply::Reply;
+pub use reply::{HeadChange, Reply};
 pub use request::{
     Answerer, ArrivalTimes, GivenField, Grant, InternalRedirect, KeptRequest, Passed, Request,
     RequestId,

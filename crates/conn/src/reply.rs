@@ -1,6 +1,7 @@
 //! The pen that writes an answer: a head and a short body are copied, a long body is left behind.
 
 use crate::head_block::{encode_head, encode_lines};
+use crate::head_values::HeadValues;
 use crate::hsts::Hsts;
 use crate::out::Out;
 use forebay_http::date::IMF_LEN;
@@ -91,6 +92,15 @@ fn replaced(status: u16, head: &[u8], fields: &[u8]) -> Vec<u8> {
     text
 }
 
+/// What is done to a head before it is written.
+#[derive(Clone, Debug, Default)]
+pub struct HeadChange {
+    /// Field lines that stand for those of the same names in an answer with content.
+    pub fields: Option<Arc<[u8]>>,
+    /// The values that belong in its places.
+    pub values: Option<Arc<HeadValues>>,
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -107,8 +117,8 @@ pub struct Reply<'o, B> {
     /// What tells the request from all others (`X-Request-ID`), if the client is to know it: at most 128 bytes of a
     /// field's value.
     pub request_id: Option<Box<[u8]>>,
-    /// Field lines that stand for those of the same names in an answer with content.
-    pub instead: Option<Arc<[u8]>>,
+    /// What is done to the head before it is written, if anything.
+    pub change: Option<HeadChange>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
     pub(crate) timeout_s: u32,
@@ -136,7 +146,7 @@ impl<'o, B> Reply<'o, B> {
             hsts: None,
             waited_ms: None,
             request_id: None,
-            instead: None,
+            change: None,
             timeout_s: 0,
             http10: false,
             is_http2: false,
@@ -213,8 +223,8 @@ impl<'o, B> Reply<'o, B> {
     /// Connection and the empty line are added here.
     #[inline]
     pub fn head(&mut self, status: u16, head: &[u8]) {
-        if let Some(fields) = self.instead.take() {
-            return self.head(status, &replaced(status, head, &fields));
+        if let Some(change) = self.change.take() {
+            return self.changed(status, head, &change);
         }
         if self.is_http2 {
             return self.block(status, true, |block| encode_head(block, status, head));
@@ -226,13 +236,37 @@ impl<'o, B> Reply<'o, B> {
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
-        if self.instead.is_some() {
+        if self.change.is_some() {
             return self.head(status, head);
         }
         if self.is_http2 {
             return self.block(status, true, |to| to.extend_from_slice(block));
         }
         self.text(status, head);
+    }
+
+    /// Writes a head that is changed for its request.
+    #[cold]
+    fn changed(&mut self, status: u16, head: &[u8], change: &HeadChange) {
+        let HeadChange { fields, values } = change;
+        match (fields, values) {
+            (None, None) => self.head(status, head),
+            (Some(fields), None) => self.head(status, &replaced(status, head, fields)),
+            (Some(fields), Some(values)) => {
+                let mut filled = Vec::with_capacity(head.len());
+                values.fill(head, &mut filled);
+                self.head(status, &replaced(status, &filled, fields));
+            }
+            (None, Some(values)) if self.is_http2 => self.block(status, true, |block| {
+                encode::status(block, status);
+                let end = head.iter().position(|&byte| byte == b'\n');
+                values.encode(end.map_or(&[], |end| &head[end + 1..]), block);
+            }),
+            (None, Some(values)) => {
+                values.fill(head, &mut self.out.bytes);
+                self.text(status, b"");
+            }
+        }
     }
 
     /// Writes a head of HTTP/2, with the date if it is not there.

@@ -131,6 +131,16 @@ pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAd
     }
 }
 
+/// The client of a request with its port, which is 0 where a proxy states only the address.
+#[inline]
+pub fn client_end(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> SocketAddr {
+    let nearest = peer.address();
+    match client_of(peer, head, trusted) {
+        stated if stated == nearest.ip().to_canonical() => nearest,
+        stated => SocketAddr::new(stated, 0),
+    }
+}
+
 /// How many elements of `Forwarded`, from the last, trusted proxies have written; none if the field does not count.
 pub fn believed_elements(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> usize {
     let counts = trusted.counts == ForwardedFamily::Forwarded && head.has(Name::Forwarded);

@@ -7,18 +7,21 @@
 //! | `process` | what the answer is |
 //! | `place` | which requests wait for a place among those at once of their rule |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
+//! | `context` | who asks, for rules of a site that go by that |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
 //! | `refused` | what is remembered of refusals, and the ids that clients are told |
 
 mod admission;
 mod bodies;
+mod context;
 mod journal;
 mod place;
 mod process;
 mod refused;
 mod relay;
 
+use self::context::ToldName;
 use crate::applications::{Applications, Pools};
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
@@ -27,7 +30,7 @@ use crate::job::ServerJob;
 use crate::live::{LiveSnapshot, ServingSnapshot};
 use crate::log::request_id::RequestIds;
 use crate::log::{Logger, PendingLine};
-use crate::policy::{ConnectionRecord, Judge, Ticket, WindowPoint};
+use crate::policy::{ConnectionRecord, InForce, Judge, Ticket, WindowPoint};
 use crate::refusals::RefusalMemory;
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
@@ -64,8 +67,10 @@ pub struct RequestHandler {
     refusals: Arc<RefusalMemory>,
     /// The request at hand is being refused, and its line is about to be begun.
     refused: Option<Refused>,
+    told: ToldName,
     /// Room for the head of an answer.
     head: Vec<u8>,
+    policy: Arc<InForce>,
     /// `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
@@ -93,8 +98,8 @@ impl RequestHandler {
         let trusted = Arc::clone(&snapshot.trusted);
         let certificates = Arc::clone(&snapshot.certificates);
         let applications = Arc::clone(&snapshot.applications);
-        let (policy, bans) = (&snapshot.policy, &snapshot.bans);
-        let judge = Judge::new(policy, bans, &metrics, window_point);
+        let policy = Arc::clone(&snapshot.policy);
+        let judge = Judge::new(&policy, &snapshot.bans, &metrics, window_point);
         RequestHandler {
             live,
             site,
@@ -108,7 +113,9 @@ impl RequestHandler {
             ids: RequestIds::default(),
             refusals: Arc::clone(&snapshot.refusals),
             refused: None,
+            told: ToldName::default(),
             head: Vec::new(),
+            policy,
             judge,
             window_point,
             metrics,
@@ -137,8 +144,8 @@ impl RequestHandler {
         self.trusted = Arc::clone(&snapshot.trusted);
         self.certificates = Arc::clone(&snapshot.certificates);
         self.applications = Arc::clone(&snapshot.applications);
-        let (policy, bans) = (&snapshot.policy, &snapshot.bans);
-        self.judge = Judge::new(policy, bans, &self.metrics, self.window_point);
+        self.policy = Arc::clone(&snapshot.policy);
+        self.judge = Judge::new(&self.policy, &snapshot.bans, &self.metrics, self.window_point);
     }
 
     #[inline]

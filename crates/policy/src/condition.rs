@@ -12,7 +12,7 @@ use std::fmt;
 
 /// Which requests a rule is for. All conditions must hold; the values of one are alternatives; one without
 /// values always holds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// Where the client is.
     pub client: Vec<Endpoint>,
@@ -41,6 +41,14 @@ pub struct Conditions {
 }
 
 impl Conditions {
+    /// Whether all of them hold.
+    pub fn hold<'f, F>(&self, facts: &RequestFacts<'f, F>) -> bool
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        ConditionSet::of(self).failed(self, facts).is_none()
+    }
+
     /// The same, with every pattern made to ignore capitals if that is asked for.
     ///
     /// # Errors

@@ -71,6 +71,15 @@ impl Parameter {
     }
 }
 
+/// The value of the first parameter with this name in a query, as it was sent: decoded, and empty if it has none.
+pub fn value<'q>(query: &'q [u8], name: &str) -> Option<Cow<'q, [u8]>> {
+    query.split(|&byte| byte == b'&').find_map(|pair| {
+        let at = pair.iter().position(|&byte| byte == b'=');
+        let (own, value) = at.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
+        (*decoded(own) == *name.as_bytes()).then(|| decoded(value))
+    })
+}
+
 /// What was meant: nothing is copied where nothing is encoded. What is encoded wrongly stays as it is.
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', text).is_none() {

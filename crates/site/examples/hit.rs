@@ -21,8 +21,11 @@ use forebay_site::rules::{
     ErrorPage, FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName,
     Template, TryFiles,
 };
-use forebay_site::{Body, Content, ContentSettings, Site, SiteSettings};
+use forebay_site::{
+    Body, Content, ContentSettings, RequestContext, RequestScheme, Site, SiteSettings,
+};
 use std::hint::black_box;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -147,5 +150,24 @@ fn turn_away(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
     let date = [b'x'; 29];
     let mut reply = Reply::new(out, &date, true);
     let refusal = Refusal { status: 503, retry_after_s: 1 };
-    site.turn_away(refusal, Some(&Request::new(head, &peer, &path)), |_| false, &mut reply);
+    site.turn_away(refusal, &Request::new(head, &peer, &path), &Program, &mut reply);
+}
+
+/// One that comes through a Unix socket.
+struct Program;
+
+impl RequestContext for Program {
+    fn client(&self) -> SocketAddr {
+        Peer::UNIX
+    }
+
+    fn scheme(&self) -> RequestScheme {
+        RequestScheme::Http
+    }
+
+    fn class(&self) -> &str {
+        ""
+    }
+
+    fn request_id(&self, _: &mut Vec<u8>) {}
 }

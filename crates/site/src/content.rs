@@ -8,7 +8,7 @@ pub(crate) use watching::AwaitedLook;
 use watching::RootLooks;
 
 use crate::access::auth::{Own, Realms};
-use crate::access::guard::{Guard, Stop};
+use crate::access::guard::{Guard, GuardRules, Stop};
 use crate::bodies::memory_budget::MemoryBudget;
 use crate::bodies::piped::Pipes;
 use crate::bodies::read::PageCache;
@@ -21,6 +21,7 @@ use crate::cache::watch::FileWatcher;
 use crate::heads::pages::Pages;
 use crate::notice::{Notice, OpenError};
 use crate::routing::hosts::Hosts;
+use crate::rules::ConditionBits;
 use crate::settings::{ContentSettings, FilesLocation, SiteSettings};
 use crate::vhost::VirtualHost;
 use crate::vhost::turned::Turned;
@@ -56,7 +57,7 @@ pub struct Content {
     /// By site: what clients are told that policy turns away.
     turned: Mutex<Arc<[Turned]>>,
     /// Whether some site says or does something about TLS.
-    pub(crate) is_about_tls: bool,
+    pub(crate) looks_first: bool,
     /// Whether some site has an application.
     pub(crate) has_routes: bool,
     /// Whether nothing is kept any more.
@@ -127,7 +128,7 @@ impl Content {
         let (alive, gone) = channel();
         let content = Arc::new(Content {
             number: NUMBER.fetch_add(1, Relaxed),
-            is_about_tls: vhosts.iter().any(VirtualHost::is_about_tls),
+            looks_first: vhosts.iter().any(VirtualHost::looks_first),
             turned: Mutex::new(vhosts.iter().map(Turned::read).collect()),
             has_routes: vhosts.iter().any(|vhost| !vhost.settings.routes.is_empty()),
             vhosts,
@@ -217,19 +218,21 @@ impl Content {
         self.store.get(key)
     }
 
-    /// Whether the rules about clients of this site let a request through.
+    /// Whether the rules about clients of this site let a request through, of which these conditions hold.
     #[inline]
     pub(crate) fn check(
         &self,
         guard: &Guard,
         site: u32,
-        request: &Request<'_>,
+        (request, outcome): (&Request<'_>, ConditionBits),
         client: impl FnOnce() -> IpAddr,
         own: &mut Own,
         now_ms: u64,
     ) -> Result<(), Stop> {
-        let settings = &self.vhosts[site as usize].settings;
-        guard.check(settings, &self.realms, request, client, own, now_ms)?;
+        let VirtualHost { settings, conditions, .. } = &self.vhosts[site as usize];
+        let applies = |number| outcome.has(conditions.access(number));
+        let rules = GuardRules { site: settings, realms: &self.realms, applies };
+        guard.check(rules, request, client, own, now_ms)?;
         guard.check_asked(|rule| {
             // after a reload the same number may be that of another rule
             let allowed =

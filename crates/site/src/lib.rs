@@ -27,6 +27,7 @@
 //! | `bodies` | where the bytes of an answer are: memory, disk, pipes; codings that no file has |
 //! | `heads` | what heads are made of: fields, media types, entity tags, small pages |
 //! | `content` | what all loops share: sites with their roots, the cache, the thread that keeps entries true |
+//! | `request_context` | who asks, as far as a request does not say it itself |
 //! | `notice` | what the operator should know |
 //! | `work` | the handler for tests |
 //!
@@ -55,6 +56,7 @@ mod content;
 mod heads;
 mod making;
 mod notice;
+mod request_context;
 mod routing;
 pub mod rules;
 pub mod settings;
@@ -68,13 +70,13 @@ mod work;
 pub use access::auth::{UsersError, users_errors};
 pub use answering::application::{Destination, Routed, judged_paths};
 pub use answering::body::Body;
-pub use answering::https::RequestScheme;
 pub use answering::site::Site;
 pub use bodies::recode::Recoder;
 pub use cache::entry::Script;
 pub use content::{CacheFigures, Content};
 pub use making::job::{SiteJob, SiteJobDone};
 pub use notice::{Notice, OpenError};
+pub use request_context::{RequestContext, RequestScheme};
 pub use routing::hosts::host_of;
 pub use routing::route::route_of;
 pub use settings::{ContentSettings, EtagMode, FilesLocation, SiteSettings, ToHttps};

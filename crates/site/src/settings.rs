@@ -9,6 +9,9 @@ use forebay_http::coding::Coding;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// So many different conditions the header rules and redirects of a site have at most.
+pub const MOST_CONDITIONS: usize = u64::BITS as usize;
+
 /// Which sites there are, and how their content is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentSettings {

@@ -4,8 +4,8 @@ use crate::cache::entry_key::EntryKey;
 use crate::making::job::SiteWork;
 use crate::making::load::Want;
 use crate::{
-    Body, Content, ContentSettings, Destination, Notice, RequestScheme, Routed, Script, Site,
-    SiteJob, SiteJobDone,
+    Body, Content, ContentSettings, Destination, Notice, RequestContext, RequestScheme, Routed,
+    Script, Site, SiteJob, SiteJobDone,
 };
 use forebay_conn::{Job as _, Out, Peer, Piece, ProcessOutcome, Refusal, Reply, Request, TurnTime};
 use forebay_http::date::{self, IMF_LEN};
@@ -13,7 +13,7 @@ use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Counter, Local, Off};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -95,6 +95,32 @@ impl Answered {
     }
 }
 
+/// What is known of who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct TestContext {
+    pub(crate) client: IpAddr,
+    pub(crate) scheme: RequestScheme,
+    pub(crate) class: &'static str,
+}
+
+impl RequestContext for TestContext {
+    fn client(&self) -> SocketAddr {
+        SocketAddr::new(self.client, 0)
+    }
+
+    fn scheme(&self) -> RequestScheme {
+        self.scheme
+    }
+
+    fn class(&self) -> &str {
+        self.class
+    }
+
+    fn request_id(&self, id: &mut Vec<u8>) {
+        id.extend_from_slice(b"seven");
+    }
+}
+
 /// One loop with its shared content, and a client of it.
 pub(crate) struct Client {
     pub(crate) content: Arc<Content>,
@@ -107,6 +133,8 @@ pub(crate) struct Client {
     pub(crate) client: IpAddr,
     /// By which scheme.
     pub(crate) scheme: RequestScheme,
+    /// In which class.
+    pub(crate) class: &'static str,
     /// What a job has brought for the next request.
     done: Option<SiteJobDone>,
     metrics: Arc<Local>,
@@ -142,6 +170,7 @@ impl Client {
             host: "a",
             client: LOCAL,
             scheme: RequestScheme::Http,
+            class: "",
             done: None,
             metrics,
             jobs: 0,
@@ -163,10 +192,15 @@ impl Client {
             host,
             client: LOCAL,
             scheme: RequestScheme::Http,
+            class: "",
             done: None,
             metrics,
             jobs: 0,
         }
+    }
+
+    pub(crate) fn context(&self) -> TestContext {
+        TestContext { client: self.client, scheme: self.scheme, class: self.class }
     }
 
     /// Lets time pass for the loop, not for the file system.
@@ -229,7 +263,8 @@ impl Client {
         for turn in 0.. {
             assert!(turn < 8, "the same jobs again and again");
             let mut reply = Reply::new(&mut out, &date, true);
-            if self.site.secures(&request, || self.scheme, &mut reply) {
+            let context = self.context();
+            if self.site.secures(&request, &context, &mut reply) {
                 break;
             }
             let outcome = match self.site.route(&request, || self.client, done.take(), &mut reply) {
@@ -315,9 +350,8 @@ impl Client {
             let mut out = Out::default();
             let date: [u8; IMF_LEN] = date::format(784_111_777);
             let mut reply = Reply::new(&mut out, &date, true);
-            let is_secure = self.scheme == RequestScheme::Https;
-            let refusal = Refusal::status(status);
-            self.site.turn_away(refusal, Some(&request), |_| is_secure, &mut reply);
+            let (refusal, context) = (Refusal::status(status), self.context());
+            self.site.turn_away(refusal, &request, &context, &mut reply);
             String::from_utf8(out.bytes).unwrap()
         })
     }

@@ -2,9 +2,11 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `conditions` | on what of a request its rules depend, and which of that holds |
 //! | `root` | the directory a site is served from, which may be replaced by another under the same path |
 //! | `turned` | what clients are told that policy refuses, written once |
 
+pub(crate) mod conditions;
 pub(crate) mod root;
 pub(crate) mod turned;
 
@@ -16,8 +18,11 @@ use crate::notice::OpenError;
 use crate::routing::names::{self, MountedDirectory};
 use crate::routing::redirection::Redirection;
 use crate::routing::route::{self, inside};
-use crate::rules::Alias;
+use crate::rules::{
+    AccessRule, Alias, ConditionBits, HeaderRule, Redirect, RequestVariable, Template,
+};
 use crate::settings::{FilesLocation, SiteSettings};
+use crate::vhost::conditions::SiteConditions;
 use crate::vhost::root::RootDirectory;
 use forebay_sys::file::{self, OpenFailure};
 use std::os::fd::AsFd;
@@ -34,6 +39,12 @@ pub(crate) struct VirtualHost {
     first_realm: u32,
     /// Whether the first header rule is the one for what is protected by passwords.
     pub(crate) has_private_rule: bool,
+    /// The values of its header rules that have variables, by their numbers.
+    pub(crate) values: Vec<Template>,
+    /// What only a request tells, of them and of redirects.
+    pub(crate) variables: Vec<RequestVariable>,
+    /// On what of a request its rules depend.
+    pub(crate) conditions: SiteConditions,
     pub(crate) pages: Pages,
     /// Where clients go that do not come through TLS, as paths without header rules have it.
     pub(crate) to_https: Option<Redirection>,
@@ -103,15 +114,46 @@ impl VirtualHost {
         let private = guard::private_rule(&settings);
         let has_private_rule = private.is_some();
         settings.headers.splice(..0, private);
+        let of_headers = settings.headers.iter().filter_map(HeaderRule::varying);
+        let of_redirects = settings.redirects.iter().filter_map(Redirect::varying);
+        let of_access = settings.access.iter().flat_map(AccessRule::varying);
+        let varying: Vec<_> = of_headers.chain(of_redirects).chain(of_access).collect();
+        settings.headers.extend(varying);
+        let mut values = Vec::new();
+        settings.headers.iter_mut().for_each(|rule| rule.number(&mut values));
+        let of_redirects = settings.redirects.iter().flat_map(|rule| rule.to().variables());
+        let of_values = values.iter().flat_map(Template::variables);
+        let variables = of_values.chain(of_redirects).cloned().collect();
+        let conditions = SiteConditions::of(&settings);
         let pages = Pages::new(is_server_named);
         let to_https =
             settings.to_https.map(|to| route::to_https(&pages, HeaderRuleSet::default(), to, None));
-        Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages, to_https })
+        Ok(VirtualHost {
+            settings,
+            mounts,
+            first_realm,
+            has_private_rule,
+            values,
+            variables,
+            conditions,
+            pages,
+            to_https,
+        })
     }
 
     /// Whether the first header rule is the one for what is protected by passwords.
     pub(crate) fn has_private_rule(&self) -> bool {
         self.has_private_rule
+    }
+
+    /// Whether something is to be known of a request, or done, before all else: about TLS, by conditions, for variables.
+    pub(crate) fn looks_first(&self) -> bool {
+        self.is_about_tls() || !self.conditions.is_empty() || self.has_variables()
+    }
+
+    /// Whether values of header rules or redirects hang on the request.
+    pub(crate) fn has_variables(&self) -> bool {
+        !(self.values.is_empty() && self.variables.is_empty())
     }
 
     /// Whether it says or does something about TLS.
@@ -206,11 +248,26 @@ impl VirtualHost {
         HeaderRuleSet::new(&self.settings.headers, numbers)
     }
 
-    /// The numbers of the header rules for a path.
-    pub(crate) fn header_rules_of(&self, path: &[u8]) -> Box<[u16]> {
+    /// The numbers of the header rules for a path, whether what they depend on holds or not.
+    pub(crate) fn all_header_rules_of(&self, path: &[u8]) -> Box<[u16]> {
         let is_private = || self.guard_of(&[path]).is_some_and(|guard| guard.is_private());
         let first = u16::from(self.has_private_rule && !is_private());
         header_rules_of(&self.settings.headers, first, path)
+    }
+
+    /// Of these header rules those for which this is enough.
+    pub(crate) fn held(&self, header_rules: Box<[u16]>, outcome: ConditionBits) -> Box<[u16]> {
+        if self.conditions.is_empty() {
+            return header_rules;
+        }
+        let mut held = header_rules.into_vec();
+        held.retain(|number| outcome.has(self.conditions.header(*number)));
+        held.into()
+    }
+
+    /// The numbers of the header rules for a path, where this holds of a request.
+    pub(crate) fn header_rules_of(&self, path: &[u8], outcome: ConditionBits) -> Box<[u16]> {
+        self.held(self.all_header_rules_of(path), outcome)
     }
 
     /// The file that stands for an error, if it may be shown to a client that has passed these rules

@@ -18,6 +18,7 @@ mod client_certificates;
 mod clients;
 mod cold;
 mod compress;
+mod conditions;
 mod fastcgi;
 mod faults_drain;
 mod faults_limits;

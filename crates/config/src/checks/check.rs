@@ -23,6 +23,7 @@ impl ConfigDraft {
         self.check_logs(Text(text), &mut wrong);
         self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
+        self.check_conditions(&mut wrong);
         self.check_policy(text, &mut wrong);
         self.check_isolated(&mut wrong);
         wrong

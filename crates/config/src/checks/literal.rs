@@ -1,9 +1,9 @@
-//! What looks like a variable of another server, where values are sent as they stand.
+//! What looks like a variable and is none, where values are sent as they stand.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
-use forebay_http::field::FieldValue;
+use forebay_http::field::{FieldName, FieldValue};
 use std::fmt;
 
 /// What another server would replace in the value of a field.
@@ -20,14 +20,55 @@ impl fmt::Display for NoVariable {
         let NoVariable { found } = self;
         write!(
             f,
-            "{found:?} is sent as it stands: there are no variables in values of fields; a later version may \
-             give it a meaning"
+            "{found:?} is sent as it stands: variables are written $host, $header.NAME and so on, and there are \
+             none yet in fields for applications"
+        )
+    }
+}
+
+/// A dollar sign in a value without variables.
+#[derive(Debug)]
+struct PlainDollar {
+    /// The value.
+    found: String,
+}
+
+impl Finding for PlainDollar {}
+
+impl fmt::Display for PlainDollar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlainDollar { found } = self;
+        write!(
+            f,
+            "{found:?} is sent as it stands in this version, because it names no variable; in the next one a \
+             dollar sign is written $$, as in {:?}. Variables are $host, $client, $scheme, $path, $query, \
+             $request_id, $class, $header.NAME, $cookie.NAME and $query.NAME",
+            found.replace('$', "$$")
         )
     }
 }
 
 impl ConfigDraft {
-    /// Values of fields with `$host` and the like in them, in answers and in requests to applications.
+    /// Values of header rules with dollar signs that name nothing.
+    pub(crate) fn remark_dollars(&self, remarks: &mut Vec<(At, Wrong)>) {
+        for (at, site) in self.every_site() {
+            for (index, rule) in site.headers.iter().enumerate() {
+                let mut values = rule.set().iter().enumerate();
+                let is_meant = |(place, (_, value)): &(usize, &(FieldName, FieldValue))| {
+                    let is_of_others =
+                        variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
+                    value.as_str().contains('$') && !rule.has_variables(*place) && !is_of_others
+                };
+                if let Some((_, (_, value))) = values.find(is_meant) {
+                    let found = value.as_str().to_owned();
+                    let at = at.child("header").item(index).child("set");
+                    remarks.push((at, Wrong::said(PlainDollar { found })));
+                }
+            }
+        }
+    }
+
+    /// Values of fields with `${host}` and the like in them, in answers, and with `$host` in requests to applications.
     pub(crate) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             let mut look = |list: &str, index, value: &FieldValue| {
@@ -40,13 +81,23 @@ impl ConfigDraft {
                 }
             };
             for (index, rule) in site.headers.iter().enumerate() {
-                rule.set().iter().for_each(|(_, value)| look("header", index, value));
+                for (place, (_, value)) in rule.set().iter().enumerate() {
+                    let has_others = variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
+                    if has_others && !rule.has_variables(place) {
+                        look("header", index, value);
+                    }
+                }
             }
             for (index, proxy) in site.proxies.iter().enumerate() {
                 proxy.set().iter().for_each(|(_, value)| look("proxy", index, value));
             }
         }
     }
+}
+
+/// Whether this is a dollar sign and a name.
+fn is_plain(variable: &str) -> bool {
+    variable.starts_with('$') && !variable.starts_with("${")
 }
 
 /// How a variable begins and ends, and whether its name may begin with a capital, too. That without an end is the last:

@@ -13,6 +13,7 @@
 //! | `acme` | sites that want certificates by ACME, and rules that keep the authority out |
 //! | `logs` | logs that clients could read, that are written in two ways, or that ask for what there is not |
 //! | `redirects` | redirects that lead back to themselves |
+//! | `conditions` | conditions of a site's rules: classes that there are, and what stages know |
 //! | `policy` | classes and rules, and what of the two does not fit |
 //! | [`idle_rules`] | rules that decide nothing |
 //! | `encoded` | patterns for paths that are written as in a URL |
@@ -32,6 +33,7 @@ pub(crate) mod admin;
 pub mod applications;
 pub(crate) mod caching;
 pub(crate) mod check;
+pub(crate) mod conditions;
 pub(crate) mod encoded;
 pub(crate) mod firewalled;
 pub(crate) mod gated;

@@ -97,6 +97,10 @@ fn follow(rules: &[&Redirect], start: Vec<u8>) -> Option<Endless> {
     let mut path = start;
     loop {
         let fits = |(index, rule): (usize, &&Redirect)| {
+            // a client that does not meet its conditions goes on to the next
+            if !rule.conditions().is_empty() {
+                return None;
+            }
             rule.pattern().captures(&path).map(|captures| (index, filled(rule, &path, &captures)))
         };
         let (index, next) = rules.iter().enumerate().find_map(fits)?;
@@ -120,7 +124,7 @@ fn filled(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Option<Vec<u
             TemplatePart::Capture(number) => to.extend_from_slice(captures.get(*number)),
             TemplatePart::Path => to.extend_from_slice(path),
             TemplatePart::Query => {}
-            TemplatePart::Host => return None,
+            TemplatePart::Host | TemplatePart::Of(_) => return None,
         }
     }
     if !to.starts_with(b"/") || to.starts_with(b"//") {

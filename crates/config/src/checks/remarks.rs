@@ -24,6 +24,7 @@ impl ConfigDraft {
         self.remark_logs(remarks);
         self.remark_gate(remarks);
         self.remark_firewall(remarks);
+        self.remark_dollars(remarks);
         self.remark_literals(remarks);
         self.remark_stopping(remarks);
         all

@@ -9,7 +9,7 @@ use crate::table::{ConfigReader, Section, Setting};
 use crate::{AllocateBy, AutoCount, Config, KeepAliveLaw, ListenerConfig, SiteConfig, Size};
 use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
-use forebay_site::rules::{Auth, Pattern};
+use forebay_site::rules::{Auth, Pattern, RequestConditions};
 use std::fmt;
 
 /// What leaves a setting without effect.
@@ -294,12 +294,18 @@ impl ConfigDraft {
     /// may be repeated: its own goes first.
     fn remark_twice(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
-            let redirects: Vec<_> = site.redirects.iter().map(|rule| rule.pattern()).collect();
-            let rewrites: Vec<_> = site.rewrites.iter().map(|rule| rule.pattern()).collect();
+            let redirects = site.redirects.iter();
+            let redirects: Vec<_> =
+                redirects.map(|rule| (rule.pattern(), rule.conditions())).collect();
+            let none = RequestConditions::default();
+            let rewrites: Vec<_> =
+                site.rewrites.iter().map(|rule| (rule.pattern(), &none)).collect();
             for (list, patterns) in [("redirect", redirects), ("rewrite", rewrites)] {
-                for (index, pattern) in patterns.iter().enumerate() {
-                    let Some(first) = patterns[..index].iter().position(|other| other == pattern)
-                    else {
+                for (index, (pattern, conditions)) in patterns.iter().enumerate() {
+                    let is_before = |(other, asked): &(&Pattern, &RequestConditions)| {
+                        other == pattern && (asked.is_empty() || asked == conditions)
+                    };
+                    let Some(first) = patterns[..index].iter().position(is_before) else {
                         continue;
                     };
                     let key = |index| at.child(list).item(index).child(key_of(pattern));

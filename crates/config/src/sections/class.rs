@@ -60,6 +60,11 @@ impl ClassKeepAlive {
 pub struct ClassName(String);
 
 impl ClassName {
+    /// One that was read before.
+    pub(crate) fn of(text: &str) -> ClassName {
+        ClassName(text.to_owned())
+    }
+
     /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -6,6 +6,7 @@
 //! | [`listener`], `site` | a listener and a site |
 //! | `class`, `rule` | a class and a rule |
 //! | `rules` | the lists of a site |
+//! | `conditions` | on what of a request a rule of a site depends |
 //! | `proxy`, `fastcgi`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
 //! | `identity` | identities that clients prove by a cookie |
 //! | `acme` | certificates by ACME |
@@ -14,6 +15,7 @@
 
 pub(crate) mod acme;
 pub(crate) mod class;
+pub(crate) mod conditions;
 pub(crate) mod fastcgi;
 pub(crate) mod firewall;
 pub(crate) mod forward_auth;

@@ -2,6 +2,7 @@
 //! kind of section, read with whatever it has and then checked as a whole.
 
 use crate::problems::problem::Wrong;
+use crate::sections::conditions::{ConditionKeys, rows_with_conditions};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::value::TableOf;
 use crate::values::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
@@ -65,20 +66,22 @@ pub struct RedirectSection {
     regex: Option<Regex>,
     to: Option<Template>,
     status: RedirectStatus,
+    conditions: ConditionKeys,
 }
 
 impl Item for Redirect {
     type Section = RedirectSection;
 
     fn new(section: RedirectSection) -> Result<Redirect, KeyFault> {
-        let RedirectSection { path, regex, to, status } = section;
+        let RedirectSection { path, regex, to, status, conditions } = section;
         let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
         let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
         let text = to.to_string();
-        Redirect::new(pattern, to, status.0).map_err(|error| match error {
+        let rule = Redirect::new(pattern, to, status.0).map_err(|error| match error {
             RedirectError::Status { status } => ("status", unfit(status, error)),
             error => ("to", unfit(text, error)),
-        })
+        })?;
+        Ok(rule.under(conditions.conditions()?))
     }
 
     fn section(&self) -> RedirectSection {
@@ -88,16 +91,23 @@ impl Item for Redirect {
             regex,
             to: Some(self.to().clone()),
             status: RedirectStatus(self.status()),
+            conditions: ConditionKeys::of(self.conditions()),
         }
     }
 }
 
 impl Section for RedirectSection {
     fn blank() -> RedirectSection {
-        RedirectSection { path: None, regex: None, to: None, status: RedirectStatus::default() }
+        RedirectSection {
+            path: None,
+            regex: None,
+            to: None,
+            status: RedirectStatus::default(),
+            conditions: ConditionKeys::default(),
+        }
     }
 
-    const SETTINGS: &'static [Setting<RedirectSection>] = &[
+    const SETTINGS: &'static [Setting<RedirectSection>] = rows_with_conditions![
         Setting {
             key: "path",
             preset: Preset::Unset("none; path or regex is needed"),
@@ -120,7 +130,9 @@ impl Section for RedirectSection {
             key: "to",
             preset: Preset::Required,
             range: None,
-            meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query. \
+            meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query, and \
+                      with $scheme, $client, $class, $request_id, $header.NAME, $cookie.NAME and \
+                      $query.NAME, each encoded for where it stands; $$ is a dollar sign. \
                       Without $query and ? in it, the client's query is appended; \"/about?\" leads to \
                       /about without any query.",
             example: "\"https://$host/new/$1\"",
@@ -202,16 +214,18 @@ pub struct HeaderSection {
     media_type: Option<MediaPattern>,
     set: HeaderFields,
     remove: Vec<FieldName>,
+    conditions: ConditionKeys,
 }
 
 impl Item for HeaderRule {
     type Section = HeaderSection;
 
     fn new(section: HeaderSection) -> Result<HeaderRule, KeyFault> {
-        let HeaderSection { path, regex, media_type, set, remove } = section;
+        let HeaderSection { path, regex, media_type, set, remove, conditions } = section;
         let pattern = pattern(path, regex)?;
         let is_removed = |name: &str| remove.iter().any(|field| field.is(name));
-        HeaderRule::new(pattern, media_type, set.0, remove.clone()).map_err(|error| match &error {
+        let rule = HeaderRule::new(pattern, media_type, set.0, remove.clone());
+        let rule = rule.map_err(|error| match &error {
             HeaderError::Nothing => missing("set", "{ \"X-Frame-Options\" = \"DENY\" }"),
             // the reason names the field
             HeaderError::Own { .. } | HeaderError::Twice { .. } => {
@@ -221,8 +235,10 @@ impl Item for HeaderRule {
                 };
                 (key, Wrong::Unfit { found: String::new(), reason: error.to_string() })
             }
-            _ => ("set", unfit("", &error)),
-        })
+            // and so does this
+            _ => ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() }),
+        })?;
+        Ok(rule.under(conditions.conditions()?))
     }
 
     fn section(&self) -> HeaderSection {
@@ -233,6 +249,7 @@ impl Item for HeaderRule {
             media_type: self.media_type().cloned(),
             set: TableOf(self.set().to_vec()),
             remove: self.remove().to_vec(),
+            conditions: ConditionKeys::of(self.conditions()),
         }
     }
 }
@@ -245,10 +262,11 @@ impl Section for HeaderSection {
             media_type: None,
             set: HeaderFields::default(),
             remove: Vec::new(),
+            conditions: ConditionKeys::default(),
         }
     }
 
-    const SETTINGS: &'static [Setting<HeaderSection>] = &[
+    const SETTINGS: &'static [Setting<HeaderSection>] = rows_with_conditions![
         Setting {
             key: "path",
             preset: Preset::Unset("every path"),
@@ -278,7 +296,10 @@ impl Section for HeaderSection {
             key: "set",
             preset: Preset::Unset("nothing is set"),
             range: None,
-            meaning: "Fields to set, each instead of what the answer would have.",
+            meaning: "Fields to set, each instead of what the answer would have. Values may name $host, \
+                      $path, $query, $scheme, $client, $class, $request_id, $header.NAME, $cookie.NAME and \
+                      $query.NAME of the request; then $$ is a dollar sign, and one that comes out empty \
+                      is not sent.",
             example: "{ \"Cache-Control\" = \"public, max-age=31536000, immutable\" }",
             at: |h| &mut h.set,
         },
@@ -386,31 +407,45 @@ pub struct AccessSection {
     regex: Option<ScopeRegex>,
     allow: Vec<Network>,
     deny: Vec<Network>,
+    conditions: ConditionKeys,
 }
 
 impl Item for AccessRule {
     type Section = AccessSection;
 
     fn new(section: AccessSection) -> Result<AccessRule, KeyFault> {
-        let AccessSection { path, regex, allow, deny } = section;
+        let AccessSection { path, regex, allow, deny, conditions } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
-        Ok(AccessRule { path: scope(path, regex)?, allow, deny })
+        let conditions = conditions.conditions()?;
+        Ok(AccessRule { path: scope(path, regex)?, allow, deny, conditions })
     }
 
     fn section(&self) -> AccessSection {
         let (path, regex) = two_ways_of(&self.path);
-        AccessSection { path, regex, allow: self.allow.clone(), deny: self.deny.clone() }
+        AccessSection {
+            path,
+            regex,
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
+            conditions: ConditionKeys::of(&self.conditions),
+        }
     }
 }
 
 impl Section for AccessSection {
     fn blank() -> AccessSection {
-        AccessSection { path: None, regex: None, allow: Vec::new(), deny: Vec::new() }
+        AccessSection {
+            path: None,
+            regex: None,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            conditions: ConditionKeys::default(),
+        }
     }
 
-    const SETTINGS: &'static [Setting<AccessSection>] = &[
+    const SETTINGS: &'static [Setting<AccessSection>] = rows_with_conditions![
         Setting {
             key: "path",
             preset: Preset::Unset("every path"),

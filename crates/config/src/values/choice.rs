@@ -202,6 +202,22 @@ impl Keyword for LogFormat {
         &[LogFormat::Common, LogFormat::Combined, LogFormat::Json];
 }
 
+/// By which scheme a client asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemeChoice {
+    /// Without TLS.
+    Http,
+    /// Through TLS.
+    #[default]
+    Https,
+}
+
+impl Keyword for SchemeChoice {
+    const EXPECTED: &'static str = "\"http\" or \"https\"";
+    const WORDS: &'static [&'static str] = &["http", "https"];
+    const MEANINGS: &'static [SchemeChoice] = &[SchemeChoice::Http, SchemeChoice::Https];
+}
+
 /// Whether a part of the server is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {

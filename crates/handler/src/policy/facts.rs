@@ -3,14 +3,13 @@
 //! Hosts and paths come in the form that rules are written for: the host in lower case without port,
 //! the path decoded and free of detours, as the content sees them.
 
-use crate::client::{TrustedProxies, client_of};
+use crate::client::{TrustedProxies, client_end};
 use forebay_conn::Request;
 use forebay_conn::peer::ClientCertificate;
 use forebay_policy::FactsNeeded;
 use forebay_policy::certificate::CertificateFacts;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_site::host_of;
-use std::net::SocketAddr;
 
 /// Room for the host of one request at a time.
 #[derive(Debug, Default)]
@@ -31,14 +30,7 @@ impl Facts {
         trusted: &TrustedProxies,
     ) -> RequestFacts<'f, impl Iterator<Item = (&'f str, &'f [u8])> + Clone + use<'f>> {
         let Request { head, peer, .. } = *request;
-        let nearest = peer.address();
-        let stated = client_of(peer, head, trusted);
-        // of a client that a proxy states only the address is known
-        let client = if stated == nearest.ip().to_canonical() {
-            nearest
-        } else {
-            SocketAddr::new(stated, 0)
-        };
+        let client = client_end(peer, head, trusted);
         self.host.clear();
         if needs.host {
             self.host.extend(host_of(head.authority).iter().map(u8::to_ascii_lowercase));

@@ -165,6 +165,18 @@ impl InForce {
         }
     }
 
+    /// The name of the class of the request with this ticket, or of all that have none; empty if a reload has
+    /// taken the class away.
+    pub fn class(&self, ticket: Option<&Ticket>) -> &str {
+        let rank = match ticket {
+            // a ticket of the policy before has another rank, but the same ledger
+            Some(ticket) => self.slots.iter().position(|slot| *slot == ticket.trace.slot),
+            None => Some(0),
+        };
+        let class = rank.and_then(|rank| self.policy.classes().get(rank));
+        class.map_or("", |class| &class.name)
+    }
+
     /// Whether there is anything to judge by.
     pub fn is_empty(&self) -> bool {
         self.policy.rules().is_empty() && self.policy.classes().len() < 2 && !self.agent

@@ -96,6 +96,7 @@ impl RequestHandler {
         let user = user.as_deref();
         let id = exchange.map(|exchange| exchange.tag.id);
         let id = id.or_else(|| passed?.id).or_else(|| refused.as_ref()?.id);
+        let id = id.or_else(|| answered.and_then(|_| self.told.take()));
         // of the next stage, its own line tells
         let asked = exchange.filter(|exchange| !exchange.application().is_stage()).map(said_of);
         // what is sent instead of an application's answer is its answer, too

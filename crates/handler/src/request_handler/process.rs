@@ -1,11 +1,12 @@
 //! The role that knows what the answer is: from the content, from an application or the next stage, or an
 //! error.
 
+use super::context::HandlerContext;
 use super::{RequestHandler, end_work};
 use crate::applications::NO_TUNNEL;
 use crate::certificates::OTHER_CONNECTION;
 use crate::certificates::acme;
-use crate::client::{client_of, is_secure, scheme_of};
+use crate::client::{client_of, is_secure};
 use crate::detour::Detour;
 use crate::job::{ServerJob, ServerJobDone};
 use crate::policy::Ticket;
@@ -137,13 +138,16 @@ impl Process for RequestHandler {
         if request.is_some() {
             self.name_refusal(request, None, "", reply);
         }
-        let RequestHandler { site, trusted, .. } = self;
-        site.turn_away(
-            refusal,
-            request,
-            |request| is_secure(request.peer, request.head, trusted),
-            reply,
-        );
+        let id = self.refused.as_ref().and_then(|refused| refused.id);
+        let RequestHandler { site, trusted, told, .. } = self;
+        match request {
+            // what is refused has a class, but nobody is to see by a page which
+            Some(request) => {
+                let context = HandlerContext { request, trusted, told, id, judged: None };
+                site.turn_away(refusal, request, &context, reply);
+            }
+            None => site.turn_connection_away(refusal, reply),
+        }
     }
 }
 
@@ -157,7 +161,7 @@ impl RequestHandler {
         done: Option<forebay_site::SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
-        if self.secures(request, reply) {
+        if self.secures(request, ticket.as_ref(), reply) {
             end_work(ticket);
             return ProcessOutcome::Replied;
         }
@@ -203,9 +207,16 @@ impl RequestHandler {
 
     /// Has the site do what goes by the scheme of a request. Says whether that is the answer.
     #[inline]
-    fn secures(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
-        let RequestHandler { site, trusted, .. } = self;
-        site.secures(request, || scheme_of(request.peer, request.head, trusted), reply)
+    fn secures(
+        &mut self,
+        request: &Request<'_>,
+        ticket: Option<&Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> bool {
+        let RequestHandler { site, trusted, policy, told, .. } = self;
+        let context =
+            HandlerContext { request, trusted, told, id: None, judged: Some((policy, ticket)) };
+        site.secures(request, &context, reply)
     }
 
     /// Answers with what the site has for a request that is let through.
@@ -242,7 +253,7 @@ impl RequestHandler {
     ) -> ProcessOutcome<ServerJob, Detour> {
         let is_replied = match role {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
-            Role::Receive => self.secures(request, reply),
+            Role::Receive => self.secures(request, ticket.as_ref(), reply),
             Role::Process | Role::Respond if stage::is_ping(request.head) => {
                 reply.head(204, b"HTTP/1.1 204 No Content\r\n");
                 true
@@ -257,9 +268,15 @@ impl RequestHandler {
                 return self.process_here(request, ticket, done, reply);
             }
             Role::Process => {
-                let RequestHandler { site, trusted, .. } = self;
-                let client = || client_of(request.peer, request.head, trusted);
-                match site.decide(request, client, done, reply) {
+                let RequestHandler { site, trusted, policy, told, .. } = self;
+                let context = HandlerContext {
+                    request,
+                    trusted,
+                    told,
+                    id: None,
+                    judged: Some((policy, ticket.as_ref())),
+                };
+                match site.decide(request, &context, done, reply) {
                     Routed::Replied => true,
                     Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
                     // the page of an error

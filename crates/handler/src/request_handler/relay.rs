@@ -1,5 +1,6 @@
 //! What applications and the next stage are asked, and what is made of their answers.
 
+use super::context::HandlerContext;
 use super::{RequestHandler, end_work};
 use crate::applications::websocket;
 use crate::applications::{
@@ -203,7 +204,7 @@ impl RequestHandler {
             if let Failed::Unasked(unavailable) = failure {
                 self.unavailable(unavailable, ticket, reply);
             }
-            return self.refuse_for(asked, request, status, text, reply);
+            return self.refuse_for(asked, request, ticket.as_ref(), status, text, reply);
         }
         count(Counter::UpstreamAnswered);
         if relay.needs_http1() {
@@ -220,10 +221,19 @@ impl RequestHandler {
                     return again;
                 }
                 401 | 403 => {}
-                _ => return self.refuse_for(&relay.tag, request, 502, NO_DECISION, reply),
+                _ => {
+                    return self.refuse_for(
+                        &relay.tag,
+                        request,
+                        ticket.as_ref(),
+                        502,
+                        NO_DECISION,
+                        reply,
+                    );
+                }
             }
         } else if is_tunnel && let Some(text) = refuses_tunnel(relay, status) {
-            return self.refuse_for(&relay.tag, request, 502, text, reply);
+            return self.refuse_for(&relay.tag, request, ticket.as_ref(), 502, text, reply);
         } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
             return match sent {
                 Ok(sent) => {
@@ -234,7 +244,9 @@ impl RequestHandler {
                     passing.give_place_back();
                     Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
                 }
-                Err(text) => self.refuse_for(&relay.tag, request, 502, text, reply),
+                Err(text) => {
+                    self.refuse_for(&relay.tag, request, ticket.as_ref(), 502, text, reply)
+                }
             };
         }
         let settings = relay.application().settings();
@@ -246,7 +258,14 @@ impl RequestHandler {
             if relay.is_private() {
                 self.give_back(relay);
             }
-            return self.refuse_with(&relay.tag, request, status, reason(status), kept, reply);
+            return self.refuse_with(
+                &relay.tag,
+                request,
+                ticket.as_ref(),
+                status,
+                (reason(status), kept),
+                reply,
+            );
         }
         let authority = relay.application().authority(relay.upstream());
         let url = match self.trusted.are_believed(request.peer) {
@@ -261,7 +280,15 @@ impl RequestHandler {
             prefix: &proxy.request.prefix,
             outer: url.outer_prefix(),
         });
-        let RequestHandler { site, head, .. } = self;
+        let RequestHandler { site, head, trusted, policy, told, .. } = self;
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: Some(asked.id),
+            judged: Some((policy, ticket.as_ref())),
+        };
+        site.look_for(destination, request, &context);
         begin_head(status, head);
         let length = relay.length();
         let (mut coding, mut holds) = (None, true);
@@ -408,7 +435,7 @@ impl RequestHandler {
             }
         };
         let refused = ExchangeTag { destination, content, id, user: None, rule: None };
-        match self.refuse_for(&refused, request, status, text, reply) {
+        match self.refuse_for(&refused, request, ticket.as_ref(), status, text, reply) {
             Relayed::Job(job, _) => ProcessOutcome::Job(job),
             _ => ProcessOutcome::Replied,
         }
@@ -500,7 +527,7 @@ impl RequestHandler {
             .redirected(method, RequestTarget { path: &sent.path, query: sent.query.as_deref() });
         let path = NormalPath::default();
         let request = Request::new(&head, request.peer, &path).with(request.passed);
-        reply.instead = Some(Arc::clone(&sent.fields));
+        reply.change.get_or_insert_default().fields = Some(Arc::clone(&sent.fields));
         self.find(&request, ticket, done, reply)
     }
 
@@ -523,11 +550,12 @@ impl RequestHandler {
         &mut self,
         asked: &ExchangeTag,
         request: &Request<'_>,
+        ticket: Option<&Ticket>,
         status: u16,
         text: &'static str,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
-        self.refuse_with(asked, request, status, text, Vec::new(), reply)
+        self.refuse_with(asked, request, ticket, status, (text, Vec::new()), reply)
     }
 
     /// The same, with these fields.
@@ -535,16 +563,25 @@ impl RequestHandler {
         &mut self,
         asked: &ExchangeTag,
         request: &Request<'_>,
+        ticket: Option<&Ticket>,
         status: u16,
-        text: &'static str,
-        fields: Vec<(&'static str, Vec<u8>)>,
+        (text, fields): (&'static str, Vec<(&'static str, Vec<u8>)>),
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
         // of what an application answers itself the site has the page, and the application has decided
         if text != reason(status) {
             self.name_refusal(Some(request), Some(asked.id), text, reply);
         }
-        match self.site.refuse_for(&asked.destination, request, status, text, fields, reply) {
+        let RequestHandler { site, trusted, policy, told, .. } = self;
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: Some(asked.id),
+            judged: Some((policy, ticket)),
+        };
+        site.look_for(&asked.destination, request, &context);
+        match site.refuse_for(&asked.destination, request, status, text, fields, reply) {
             ProcessOutcome::Job(work) => {
                 self.refused = None;
                 let given = request.passed.cloned().unwrap_or_default();

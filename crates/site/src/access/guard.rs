@@ -32,6 +32,14 @@ pub(crate) struct Guard {
     is_internal: bool,
 }
 
+/// Where the rules of a site are that a guard has by number.
+pub(crate) struct GuardRules<'s, A> {
+    pub(crate) site: &'s SiteSettings,
+    pub(crate) realms: &'s Arc<Realms>,
+    /// Whether the access rule with this number is for the request.
+    pub(crate) applies: A,
+}
+
 /// What comes before an answer.
 pub(crate) enum Stop {
     /// The client is refused.
@@ -89,12 +97,11 @@ impl Guard {
     }
 
     /// Whether a request may be answered so, if no other server is to be asked: the address first, as it costs
-    /// nothing.
+    /// nothing, by the access rules that apply to the request.
     #[inline]
     pub(crate) fn check(
         &self,
-        site: &SiteSettings,
-        realms: &Arc<Realms>,
+        rules: GuardRules<'_, impl Fn(u16) -> bool>,
         request: &Request<'_>,
         client: impl FnOnce() -> IpAddr,
         own: &mut Own,
@@ -104,7 +111,7 @@ impl Guard {
         if self.is_internal && passed.is_none_or(|passed| passed.sent.is_none()) {
             return Err(Stop::Refuse(RefusalPage::of(404)));
         }
-        self.check_with(site, realms, request.head, client(), own, now_ms)
+        self.check_with(rules, request.head, client(), own, now_ms)
     }
 
     /// Whether every server has let a request through that is to be asked, as `is_allowed` says of its rule.
@@ -119,15 +126,16 @@ impl Guard {
     #[inline]
     fn check_with(
         &self,
-        site: &SiteSettings,
-        realms: &Arc<Realms>,
+        rules: GuardRules<'_, impl Fn(u16) -> bool>,
         head: &Head<'_>,
         client: IpAddr,
         own: &mut Own,
         now_ms: u64,
     ) -> Result<(), Stop> {
+        let GuardRules { site, realms, applies } = rules;
         let has_passed = std::mem::take(&mut own.has_passed);
-        let rules = self.access.iter().filter_map(|number| site.access.get(usize::from(*number)));
+        let numbers = self.access.iter().filter(|number| applies(**number));
+        let rules = numbers.filter_map(|number| site.access.get(usize::from(*number)));
         if !rules.into_iter().all(|rule| rule.admits(client)) {
             let text = "This is not for clients with your address";
             return Err(Stop::Refuse(RefusalPage::new(403, text)));
@@ -197,7 +205,12 @@ mod tests {
     fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
         let networks =
             |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-        AccessRule { path: scope(path), allow: networks(allow), deny: networks(deny) }
+        AccessRule {
+            path: scope(path),
+            allow: networks(allow),
+            deny: networks(deny),
+            conditions: Default::default(),
+        }
     }
 
     fn auth(path: &str) -> Auth {
@@ -287,8 +300,8 @@ mod tests {
             let guard = Guard::of(&site, &[], 0, &[path.as_bytes()]).unwrap();
             let client = client.parse().unwrap();
             let mut own = Own::default();
-            let check =
-                |head: &Head<'_>| guard.check_with(&site, &realms, head, client, &mut own, 0);
+            let rules = || GuardRules { site: &site, realms: &realms, applies: |_| true };
+            let check = |head: &Head<'_>| guard.check_with(rules(), head, client, &mut own, 0);
             let status = match crate::testing::with_head("", check) {
                 Ok(()) => None,
                 Err(Stop::Refuse(refusal)) => Some(refusal.status),

@@ -7,6 +7,7 @@ use crate::cache::entry::{Entry, EntryKind, FoundFile};
 use crate::heads::fields::line;
 use crate::heads::head_lines::length_line;
 use crate::heads::pages::RefusalPage;
+use crate::routing::known::KnownOfRequest;
 use crate::routing::location;
 use crate::routing::redirection::Redirection;
 use crate::vhost::VirtualHost;
@@ -28,11 +29,13 @@ pub(crate) struct AnswerParts<'a> {
     pub(crate) boundaries: &'a mut Boundaries,
     /// Where a head is put together.
     pub(crate) head_scratch: &'a mut Vec<u8>,
+    /// What variables stand for.
+    pub(crate) known: &'a KnownOfRequest,
 }
 
 /// What must come before the answer, or in its place.
 pub(crate) enum Instead {
-    /// What the alias leads to.
+    /// What the alias leads to, or the outcome of the conditions.
     Follow,
     /// The variant that belongs in this place must be made.
     Make(usize),
@@ -73,14 +76,14 @@ impl AnswerParts<'_> {
                 }
             },
             EntryKind::Redirect(redirection) => {
-                let AnswerParts { vhost, request, head_scratch, .. } = self;
-                redirect(redirection, vhost, request, head_scratch, reply);
+                let AnswerParts { vhost, request, head_scratch, known, .. } = self;
+                redirect(redirection, vhost, request, known, head_scratch, reply);
             }
             // an application has it, and was not asked
             EntryKind::Missing | EntryKind::Script(_) => self.vhost.pages.missing(reply),
             EntryKind::Denied => self.vhost.pages.denied(reply),
             EntryKind::Page(page) => page.write(reply),
-            EntryKind::Alias(_) => return Err(Instead::Follow),
+            EntryKind::Alias(_) | EntryKind::Conditional(_) => return Err(Instead::Follow),
             EntryKind::Work => return Err(Instead::Work),
             EntryKind::Failed(status) => {
                 let text = "The file system does not answer as it should";
@@ -215,13 +218,14 @@ pub(crate) fn redirect(
     redirection: &Redirection,
     vhost: &VirtualHost,
     request: &Request<'_>,
+    known: &KnownOfRequest,
     head: &mut Vec<u8>,
     reply: &mut Reply<'_, Body>,
 ) {
     head.clear();
     head.extend_from_slice(&redirection.head);
     head.extend_from_slice(b"Location: ");
-    location::write(&redirection.to, request, &vhost.settings.hosts, head);
+    location::write(&redirection.to, request, known, &vhost.settings.hosts, head);
     head.extend_from_slice(b"\r\n");
     reply.head(redirection.status, head);
     reply.copy(vhost.pages.moved(redirection.status, redirection.is_for_slash));

@@ -15,6 +15,7 @@ use crate::content::Content;
 use crate::heads::pages::RefusalPage;
 use crate::making::job::{JobResult as Brought, SiteJob, SiteJobDone};
 use crate::making::look::scripts_of;
+use crate::request_context::RequestContext;
 use crate::routing::ambiguity::{Ambiguity, is_for_applications};
 use crate::routing::hosts::{Hosts, Memo};
 use crate::routing::route;
@@ -302,12 +303,15 @@ impl Site {
     pub fn decide(
         &mut self,
         request: &Request<'_>,
-        client: impl Fn() -> IpAddr,
+        context: &impl RequestContext,
         done: Option<SiteJobDone>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
         self.credentials.has_passed = false;
+        let client = || context.client().ip();
         let Some(site) = self.site_of(request) else { return Routed::Here(None) };
+        self.look_at(site, request, context);
+        self.lend_values(site, reply);
         let asked = &mut SiteRequest { site, request, reply };
         let number = self.content.number;
         if let Some(done) = done.filter(|done| done.0.content == number) {
@@ -354,7 +358,7 @@ impl Site {
             {
                 return Routed::Here(None);
             }
-            match self.check(Some(&guard), asked, &client) {
+            match self.check(Some(&guard), asked, client) {
                 Ok(()) => {}
                 // where files are, other servers are asked, by the same rule
                 Err(Stop::Ask(_)) => return Routed::Here(None),
@@ -377,14 +381,15 @@ impl Site {
             return false;
         }
         let header_rules = self.header_rules_of(asked.site, asked.request);
-        let Site { content, head_scratch, .. } = self;
+        let Site { content, head_scratch, outcome, known, .. } = self;
         let vhost = &content.vhosts[site as usize];
         let (settings, pages) = (&vhost.settings, &vhost.pages);
-        let Some(to) = route::redirect(settings, pages, vhost.header_rules(&header_rules), path)
-        else {
+        let may_be = |place| outcome.has(vhost.conditions.redirect(place));
+        let header_rules = vhost.header_rules(&header_rules);
+        let Some(to) = route::redirect(settings, pages, header_rules, path, may_be) else {
             return false;
         };
-        answer::redirect(&to, vhost, request, head_scratch, asked.reply);
+        answer::redirect(&to, vhost, request, known, head_scratch, asked.reply);
         true
     }
 
@@ -393,7 +398,9 @@ impl Site {
     #[inline]
     fn is_file(&self, site: u32, raw: &[u8]) -> bool {
         let known = self.front.peek(self.front.front_key(site, raw), site, raw, self.now_ms);
-        known.is_some_and(|entry| !matches!(entry.what, EntryKind::Script(_)))
+        known.is_some_and(|entry| {
+            !matches!(entry.what, EntryKind::Script(_) | EntryKind::Conditional(_))
+        })
     }
 
     /// The script that answers, by what is known of the files, which is found out first.
@@ -417,6 +424,19 @@ impl Site {
                     };
                 }
             },
+        };
+        let entry = match &entry.what {
+            EntryKind::Conditional(conditional) => {
+                let mut key = Vec::new();
+                conditional.push_key(&entry.key.path, self.outcome, &mut key);
+                let known = self.cached(KeyRef { site, path: &key });
+                match known.ok_or_else(|| self.load(EntryKey { site, path: key.into() }, request)) {
+                    Ok(entry) => entry,
+                    Err(ProcessOutcome::Job(job)) => return Routed::Job(job),
+                    Err(_) => return Routed::Here(None),
+                }
+            }
+            _ => entry,
         };
         let EntryKind::Script(script) = &entry.what else { return Routed::Here(done) };
         if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {

@@ -9,6 +9,7 @@ use crate::heads::fields::AnswerFields;
 use crate::heads::head_lines;
 use crate::heads::pages::RefusalPage;
 use crate::making::job::SiteJob;
+use crate::request_context::RequestContext;
 use crate::rules::Route;
 use crate::settings::SiteSettings;
 use forebay_conn::{Hsts, ProcessOutcome, Reply, Request};
@@ -57,6 +58,20 @@ impl Site {
         rules.choose(request.head, status, length, said)
     }
 
+    /// Finds out which conditions hold for a request that an application has answered, or has not, before
+    /// anything is [written](Site::write_fields) of that: other requests were answered meanwhile.
+    #[inline]
+    pub fn look_for(
+        &mut self,
+        destination: &Destination,
+        request: &Request<'_>,
+        context: &impl RequestContext,
+    ) {
+        if self.content.looks_first {
+            self.look_at(destination.site, request, context);
+        }
+    }
+
     /// Appends the fields of an application's answer, as header rules change them; but not those that
     /// frame it.
     pub fn write_fields<'f>(
@@ -93,6 +108,9 @@ impl Site {
         if shortens {
             fields.shorten_for_error();
         }
+        if !vhost.values.is_empty() {
+            fields.fill(self.values());
+        }
         fields.write(head);
     }
 
@@ -117,6 +135,7 @@ impl Site {
             self.refuse(status, text, reply);
             return ProcessOutcome::Replied;
         }
+        self.lend_values(destination.site, reply);
         let mut refusal = RefusalPage::new(status, text);
         refusal.fields.retain(|(known, _)| !fields.iter().any(|(name, _)| name == known));
         refusal.fields.extend(fields);

@@ -1,9 +1,10 @@
-//! What goes by the scheme of a request: clients that have come through TLS are told to come back so, and
-//! others are sent there.
+//! What is looked at before all else: the conditions of a request's site, and its scheme. Clients that have come
+//! through TLS are told to come back so, and others are sent there.
 
 use crate::answering::answer;
 use crate::answering::body::Body;
 use crate::answering::site::Site;
+use crate::request_context::{RequestContext, RequestScheme};
 use crate::routing::ambiguity::Ambiguity;
 use crate::routing::route;
 use crate::settings::ToHttps;
@@ -12,40 +13,36 @@ use forebay_conn::{Reply, Request};
 /// Where authorities look for what shows that a host is ours (RFC 8555 §8.3). They come without TLS.
 const ACME_CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// By which scheme a client has asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestScheme {
-    /// Through TLS, to this server or to a proxy.
-    Https,
-    /// Without TLS, to this server.
-    Http,
-    /// Without TLS, to a proxy that says so.
-    ProxiedHttp,
-}
-
 impl Site {
-    /// What comes before all else that a site says to a request: clients that have come through TLS are told about
-    /// it with whatever the answer is, others may be sent there. Says whether that is the answer. `scheme` is
-    /// asked for only if some site says or does something about TLS.
+    /// What comes before all else that a site says to a request, each time it is processed: which conditions hold
+    /// for it, by which all that follows goes; clients that have come through TLS are told about it with
+    /// whatever the answer is, others may be sent there. Says whether that is the answer. `context` is asked
+    /// only if some site goes by it.
     #[inline]
     pub fn secures(
         &mut self,
         request: &Request<'_>,
-        scheme: impl FnOnce() -> RequestScheme,
+        context: &impl RequestContext,
         reply: &mut Reply<'_, Body>,
     ) -> bool {
-        self.content.is_about_tls && self.goes_to_https(request, scheme(), reply)
+        self.content.looks_first && self.looks_first(request, context, reply)
     }
 
     #[cold]
-    fn goes_to_https(
+    fn looks_first(
         &mut self,
         request: &Request<'_>,
-        scheme: RequestScheme,
+        context: &impl RequestContext,
         reply: &mut Reply<'_, Body>,
     ) -> bool {
         let Some(site) = self.site_of(request) else { return false };
+        self.look_at(site, request, context);
+        self.lend_values(site, reply);
         let vhost = &self.content.vhosts[site as usize];
+        if !vhost.is_about_tls() {
+            return false;
+        }
+        let scheme = context.scheme();
         if scheme == RequestScheme::Https {
             reply.hsts = vhost.settings.hsts;
             return false;
@@ -71,7 +68,7 @@ impl Site {
         });
         let redirection = made.as_ref().unwrap_or(ready);
         self.credentials.has_passed = false;
-        answer::redirect(redirection, vhost, request, &mut self.head_scratch, reply);
+        answer::redirect(redirection, vhost, request, &self.known, &mut self.head_scratch, reply);
         true
     }
 }

@@ -12,6 +12,7 @@ use crate::heads::head_lines::{length_line, server, status_line};
 use crate::heads::pages::RefusalPage;
 use crate::making::job::{SiteJob, SiteWork};
 use crate::making::load::Want;
+use crate::request_context::{RequestContext, RequestScheme};
 use crate::routing::ambiguity::Ambiguity;
 use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
@@ -41,29 +42,42 @@ impl Site {
         reply.copy(text.as_bytes());
     }
 
-    /// See [`Process::turn_away`](forebay_conn::Process::turn_away). `is_secure` says whether the client of a request
-    /// has come through TLS; it is asked only where such clients are told so.
+    /// See [`Process::turn_away`](forebay_conn::Process::turn_away). `context` is asked only where a site goes by it.
     #[inline]
     pub fn turn_away(
         &mut self,
         refusal: forebay_conn::Refusal,
-        request: Option<&Request<'_>>,
-        is_secure: impl FnOnce(&Request<'_>) -> bool,
+        request: &Request<'_>,
+        context: &impl RequestContext,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let Some(site) = self.site_of(request) else {
+            return self.turn_connection_away(refusal, reply);
+        };
+        if self.content.looks_first {
+            self.look_at(site, request, context);
+            self.lend_values(site, reply);
+        }
+        let Some(turned) = self.turned.get(site as usize) else {
+            return self.turn_connection_away(refusal, reply);
+        };
+        self.credentials.has_passed = false;
+        reply.retry_after_s = refusal.retry_after_s;
+        let vhost = self.vhost(site);
+        let is_secure = || context.scheme() == RequestScheme::Https;
+        reply.hsts = vhost.settings.hsts.filter(|_| is_secure());
+        turned.write(vhost, refusal.status, request, self.outcome, reply);
+    }
+
+    /// The same where there is no request yet.
+    pub fn turn_connection_away(
+        &mut self,
+        refusal: forebay_conn::Refusal,
         reply: &mut Reply<'_, Body>,
     ) {
         self.credentials.has_passed = false;
         reply.retry_after_s = refusal.retry_after_s;
-        let site = request.and_then(|request| Some((request, self.site_of(request)?)));
-        match site
-            .and_then(|(request, site)| Some((request, site, self.turned.get(site as usize)?)))
-        {
-            Some((request, site, turned)) => {
-                let vhost = self.vhost(site);
-                reply.hsts = vhost.settings.hsts.filter(|_| is_secure(request));
-                turned.write(vhost, refusal.status, request, reply);
-            }
-            None => self.content.pages.turn_away(refusal.status, reply),
-        }
+        self.content.pages.turn_away(refusal.status, reply);
     }
 
     /// RFC 9110 §15.5.20.
@@ -130,20 +144,23 @@ impl Site {
         self.refuse_with(refusal, header_rules, None, asked)
     }
 
-    /// The numbers of the header rules for the path of a request.
+    /// The numbers of the header rules for the path of the request that is answered, and its conditions.
     pub(crate) fn header_rules_of(&self, site: u32, request: &Request<'_>) -> Box<[u16]> {
         let vhost = self.vhost(site);
         if vhost.settings.headers.is_empty() {
             return Box::default();
         }
         if let Ambiguity::Passed { readings, .. } = vhost.settings.ambiguity(request) {
-            let mut numbers: Vec<_> =
-                readings.iter().flat_map(|path| vhost.header_rules_of(path)).collect();
+            let mut numbers: Vec<_> = readings
+                .iter()
+                .flat_map(|path| vhost.header_rules_of(path, self.outcome))
+                .collect();
             numbers.sort_unstable();
             numbers.dedup();
             return numbers.into();
         }
-        request.path().map(|path| vhost.header_rules_of(&path)).unwrap_or_default()
+        let of_path = |path: &[u8]| vhost.header_rules_of(path, self.outcome);
+        request.path().map(|path| of_path(&path)).unwrap_or_default()
     }
 
     /// Answers with an error: with the site's page for it, if there is one that may be shown to a
@@ -183,10 +200,10 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) {
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, boundaries, head_scratch, .. } = self;
+        let Site { content, boundaries, head_scratch, known, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return };
         let source = BodySource::Held(Arc::clone(&entry));
-        let answer = AnswerParts { vhost, request, source, boundaries, head_scratch };
+        let answer = AnswerParts { vhost, request, source, boundaries, head_scratch, known };
         answer.write_error(&entry, refusal, asked.reply);
     }
 }

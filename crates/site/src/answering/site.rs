@@ -1,6 +1,8 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 mod brought;
+mod looked;
+mod stopped;
 mod worked;
 
 use crate::access::auth::{self, Own, VerifiedPassword};
@@ -17,10 +19,12 @@ use crate::heads::pages::RefusalPage;
 use crate::making::job::{SiteJob, SiteJobDone, SiteWork};
 use crate::making::load::{Loaded, Want};
 use crate::routing::hosts::Memo;
+use crate::routing::known::KnownOfRequest;
+use crate::rules::ConditionBits;
 use crate::vhost::VirtualHost;
 use crate::vhost::turned::Turned;
 use forebay_conn::handler::body::BodyRead;
-use forebay_conn::{Piece, ProcessOutcome, Reply, Request, TurnTime};
+use forebay_conn::{HeadValues, Piece, ProcessOutcome, Reply, Request, TurnTime};
 use forebay_http::accept;
 use forebay_http::head::{Head, Method, Name};
 use forebay_metrics::{Counter, Local};
@@ -48,6 +52,12 @@ pub struct Site {
     /// Where heads are put together.
     pub(crate) head_scratch: Vec<u8>,
     pub(crate) boundaries: Boundaries,
+    /// Which conditions of its site hold for the request that is answered.
+    pub(crate) outcome: ConditionBits,
+    /// What variables stand for of that request.
+    pub(crate) known: KnownOfRequest,
+    /// The values of its site's header rules that have variables.
+    values: Arc<HeadValues>,
     /// What this loop knows of credentials.
     pub(crate) credentials: Own,
     /// By site: what clients are told that policy turns away.
@@ -71,6 +81,9 @@ impl Site {
             path: Vec::new(),
             head_scratch: Vec::new(),
             boundaries: Boundaries::default(),
+            outcome: ConditionBits::default(),
+            known: KnownOfRequest::default(),
+            values: Arc::default(),
             credentials: Own::default(),
         }
     }
@@ -180,17 +193,28 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, front, boundaries, head_scratch, credentials, now_ms, .. } = self;
+        let Site {
+            content,
+            front,
+            boundaries,
+            head_scratch,
+            known,
+            outcome,
+            credentials,
+            now_ms,
+            ..
+        } = self;
         let raw = request.head.path;
         let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
             return self.search(client, asked);
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
-            && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
+            && let Err(stop) =
+                content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
         {
-            let header_rules = entry.header_rules.clone();
-            return self.stop(stop, header_rules, asked);
+            let entry = Arc::clone(entry);
+            return self.stop_at(&entry, stop, asked);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
             return self.search_on(client, asked);
@@ -204,6 +228,7 @@ impl Site {
             source: BodySource::Slot(ticket),
             boundaries,
             head_scratch,
+            known,
         };
         match answer.write(entry, asked.reply) {
             Ok(()) => {
@@ -212,10 +237,18 @@ impl Site {
             }
             Err(Instead::Follow) => {
                 self.path.clear();
-                if let EntryKind::Alias(alias) = &entry.what {
-                    alias.push_key(|| shape(request.head), &mut self.path);
-                }
-                self.follow(ticket, client, asked)
+                let outer = match &entry.what {
+                    EntryKind::Alias(alias) => {
+                        alias.push_key(|| shape(request.head), &mut self.path);
+                        Some(ticket)
+                    }
+                    EntryKind::Conditional(path) => {
+                        path.push_key(&entry.key.path, self.outcome, &mut self.path);
+                        None
+                    }
+                    _ => None,
+                };
+                self.follow(outer, client, asked)
             }
             Err(instead) => {
                 let entry = Arc::clone(entry);
@@ -224,15 +257,27 @@ impl Site {
         }
     }
 
-    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`.
+    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`, or the conditions of the
+    /// path do.
     fn follow(
         &mut self,
-        outer: SlotRef,
+        outer: Option<SlotRef>,
         client: impl Fn() -> IpAddr,
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, front, boundaries, head_scratch, path, credentials, now_ms, .. } = self;
+        let Site {
+            content,
+            front,
+            boundaries,
+            head_scratch,
+            known,
+            outcome,
+            path,
+            credentials,
+            now_ms,
+            ..
+        } = self;
         let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
@@ -240,10 +285,11 @@ impl Site {
             return self.search_on(client, asked);
         };
         if let Some(guard) = &entry.guard
-            && let Err(stop) = content.check(guard, site, request, &client, credentials, *now_ms)
+            && let Err(stop) =
+                content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
         {
-            let header_rules = entry.header_rules.clone();
-            return self.stop(stop, header_rules, asked);
+            let entry = Arc::clone(entry);
+            return self.stop_at(&entry, stop, asked);
         }
         if tell {
             content.store.touch(entry.key.asked());
@@ -254,38 +300,30 @@ impl Site {
             source: BodySource::Slot(ticket),
             boundaries,
             head_scratch,
+            known,
         };
         match answer.write(entry, asked.reply) {
             Ok(()) => {
                 self.metrics.add(Counter::CacheHits, 1);
                 ProcessOutcome::Replied
             }
+            Err(Instead::Follow) if outer.is_none() => {
+                path.clear();
+                if let EntryKind::Alias(alias) = &entry.what {
+                    alias.push_key(|| shape(request.head), path);
+                }
+                self.follow(Some(ticket), client, asked)
+            }
             Err(instead) => {
-                let inner = Some(Arc::clone(entry));
+                let entry = Arc::clone(entry);
+                let Some(outer) = outer else {
+                    return self.answer_instead(instead, entry, None, asked);
+                };
                 match self.front.entry(outer).cloned() {
-                    Some(entry) => self.answer_instead(instead, entry, inner, asked),
+                    Some(outer) => self.answer_instead(instead, outer, Some(entry), asked),
                     None => self.search_on(client, asked),
                 }
             }
-        }
-    }
-
-    /// The rules about clients are against an answer, or not for it yet.
-    #[cold]
-    pub(crate) fn stop(
-        &mut self,
-        stop: Stop,
-        header_rules: Box<[u16]>,
-        asked: &mut SiteRequest<'_, '_>,
-    ) -> ProcessOutcome<SiteJob> {
-        let site = asked.site;
-        match stop {
-            Stop::Refuse(refusal) => self.refuse_with(refusal, header_rules, None, asked),
-            Stop::Verify(verification) => {
-                let (content, verification) = (self.content.number, Box::new(verification));
-                ProcessOutcome::Job(SiteJob(SiteWork::Verify { content, verification }))
-            }
-            Stop::Ask(rule) => ProcessOutcome::Job(SiteJob(SiteWork::Ask { site, rule })),
         }
     }
 
@@ -325,7 +363,7 @@ impl Site {
         if let Ok(path) = request.path() {
             let guard = self.vhost(site).guard_of(&[&path]);
             if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
-                let header_rules = self.vhost(site).header_rules_of(&path);
+                let header_rules = self.header_rules_of(site, request);
                 return self.stop(stop, header_rules, asked);
             }
         }
@@ -383,11 +421,23 @@ impl Site {
         let SiteRequest { site, request, .. } = *asked;
         let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
-        if !is_read && !matches!(entry.what, EntryKind::Redirect(_)) {
+        if !is_read && !matches!(entry.what, EntryKind::Redirect(_) | EntryKind::Conditional(_)) {
             return self.not_allowed(asked);
         }
         if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {
-            return self.stop(stop, entry.header_rules.clone(), asked);
+            return self.stop_at(&entry, stop, asked);
+        }
+        if let EntryKind::Conditional(conditional) = &entry.what {
+            let mut path = Vec::new();
+            conditional.push_key(&entry.key.path, self.outcome, &mut path);
+            return match self.cached(KeyRef { site, path: &path }) {
+                Some(entry) => {
+                    self.remember(site, &path, &entry);
+                    let loaded = Loaded { entry, inner: None, piped: None };
+                    self.answer_with(loaded, client, asked)
+                }
+                None => self.load(EntryKey { site, path: path.into() }, request),
+            };
         }
         let inner = match &entry.what {
             EntryKind::Alias(alias) => {
@@ -409,14 +459,14 @@ impl Site {
         {
             return self.stop(stop, inner.header_rules.clone(), asked);
         }
-        let Site { content, boundaries, head_scratch, .. } = self;
+        let Site { content, boundaries, head_scratch, known, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return ProcessOutcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
         let source = match piped {
             Some(piped) => BodySource::Piped(piped),
             None => BodySource::Held(Arc::clone(answer_with)),
         };
-        match (AnswerParts { vhost, request, source, boundaries, head_scratch })
+        match (AnswerParts { vhost, request, source, boundaries, head_scratch, known })
             .write(answer_with, asked.reply)
         {
             Ok(()) => ProcessOutcome::Replied,
@@ -440,8 +490,8 @@ impl Site {
     ) -> Result<(), Stop> {
         let Some(guard) = guard else { return Ok(()) };
         let SiteRequest { site, request, .. } = *asked;
-        let Site { content, credentials, now_ms, .. } = self;
-        content.check(guard, site, request, client, credentials, *now_ms)
+        let Site { content, outcome, credentials, now_ms, .. } = self;
+        content.check(guard, site, (request, *outcome), client, credentials, *now_ms)
     }
 
     pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {

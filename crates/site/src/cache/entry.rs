@@ -3,9 +3,10 @@
 use crate::access::guard::Guard;
 use crate::bodies::compress::OnDemand;
 use crate::bodies::variant::Variant;
-use crate::cache::entry_key::{AliasKey, EntryKey};
+use crate::cache::entry_key::{AliasKey, EntryKey, OutcomeKey};
 use crate::heads::pages::Page;
 use crate::routing::redirection::Redirection;
+use crate::rules::ConditionBits;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -47,6 +48,8 @@ pub(crate) enum EntryKind {
     Found(FoundFile),
     /// What other paths have too.
     Alias(AliasKey),
+    /// What depends on conditions.
+    Conditional(ConditionalPath),
     /// Whatever work the query asks for.
     Work,
     /// A file that an application runs.
@@ -61,6 +64,42 @@ pub(crate) enum EntryKind {
     Page(Box<Page>),
     /// The file system failed with this status; never cached.
     Failed(u16),
+}
+
+/// So many outcomes of the conditions of one path are kept at most. Others are answered all the same.
+const MOST_OUTCOMES: usize = 32;
+
+/// A path whose answer depends on conditions: there is one for each outcome, under a key of its own.
+#[derive(Debug)]
+pub(crate) struct ConditionalPath {
+    /// The conditions that matter here.
+    relevant: ConditionBits,
+    /// The outcomes of which answers are kept.
+    kept: Mutex<Vec<ConditionBits>>,
+}
+
+impl ConditionalPath {
+    pub(crate) fn new(relevant: ConditionBits) -> ConditionalPath {
+        ConditionalPath { relevant, kept: Mutex::default() }
+    }
+
+    /// Appends the key of the answer to a request of which this holds.
+    #[inline]
+    pub(crate) fn push_key(&self, path: &[u8], outcome: ConditionBits, key: &mut Vec<u8>) {
+        OutcomeKey { outcome: outcome.about(self.relevant), path }.push(key);
+    }
+
+    /// Whether the answer for an outcome is to be kept: clients choose what holds of their requests, and are not
+    /// to fill the cache by that.
+    pub(crate) fn keeps(&self, outcome: ConditionBits) -> bool {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !kept.contains(&outcome);
+        if is_new && kept.len() < MOST_OUTCOMES {
+            kept.push(outcome);
+            return true;
+        }
+        !is_new
+    }
 }
 
 /// A file that an application runs instead of its being sent.
@@ -192,6 +231,7 @@ impl Entry {
                 }
             }
             EntryKind::Alias(alias) => weight += alias.bytes() as u64,
+            EntryKind::Conditional(_) => weight += 8 * MOST_OUTCOMES as u64,
             EntryKind::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
             EntryKind::Page(page) => weight += page.bytes() as u64,
             EntryKind::Script(script) => {

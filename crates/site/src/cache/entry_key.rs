@@ -1,11 +1,12 @@
 //! What answers are found by: paths of clients, and what several of them lead to.
 
 use crate::cache::listing_format::ListingFormat;
+use crate::rules::ConditionBits;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// What the answer depends on: the site and the decoded, dot-free path; or, with a first byte that
-/// no path has, an [`Inner`].
+/// no path has, an [`Inner`] or an [`OutcomeKey`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryKey {
     pub(crate) site: u32,
@@ -130,9 +131,43 @@ impl Inner {
     }
 }
 
+/// The first byte of an [`OutcomeKey`].
+const OUTCOME: u8 = 1;
+
+/// A path whose answer depends on conditions, and which of them hold. No path begins with its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutcomeKey<'k> {
+    pub(crate) outcome: ConditionBits,
+    pub(crate) path: &'k [u8],
+}
+
+impl<'k> OutcomeKey<'k> {
+    #[inline]
+    pub(crate) fn push(self, key: &mut Vec<u8>) {
+        key.push(OUTCOME);
+        key.extend_from_slice(&self.outcome.0.to_be_bytes());
+        key.extend_from_slice(self.path);
+    }
+
+    pub(crate) fn of(key: &'k [u8]) -> Option<OutcomeKey<'k>> {
+        let (&[OUTCOME, bits @ ..], path) = key.split_first_chunk::<9>()? else { return None };
+        Some(OutcomeKey { outcome: ConditionBits(u64::from_be_bytes(bits)), path })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_outcome_key_says_all_of_it() {
+        for outcome in [ConditionBits(0), ConditionBits(5), ConditionBits(u64::MAX)] {
+            let (mut key, said) = (Vec::new(), OutcomeKey { outcome, path: b"/a" });
+            said.push(&mut key);
+            assert_eq!((OutcomeKey::of(&key), Inner::of(&key)), (Some(said), None));
+        }
+        assert_eq!(OutcomeKey::of(b"/path/of/a/client"), None);
+    }
 
     #[test]
     fn an_inner_key_says_all_of_it() {

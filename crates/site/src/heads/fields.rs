@@ -1,6 +1,7 @@
 //! The fields of an answer while they are put together, and the rules that change them.
 
 use crate::rules::HeaderRule;
+use forebay_conn::HeadValues;
 use std::borrow::Cow;
 
 /// Fields in order.
@@ -32,8 +33,8 @@ impl<'f> AnswerFields<'f> {
         self.position(name).is_some()
     }
 
-    fn set(&mut self, name: &'f str, value: &'f str) {
-        let Some(at) = self.position(name) else { return self.push(name, value.as_bytes()) };
+    fn set(&mut self, name: &'f str, value: &'f [u8]) {
+        let Some(at) = self.position(name) else { return self.push(name, value) };
         if !name.eq_ignore_ascii_case("Vary") {
             // an application may have said it several times
             let mut place = 0..;
@@ -43,9 +44,14 @@ impl<'f> AnswerFields<'f> {
         let held = &mut self.0[at];
         if name.eq_ignore_ascii_case("Vary") {
             // what the answer depends on already it still depends on
-            held.1 = [&held.1, b", ".as_slice(), value.as_bytes()].concat().into();
+            for one in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                let mut known = held.1.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+                if !known.any(|known| known.eq_ignore_ascii_case(one)) {
+                    held.1 = [&held.1, b", ".as_slice(), one].concat().into();
+                }
+            }
         } else {
-            *held = (name, Cow::Borrowed(value.as_bytes()));
+            *held = (name, Cow::Borrowed(value));
         }
     }
 
@@ -62,10 +68,22 @@ impl<'f> AnswerFields<'f> {
             for name in rule.remove() {
                 self.0.retain(|(other, _)| !name.is(other));
             }
-            for (name, value) in rule.set() {
-                self.set(name.as_str(), value.as_str());
+            for (name, value) in rule.lines() {
+                self.set(name, value);
             }
         }
+    }
+
+    /// Puts the values of a request into their places.
+    pub(crate) fn fill(&mut self, values: &HeadValues) {
+        self.0.retain_mut(|(_, value)| match values.filled(value) {
+            Some(filled) if filled == &**value => true,
+            Some(filled) => {
+                *value = Cow::Owned(filled.to_vec());
+                true
+            }
+            None => false,
+        });
     }
 
     /// What rules say about a path they say about its content: an error must not be kept as long.

@@ -7,7 +7,7 @@ use crate::bodies::piped::Piped;
 use crate::bodies::read::FileAt;
 use crate::bodies::variant::{Variant, is_kept};
 use crate::cache::entry::{DEAD, Entry, EntryKind, FoundFile};
-use crate::cache::entry_key::EntryKey;
+use crate::cache::entry_key::{EntryKey, KeyRef, OutcomeKey};
 use crate::cache::listing_format::ListingFormat;
 use crate::content::{AnswerBuilder, Content};
 use crate::heads::entity_tag::{ContentHash, EntityTag, Validator};
@@ -60,23 +60,35 @@ pub(crate) fn load(
     watch: &mut dyn Stopwatch,
 ) -> Loaded {
     let mut piped = None;
-    let entry = load_one(content, key, want, &mut piped, watch);
+    let is_kept = keeps(content, key);
+    let entry = load_one(content, key, want, is_kept, &mut piped, watch);
     let inner = match &entry.what {
         EntryKind::Alias(alias) => {
             let mut path = Vec::new();
             alias.push_key(|| want.shape, &mut path);
             let key = EntryKey { site: key.site, path: path.into() };
-            Some(load_one(content, &key, want, &mut piped, watch))
+            Some(load_one(content, &key, want, is_kept, &mut piped, watch))
         }
         _ => None,
     };
     Loaded { entry, inner, piped }
 }
 
+/// Whether an answer is to be kept; but for those to one of too many outcomes all are.
+fn keeps(content: &Content, key: &EntryKey) -> bool {
+    let Some(OutcomeKey { outcome, path }) = OutcomeKey::of(&key.path) else { return true };
+    let entry = content.cached(KeyRef { site: key.site, path });
+    match entry.as_deref().map(|entry| &entry.what) {
+        Some(EntryKind::Conditional(path)) => path.keeps(outcome),
+        _ => false,
+    }
+}
+
 fn load_one(
     content: &Content,
     key: &EntryKey,
     want: Want,
+    is_kept: bool,
     piped: &mut Option<Box<Piped>>,
     watch: &mut dyn Stopwatch,
 ) -> Arc<Entry> {
@@ -93,7 +105,10 @@ fn load_one(
         let guard = order.guard(vhost, None);
         let entry = Entry::new(key.clone(), what, order.header_rules).guarded(guard);
         let entry = Arc::new(entry);
-        content.keep(&entry);
+        match is_kept {
+            true => content.keep(&entry),
+            false => _ = entry.kill(),
+        }
         return entry;
     }
     for attempt in 1..=ATTEMPTS {
@@ -106,7 +121,8 @@ fn load_one(
             builder.settle(known, until_ms, false);
             return Arc::clone(known);
         }
-        let is_last = attempt == ATTEMPTS;
+        // what is not kept is sent from the disk
+        let is_last = attempt == ATTEMPTS || (!is_kept && content.store.is_on());
         let header_rules = vhost.header_rules_with(&order.header_rules, guard.as_deref());
         let mut reader = EntryReader {
             content,

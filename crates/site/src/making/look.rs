@@ -3,15 +3,15 @@
 use crate::access::guard::Guard;
 use crate::bodies::forms::{CODINGS, ExpectedForms};
 use crate::bodies::variant::Variant;
-use crate::cache::entry::{Entry, EntryKind, Script};
-use crate::cache::entry_key::{AliasKey, Inner, InnerKind};
+use crate::cache::entry::{ConditionalPath, Entry, EntryKind, Script};
+use crate::cache::entry_key::{AliasKey, Inner, InnerKind, OutcomeKey};
 use crate::cache::listing_format::ListingFormat;
 use crate::cache::watch::PathLook;
 use crate::content::AnswerBuilder;
 use crate::heads::media_types::coding_of;
 use crate::heads::pages::RefusalPage;
 use crate::routing::route;
-use crate::rules::{Captures, Scripts, TryFile};
+use crate::rules::{Captures, ConditionBits, Scripts, TryFile};
 use crate::settings::SiteSettings;
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
@@ -30,6 +30,10 @@ pub(crate) struct Lookup {
     pub(crate) header_rules: Box<[u16]>,
     /// `None` if it is a client's path, for which all rules hold.
     inner: Option<InnerKind>,
+    /// What the answer still depends on.
+    relevant: ConditionBits,
+    /// Which conditions hold.
+    pub(crate) outcome: Option<ConditionBits>,
 }
 
 /// What is at a path.
@@ -106,20 +110,40 @@ impl Lookup {
     pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Lookup {
         match Inner::of(key) {
             Some(Inner { kind, status, header_rules, path }) => {
-                Lookup { path, status, header_rules, inner: Some(kind) }
+                let (relevant, outcome, inner) = (ConditionBits::default(), None, Some(kind));
+                Lookup { path, status, header_rules, inner, relevant, outcome }
             }
-            None => {
-                let header_rules = vhost.header_rules_of(key);
-                Lookup { path: key.to_vec(), status: 200, header_rules, inner: None }
-            }
+            None => Lookup::of_path(vhost, key),
         }
+    }
+
+    /// What is asked for by a path of a client, alone or with the outcome of its conditions.
+    fn of_path(vhost: &VirtualHost, key: &[u8]) -> Lookup {
+        let (outcome, path) = match OutcomeKey::of(key) {
+            Some(OutcomeKey { outcome, path }) => (Some(outcome), path),
+            None => (None, key),
+        };
+        let all = vhost.all_header_rules_of(path);
+        let relevant = match outcome {
+            Some(_) => ConditionBits::default(),
+            None => vhost.conditions.relevant(&vhost.settings, &all, path),
+        };
+        let header_rules = vhost.held(all, outcome.unwrap_or_default());
+        let (path, status, inner) = (path.to_vec(), 200, None);
+        Lookup { path, status, header_rules, inner, relevant, outcome }
     }
 
     /// The answer, if it depends on no file.
     pub(crate) fn without_files(&self, vhost: &VirtualHost) -> Option<EntryKind> {
+        if self.relevant != ConditionBits::default() {
+            return Some(EntryKind::Conditional(ConditionalPath::new(self.relevant)));
+        }
         if self.inner.is_none() {
+            let VirtualHost { settings, pages, conditions, .. } = vhost;
             let header_rules = vhost.header_rules(&self.header_rules);
-            let redirect = route::redirect(&vhost.settings, &vhost.pages, header_rules, &self.path);
+            let outcome = self.outcome.unwrap_or_default();
+            let may_be = |place| outcome.has(conditions.redirect(place));
+            let redirect = route::redirect(settings, pages, header_rules, &self.path, may_be);
             if let Some(redirect) = redirect {
                 return Some(EntryKind::Redirect(redirect));
             }

@@ -1,10 +1,12 @@
 //! Which site a host belongs to.
 
-use crate::rules::MOST_HOST_BYTES;
+use crate::rules::{Host, MOST_HOST_BYTES};
 use crate::settings::SiteSettings;
 use foldhash::quality::RandomState;
+use forebay_conn::Request;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 
 /// The hosts of all sites.
 #[derive(Debug, Default)]
@@ -124,10 +126,26 @@ pub fn host_of(authority: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
+/// Hands on the host that the client asked for, in lower case; if it named none, one of the site's, or its address.
+pub(crate) fn asked_host(request: &Request<'_>, hosts: &[Host], mut push: impl FnMut(&[u8])) {
+    let host = host_of(request.head.authority);
+    if !host.is_empty() {
+        return host.iter().for_each(|byte| push(&[byte.to_ascii_lowercase()]));
+    }
+    match hosts.iter().find(|host| !host.is_wildcard()) {
+        Some(host) => push(host.name().as_bytes()),
+        // the address of the listener, which may be that of no interface
+        None if request.peer.local.ip().is_unspecified() => push(b"localhost"),
+        None => match request.peer.local.ip() {
+            IpAddr::V4(address) => push(address.to_string().as_bytes()),
+            IpAddr::V6(address) => push(format!("[{address}]").as_bytes()),
+        },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Host;
 
     fn hosts(sites: &[&[&str]]) -> Hosts {
         let site = |hosts: &&[&str]| SiteSettings {

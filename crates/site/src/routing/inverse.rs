@@ -98,7 +98,7 @@ fn steps_of<'t>(pieces: &[&'t [u8]], template: &'t Template) -> Vec<TemplateStep
                 }
             }
             // rules for files have no such parts
-            TemplatePart::Query | TemplatePart::Host => {}
+            TemplatePart::Query | TemplatePart::Host | TemplatePart::Of(_) => {}
         }
     }
     steps

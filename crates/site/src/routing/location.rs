@@ -1,11 +1,11 @@
 //! The address that a redirect leads to, the value of `Location`: made of a rule, and written for a request.
 
-use crate::routing::hosts::host_of;
-use crate::rules::{Captures, Host, Redirect, TemplatePart};
+use crate::routing::hosts::asked_host;
+use crate::routing::known::KnownOfRequest;
+use crate::rules::{Captures, Host, Redirect, RequestVariable, TemplatePart};
 use forebay_conn::Request;
 use forebay_http::path;
 use std::io::Write;
-use std::net::IpAddr;
 
 /// A part of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,14 +17,28 @@ pub(crate) enum LocationPart {
     Path,
     /// The client's query with its question mark.
     Query,
+    /// What only the request tells, where it stands.
+    Variable(RequestVariable, TargetPlace),
 }
 
 /// Where in an address a part stands; each takes other bytes as they are.
-#[derive(Clone, Copy, PartialEq)]
-enum TargetPlace {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetPlace {
     Host,
     Path,
     Query,
+}
+
+impl TargetPlace {
+    /// Whether a byte that a client wrote stands there as it is.
+    fn takes(self, byte: u8) -> bool {
+        let also: &[u8] = match self {
+            TargetPlace::Host => b"-.",
+            TargetPlace::Path => b"-._~!$&'()*+,;=:@/",
+            TargetPlace::Query => b"-._~/:@",
+        };
+        byte.is_ascii_alphanumeric() || also.contains(&byte)
+    }
 }
 
 /// The address a redirect leads to.
@@ -36,10 +50,11 @@ pub(crate) fn address(
     let parts = rule.to().parts();
     let begins =
         |start: &str| matches!(parts, [TemplatePart::Text(text), ..] if text.starts_with(start));
+    let is_scheme = matches!(parts.first(), Some(TemplatePart::Of(RequestVariable::Scheme)));
     let mut writer = LocationWriter {
         pieces: Vec::new(),
         text: Vec::new(),
-        place: if begins("http") { TargetPlace::Host } else { TargetPlace::Path },
+        place: if begins("http") || is_scheme { TargetPlace::Host } else { TargetPlace::Path },
         adds_query: rule.adds_query(),
         keeps_slashes: begins("//"),
     };
@@ -50,6 +65,10 @@ pub(crate) fn address(
             TemplatePart::Path => writer.path(path),
             TemplatePart::Query => writer.piece(LocationPart::Query),
             TemplatePart::Host => writer.piece(LocationPart::Host),
+            TemplatePart::Of(variable) => {
+                let place = writer.place;
+                writer.piece(LocationPart::Variable(variable.clone(), place));
+            }
         }
     }
     writer.end()
@@ -69,10 +88,12 @@ impl LocationWriter {
     /// What the operator wrote; what cannot stand in an address is encoded.
     fn plain(&mut self, text: &str) {
         // the slashes of the scheme do not end the host
-        let scheme = if self.pieces.is_empty() && self.text.is_empty() {
-            ["http://", "https://"].iter().find(|scheme| text.starts_with(**scheme))
-        } else {
-            None
+        let scheme = match (&self.pieces[..], &self.text[..]) {
+            ([], []) => ["http://", "https://"].iter().find(|scheme| text.starts_with(**scheme)),
+            ([LocationPart::Variable(RequestVariable::Scheme, _)], []) => {
+                ["://"].iter().find(|scheme| text.starts_with(**scheme))
+            }
+            _ => None,
         };
         let scheme = scheme.map_or("", |scheme| scheme);
         self.text.extend_from_slice(scheme.as_bytes());
@@ -102,13 +123,8 @@ impl LocationWriter {
 
     /// What a client wrote: it never ends the part of the address it is in.
     fn variable(&mut self, bytes: &[u8]) {
-        let also: &[u8] = match self.place {
-            TargetPlace::Host => b"-.",
-            TargetPlace::Path => b"-._~!$&'()*+,;=:@/",
-            TargetPlace::Query => b"-._~/:@",
-        };
         for &byte in bytes {
-            match byte.is_ascii_alphanumeric() || also.contains(&byte) {
+            match self.place.takes(byte) {
                 true => self.push(byte),
                 false => self.encoded(byte),
             }
@@ -156,13 +172,25 @@ impl LocationWriter {
 pub(crate) fn write(
     location: &[LocationPart],
     request: &Request<'_>,
+    known: &KnownOfRequest,
     hosts: &[Host],
     url: &mut Vec<u8>,
 ) {
+    let start = url.len();
     for part in location {
         match part {
+            LocationPart::Variable(variable, place) => known.push(variable, request, |bytes| {
+                for &byte in bytes {
+                    match place.takes(byte) {
+                        // two slashes at the beginning would name a host
+                        true if byte == b'/' && url.len() == start + 1 && url[start] == b'/' => {}
+                        true => url.push(byte),
+                        false => push_encoded(url, byte),
+                    }
+                }
+            }),
             LocationPart::Text(text) => url.extend_from_slice(text),
-            LocationPart::Host => push_host(url, request, hosts),
+            LocationPart::Host => asked_host(request, hosts, |host| url.extend_from_slice(host)),
             LocationPart::Path => {
                 // what has no path is not redirected
                 if let Ok(normal) = request.path() {
@@ -180,34 +208,18 @@ pub(crate) fn write(
     }
 }
 
-/// The host that the client asked for; if it named none, one of the site's, or its address.
-fn push_host(url: &mut Vec<u8>, request: &Request<'_>, hosts: &[Host]) {
-    let host = host_of(request.head.authority);
-    if !host.is_empty() {
-        return url.extend(host.iter().map(u8::to_ascii_lowercase));
-    }
-    match hosts.iter().find(|host| !host.is_wildcard()) {
-        Some(host) => url.extend_from_slice(host.name().as_bytes()),
-        // the address of the listener, which may be that of no interface
-        None if request.peer.local.ip().is_unspecified() => url.extend_from_slice(b"localhost"),
-        None => {
-            // Writing to a vector cannot fail.
-            let _ = match request.peer.local.ip() {
-                IpAddr::V4(address) => write!(url, "{address}"),
-                IpAddr::V6(address) => write!(url, "[{address}]"),
-            };
-        }
-    }
-}
-
 /// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.
 fn push_in_query(url: &mut Vec<u8>, byte: u8) {
     if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%[]".contains(&byte) {
         url.push(byte);
     } else {
-        // Writing to a vector cannot fail.
-        let _ = write!(url, "%{byte:02X}");
+        push_encoded(url, byte);
     }
+}
+
+fn push_encoded(url: &mut Vec<u8>, byte: u8) {
+    // Writing to a vector cannot fail.
+    let _ = write!(url, "%{byte:02X}");
 }
 
 #[cfg(test)]
@@ -229,6 +241,7 @@ mod tests {
             LocationPart::Host => "host".to_owned(),
             LocationPart::Path => "/p".to_owned(),
             LocationPart::Query => "?q".to_owned(),
+            LocationPart::Variable(variable, place) => format!("[{variable} {place:?}]"),
         };
         pieces.iter().map(text).collect()
     }
@@ -253,6 +266,12 @@ mod tests {
             ("/a", "//other.example/", "/a", "//other.example/?q"),
             ("/a", "https://b.example", "/a", "https://b.example?q"),
             ("/a", "/100$$", "/a", "/100$?q"),
+            (
+                "/a",
+                "$scheme://$cookie.t.example/$header.x?a=$class#$client",
+                "/a",
+                "[$scheme Host]://[$cookie.t Host].example/[$header.x Path]?a=[$class Query]#[$client Query]",
+            ),
         ] {
             assert_eq!(address_of(pattern, to, path), expected, "{pattern} {to} {path}");
         }

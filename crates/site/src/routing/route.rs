@@ -20,15 +20,17 @@ pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     }
 }
 
-/// The redirect for a path, if there is one.
+/// The redirect for a path, if there is one among those that may be, by their places.
 pub(crate) fn redirect(
     site: &SiteSettings,
     pages: &Pages,
     header_rules: HeaderRuleSet<'_>,
     path: &[u8],
+    may_be: impl Fn(usize) -> bool,
 ) -> Option<Redirection> {
     let found = |rule| Redirect::pattern(rule).captures(path).map(|captures| (rule, captures));
-    let (rule, captures) = site.redirects.iter().find_map(found)?;
+    let mut rules = site.redirects.iter().enumerate().filter(|(place, _)| may_be(*place));
+    let (rule, captures) = rules.find_map(|(_, rule)| found(rule))?;
     Some(Redirection {
         status: rule.status(),
         is_for_slash: false,
@@ -148,7 +150,7 @@ pub(crate) fn file_path(template: &Template, path: &[u8], captures: &Captures<'_
             TemplatePart::Capture(number) => to.extend_from_slice(captures.get(*number)),
             TemplatePart::Path => to.extend_from_slice(path),
             // rules for files have no such parts
-            TemplatePart::Query | TemplatePart::Host => {}
+            TemplatePart::Query | TemplatePart::Host | TemplatePart::Of(_) => {}
         }
     }
     to.dedup_by(|next, before| *next == b'/' && *before == b'/');

@@ -1,6 +1,7 @@
 //! Who may ask for a path, by address.
 
-use super::{Network, Scope};
+use super::header::vary;
+use super::{HeaderRule, Network, RequestConditions, Scope};
 use std::net::IpAddr;
 
 /// Admits clients by their address.
@@ -12,9 +13,18 @@ pub struct AccessRule {
     pub allow: Vec<Network>,
     /// These are not. Without any, all clients that are not allowed are denied.
     pub deny: Vec<Network>,
+    /// Which requests. Others are not looked at.
+    pub conditions: RequestConditions,
 }
 
 impl AccessRule {
+    /// The rules by which caches tell its answers from those of other requests, if they must.
+    pub(crate) fn varying(&self) -> impl Iterator<Item = HeaderRule> {
+        // the address alone has never been told: what is for some addresses is the operator's to keep from caches
+        let patterns = self.path.patterns().into_iter();
+        patterns.filter_map(|path| vary(Some(path), &self.conditions, std::iter::empty()))
+    }
+
     /// Whether a client with this address is admitted.
     pub fn admits(&self, client: IpAddr) -> bool {
         let is_among = |networks: &[Network]| networks.iter().any(|at| at.contains(client));
@@ -41,8 +51,12 @@ mod tests {
             (&[], &["10.0.0.0/8"], "8.8.8.8", true),
             (&[], &[], "8.8.8.8", true),
         ] {
-            let access =
-                AccessRule { path: Scope::any(), allow: networks(allow), deny: networks(deny) };
+            let access = AccessRule {
+                path: Scope::any(),
+                allow: networks(allow),
+                deny: networks(deny),
+                conditions: RequestConditions::default(),
+            };
             assert_eq!(access.admits(client.parse().unwrap()), expected, "{access:?} {client}");
         }
     }

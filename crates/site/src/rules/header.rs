@@ -1,6 +1,7 @@
 //! Rules for the fields of answers.
 
-use super::Pattern;
+use super::{Pattern, RequestConditions, RequestVariable, Template, TemplateError};
+use forebay_conn::head_values::{MOST_VALUES, mark};
 use forebay_http::field::{FieldName, FieldValue};
 use std::fmt;
 
@@ -70,13 +71,41 @@ const NOT_SET: [&str; 2] = ["ETag", "Last-Modified"];
 /// Fields that may be changed, but not left out.
 const NOT_REMOVED: [&str; 2] = ["Content-Type", "Vary"];
 
+/// Fields that are decided by before a request is known, so that their values have no variables.
+const FIXED: [&str; 3] = ["Content-Type", "Cache-Control", "Vary"];
+
+/// A value with variables, and what stands for it in a baked head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct VariableValue {
+    template: Template,
+    mark: [u8; 3],
+}
+
 /// Sets and removes fields of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
     path: Option<Pattern>,
     media_type: Option<MediaPattern>,
+    conditions: RequestConditions,
     set: Box<[(FieldName, FieldValue)]>,
+    /// In the same order: those with variables.
+    values: Box<[Option<VariableValue>]>,
     remove: Box<[FieldName]>,
+}
+
+/// A value as it is written, if it has variables.
+fn template(name: &FieldName, value: &FieldValue) -> Result<Option<VariableValue>, HeaderError> {
+    if !Template::names_any(value.as_str()) {
+        return Ok(None);
+    }
+    let template = Template::parse(value.as_str()).map_err(HeaderError::Variable)?;
+    if let Some(variable) = template.stranger(0, |_| true) {
+        return Err(HeaderError::Capture { variable });
+    }
+    if FIXED.iter().any(|fixed| name.is(fixed)) {
+        return Err(HeaderError::Fixed { name: name.to_string() });
+    }
+    Ok(Some(VariableValue { template, mark: mark(0) }))
 }
 
 impl HeaderRule {
@@ -109,7 +138,46 @@ impl HeaderRule {
                 return Err(HeaderError::Twice { name: name.to_string() });
             }
         }
-        Ok(HeaderRule { path, media_type, set: set.into(), remove: remove.into() })
+        let values = set.iter().map(|(name, value)| template(name, value));
+        let values = values.collect::<Result<_, _>>()?;
+        let conditions = RequestConditions::default();
+        Ok(HeaderRule {
+            path,
+            media_type,
+            conditions,
+            set: set.into(),
+            values,
+            remove: remove.into(),
+        })
+    }
+
+    /// Numbers its values with variables from here on, and adds them to those of the site.
+    pub(crate) fn number(&mut self, all: &mut Vec<Template>) {
+        for value in self.values.iter_mut().flatten().take(MOST_VALUES - all.len()) {
+            value.mark = mark(all.len() as u16);
+            all.push(value.template.clone());
+        }
+    }
+
+    /// The fields it sets, with marks where values have variables.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let values = self.set.iter().zip(&self.values);
+        values.map(|((name, text), value)| match value {
+            Some(value) => (name.as_str(), value.mark.as_slice()),
+            None => (name.as_str(), text.as_str().as_bytes()),
+        })
+    }
+
+    /// The same for answers to requests that meet these conditions.
+    #[must_use]
+    pub fn under(self, conditions: RequestConditions) -> HeaderRule {
+        HeaderRule { conditions, ..self }
+    }
+
+    /// The rule by which caches tell its answers from those of other requests, if they must.
+    pub(crate) fn varying(&self) -> Option<HeaderRule> {
+        let rule = vary(self.path.clone(), &self.conditions, self.variables())?;
+        Some(HeaderRule { media_type: self.media_type.clone(), ..rule })
     }
 
     /// Which paths.
@@ -122,15 +190,43 @@ impl HeaderRule {
         self.media_type.as_ref()
     }
 
+    /// Which requests.
+    pub fn conditions(&self) -> &RequestConditions {
+        &self.conditions
+    }
+
     /// The fields it sets.
     pub fn set(&self) -> &[(FieldName, FieldValue)] {
         &self.set
+    }
+
+    /// Whether the value of the field in this place of those it sets has variables.
+    pub fn has_variables(&self, place: usize) -> bool {
+        self.values.get(place).is_some_and(Option::is_some)
+    }
+
+    /// What only a request tells, of all these values.
+    pub fn variables(&self) -> impl Iterator<Item = &RequestVariable> {
+        self.values.iter().flatten().flat_map(|value| value.template.variables())
     }
 
     /// The fields it removes.
     pub fn remove(&self) -> &[FieldName] {
         &self.remove
     }
+}
+
+/// The rule that says of answers for these paths that they depend on these conditions, whether they hold or not,
+/// and on these variables.
+pub(crate) fn vary<'v>(
+    path: Option<Pattern>,
+    conditions: &'v RequestConditions,
+    variables: impl Iterator<Item = &'v RequestVariable>,
+) -> Option<HeaderRule> {
+    let name = FieldName::parse("Vary").ok()?;
+    let names = conditions.vary(variables.filter_map(RequestVariable::vary))?;
+    let value = FieldValue::parse(&names).ok()?;
+    HeaderRule::new(path, None, vec![(name, value)], Vec::new()).ok()
 }
 
 /// Why there is no such header rule.
@@ -142,6 +238,18 @@ pub enum HeaderError {
     Nothing,
     /// A field that only the server can fill or leave out.
     Own {
+        /// Its name.
+        name: String,
+    },
+    /// What follows a dollar sign is no variable.
+    Variable(TemplateError),
+    /// A capture of no pattern.
+    Capture {
+        /// The variable.
+        variable: String,
+    },
+    /// A field whose value has no variables.
+    Fixed {
         /// Its name.
         name: String,
     },
@@ -159,6 +267,13 @@ impl fmt::Display for HeaderError {
             HeaderError::Nothing => f.write_str("the rule neither sets nor removes a field"),
             HeaderError::Own { name } => {
                 write!(f, "{name} is decided by the server and cannot be changed by a rule")
+            }
+            HeaderError::Variable(error) => error.fmt(f),
+            HeaderError::Capture { variable } => {
+                write!(f, "{variable} stands for nothing in a header rule; $$ is a dollar sign")
+            }
+            HeaderError::Fixed { name } => {
+                write!(f, "{name} is decided before a request is known, and has no variables")
             }
             HeaderError::Twice { name } => write!(f, "{name} is set twice"),
         }
@@ -192,6 +307,41 @@ mod tests {
         assert_eq!(rule(&[], &["Date"]), Err(own("Date")));
         assert_eq!(rule(&[("A", "1"), ("a", "2")], &[]), Err("a is set twice".to_owned()));
         assert_eq!(rule(&[], &[]), Err("the rule neither sets nor removes a field".to_owned()));
+    }
+
+    #[test]
+    fn values_have_variables_where_they_may() {
+        assert!(
+            rule(&[("X-A", "$host at $5 or $$"), ("X-B", "$5"), ("X-C", "a $ $$ $unknown")], &[])
+                .is_err()
+        );
+        assert!(
+            rule(&[("X-A", "$host at $$5"), ("X-B", "$5"), ("X-C", "a $ $$ $unknown")], &[])
+                .is_ok()
+        );
+        for (name, value, expected) in [
+            ("X-A", "$host $1", "$1 stands for nothing in a header rule; $$ is a dollar sign"),
+            (
+                "vary",
+                "$header.a",
+                "vary is decided before a request is known, and has no variables",
+            ),
+            ("X-A", "$host $nothing", "$nothing at character 7 is not a variable; there are "),
+            ("X-A", "$header.Cookie", "the field at character 1 proves who somebody is"),
+        ] {
+            let error = rule(&[(name, value)], &[]).unwrap_err();
+            assert!(error.starts_with(expected), "{value}: {error}");
+        }
+        let varies = |value: &str| {
+            let rule = rule(&[("X-A", value)], &[]).unwrap().varying();
+            rule.map(|rule| rule.set()[0].1.to_string())
+        };
+        assert_eq!(
+            varies("$header.Origin $cookie.a $header.origin").as_deref(),
+            Some("Origin, Cookie")
+        );
+        assert_eq!(varies("$class").as_deref(), Some("*"));
+        assert_eq!(varies("$request_id $path $scheme $query.a"), None);
     }
 
     #[test]

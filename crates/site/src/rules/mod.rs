@@ -13,12 +13,14 @@ mod page;
 mod password;
 mod pattern;
 mod redirect;
+mod request_conditions;
 mod rewrite;
 mod scope;
 mod scripts;
 mod template;
 mod try_files;
 mod types;
+mod variable;
 mod work;
 
 pub use access::AccessRule;
@@ -33,6 +35,8 @@ pub use page::{ErrorPage, ErrorPageError};
 pub use password::{HashError, HashingError, PasswordHash, Scheme};
 pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
 pub use redirect::{Redirect, RedirectError};
+pub(crate) use request_conditions::ConditionBits;
+pub use request_conditions::RequestConditions;
 pub use rewrite::{Rewrite, RewriteError};
 pub(crate) use scope::Reach;
 pub use scope::{Scope, ScopeError};
@@ -40,6 +44,7 @@ pub use scripts::{EndingError, Route, ScriptSuffix, Scripts};
 pub use template::{Template, TemplateError, TemplatePart};
 pub use try_files::{CandidateError, TryFile, TryFiles, TryFilesError};
 pub use types::{FileMediaType, FileMediaTypeError};
+pub use variable::RequestVariable;
 pub use work::WorkHandler;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.

@@ -1,7 +1,8 @@
 //! Rules that send clients to another address.
 
+use super::header::vary;
 use super::template::no_capture;
-use super::{Pattern, Template, TemplatePart};
+use super::{HeaderRule, Pattern, RequestConditions, RequestVariable, Template, TemplatePart};
 use std::fmt;
 
 /// Sends clients to another address.
@@ -10,6 +11,7 @@ pub struct Redirect {
     pattern: Pattern,
     to: Template,
     status: u16,
+    conditions: RequestConditions,
 }
 
 impl Redirect {
@@ -27,9 +29,7 @@ impl Redirect {
             return Err(RedirectError::Status { status });
         }
         let captures = pattern.captures_len();
-        if let Some(name) =
-            to.stranger(captures, &[TemplatePart::Path, TemplatePart::Query, TemplatePart::Host])
-        {
+        if let Some(name) = to.stranger(captures, |_| true) {
             return Err(RedirectError::Capture { name, captures });
         }
         match host_end(&to) {
@@ -38,7 +38,23 @@ impl Redirect {
             Some(HostEnd::Text) => {}
             Some(HostEnd::Capture) => return Err(RedirectError::OpenHost),
         }
-        Ok(Redirect { pattern, to, status })
+        Ok(Redirect { pattern, to, status, conditions: RequestConditions::default() })
+    }
+
+    /// The same for requests that meet these conditions.
+    #[must_use]
+    pub fn under(self, conditions: RequestConditions) -> Redirect {
+        Redirect { conditions, ..self }
+    }
+
+    /// Which requests.
+    pub fn conditions(&self) -> &RequestConditions {
+        &self.conditions
+    }
+
+    /// The rule by which caches tell what it answers from what is answered to other requests, if they must.
+    pub(crate) fn varying(&self) -> Option<HeaderRule> {
+        vary(Some(self.pattern.clone()), &self.conditions, self.to.variables())
     }
 
     /// Which paths.
@@ -74,15 +90,22 @@ enum HostEnd {
 
 /// `None` if the template does not begin with a scheme.
 fn host_end(to: &Template) -> Option<HostEnd> {
-    let Some(TemplatePart::Text(first)) = to.parts().first() else { return None };
-    // an address that begins with two slashes has the scheme of the page it is on
-    let schemes = ["http://", "https://", "//"];
-    let rest = schemes.iter().find_map(|scheme| first.strip_prefix(scheme))?;
+    let (rest, parts) = match to.parts() {
+        // an address that begins with two slashes has the scheme of the page it is on
+        [TemplatePart::Text(first), parts @ ..] => {
+            let schemes = ["http://", "https://", "//"];
+            (schemes.iter().find_map(|scheme| first.strip_prefix(scheme))?, parts)
+        }
+        [TemplatePart::Of(RequestVariable::Scheme), TemplatePart::Text(first), parts @ ..] => {
+            (first.strip_prefix("://")?, parts)
+        }
+        _ => return None,
+    };
     if rest.contains(['/', '?', '#']) {
         return Some(HostEnd::Text);
     }
     let mut end = HostEnd::Text;
-    for part in &to.parts()[1..] {
+    for part in parts {
         end = match part {
             TemplatePart::Text(text) if text.starts_with(['/', '?', '#']) => return Some(end),
             // a port, after which the host has ended already
@@ -92,7 +115,8 @@ fn host_end(to: &Template) -> Option<HostEnd> {
             }
             TemplatePart::Text(_) | TemplatePart::Host => HostEnd::Text,
             TemplatePart::Path | TemplatePart::Query => return Some(end),
-            TemplatePart::Capture(_) => HostEnd::Capture,
+            // a client writes these, too
+            TemplatePart::Capture(_) | TemplatePart::Of(_) => HostEnd::Capture,
         };
     }
     Some(end)
@@ -160,6 +184,14 @@ mod tests {
             ("/~*", "https://$1.example/", 307, Ok(true)),
             ("/a", "$path/", 301, Ok(true)),
             ("/a", "https://example", 301, Ok(true)),
+            ("/a", "$scheme://$host/b", 301, Ok(true)),
+            ("/a", "$scheme://$cookie.tenant.example/", 301, Ok(true)),
+            ("/a", "/login?back=$path&from=$header.Referer", 302, Ok(false)),
+            ("/a", "$header.Referer", 301, Err(start)),
+            ("/a", "$scheme$path", 301, Err(start)),
+            ("/a", "https://$header.Host/", 301, Err(open)),
+            ("/a", "$scheme://$query.to", 301, Err(open)),
+            ("/a", "//$query.to", 301, Err(open)),
             ("/a", "/b", 304, Err("304 is not a redirect; 301, 302, 303, 307 and 308 are")),
             ("/a", "/$1", 301, Err("$1 stands for nothing: the pattern captures nothing")),
             ("/*", "/$2", 301, Err("$2 stands for nothing: the pattern captures $1 only")),

@@ -21,11 +21,9 @@ impl Rewrite {
             return Err(RewriteError::Start);
         }
         let captures = pattern.captures_len();
-        match to.stranger(captures, &[TemplatePart::Path]) {
+        match to.stranger(captures, |part| *part == TemplatePart::Path) {
             None => Ok(Rewrite { pattern, to }),
-            Some(name) if name == "$query" || name == "$host" => {
-                Err(RewriteError::Variable { name })
-            }
+            Some(name) if !is_capture(&name) => Err(RewriteError::Variable { name }),
             Some(name) => Err(RewriteError::Capture { name, captures }),
         }
     }
@@ -39,6 +37,11 @@ impl Rewrite {
     pub fn to(&self) -> &Template {
         &self.to
     }
+}
+
+/// Whether this is the name of what a pattern captures.
+fn is_capture(name: &str) -> bool {
+    name[1..].starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Why there is no such rewrite.

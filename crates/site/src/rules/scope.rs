@@ -76,6 +76,19 @@ impl Scope {
         Scope { text: "*".into(), kind: ScopeKind::Pattern(Pattern::any()) }
     }
 
+    /// Patterns that are for the same paths.
+    pub(crate) fn patterns(&self) -> Vec<Pattern> {
+        let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        let texts = match &self.kind {
+            ScopeKind::Pattern(pattern) => return vec![pattern.clone()],
+            ScopeKind::Exact(path) => vec![text(path)],
+            // the root is a path, too
+            ScopeKind::Below(path) if path.is_empty() => vec!["/*".to_owned()],
+            ScopeKind::Below(path) => vec![text(path), text(path) + "/*"],
+        };
+        texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
+    }
+
     /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.text

@@ -1,10 +1,11 @@
 //! Texts with variables: `/new/$1`, `https://$host$path`.
 
-use super::place;
+use super::variable::ReadVariable;
+use super::{RequestVariable, place};
 use std::fmt;
 
-/// A text in which `$1` to `$9`, `$path`, `$query` and `$host` stand for what a request has there.
-/// `$$` is a dollar sign.
+/// A text in which `$1` to `$9`, `$path`, `$query`, `$host` and [`RequestVariable`]s stand for what a request has
+/// there. `$$` is a dollar sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: Box<str>,
@@ -24,6 +25,8 @@ pub enum TemplatePart {
     Query,
     /// The host without a port.
     Host,
+    /// What only a request tells.
+    Of(RequestVariable),
 }
 
 impl TemplatePart {
@@ -35,6 +38,7 @@ impl TemplatePart {
             TemplatePart::Path => "$path".to_owned(),
             TemplatePart::Query => "$query".to_owned(),
             TemplatePart::Host => "$host".to_owned(),
+            TemplatePart::Of(variable) => variable.to_string(),
         }
     }
 }
@@ -59,7 +63,10 @@ impl Template {
             plain.push_str(&rest[..dollar]);
             let at = text.len() - rest.len() + dollar;
             let (part, len) =
-                variable(&rest[dollar + 1..]).ok_or_else(|| TemplateError::unknown(text, at))?;
+                variable(&rest[dollar + 1..]).map_err(|is_secret| match is_secret {
+                    true => TemplateError::Secret { at: place(text, at) },
+                    false => TemplateError::unknown(text, at),
+                })?;
             rest = &rest[dollar + 1 + len..];
             match part {
                 TemplatePart::Text(text) => plain.push_str(&text),
@@ -74,6 +81,23 @@ impl Template {
         Ok(Template { text: text.into(), parts: parts.into() })
     }
 
+    /// Whether some dollar sign in a text begins a variable, be it one that cannot be named.
+    pub(super) fn names_any(text: &str) -> bool {
+        let mut dollars = text.match_indices('$');
+        dollars.any(|(at, _)| match variable(&text[at + 1..]) {
+            Ok((part, _)) => !matches!(part, TemplatePart::Text(_) | TemplatePart::Capture(_)),
+            Err(is_secret) => is_secret,
+        })
+    }
+
+    /// What only a request tells, of its pieces.
+    pub fn variables(&self) -> impl Iterator<Item = &RequestVariable> {
+        self.parts.iter().filter_map(|part| match part {
+            TemplatePart::Of(variable) => Some(variable),
+            _ => None,
+        })
+    }
+
     /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -86,11 +110,15 @@ impl Template {
 
     /// The first piece that is not among those which are known where the template is used, or a
     /// capture above `captures`.
-    pub(super) fn stranger(&self, captures: usize, known: &[TemplatePart]) -> Option<String> {
+    pub(super) fn stranger(
+        &self,
+        captures: usize,
+        is_known: impl Fn(&TemplatePart) -> bool,
+    ) -> Option<String> {
         let is_known = |part: &TemplatePart| match part {
             TemplatePart::Text(_) => true,
             TemplatePart::Capture(number) => usize::from(*number) <= captures,
-            part => known.contains(part),
+            part => is_known(part),
         };
         self.parts.iter().find(|part| !is_known(part)).map(TemplatePart::name)
     }
@@ -110,15 +138,21 @@ impl fmt::Display for Template {
     }
 }
 
-/// The variable at the start of `text`, which follows a dollar sign, and its length.
-fn variable(text: &str) -> Option<(TemplatePart, usize)> {
-    match text.as_bytes().first()? {
-        b'$' => Some((TemplatePart::Text("$".into()), 1)),
-        digit @ b'1'..=b'9' => Some((TemplatePart::Capture(digit - b'0'), 1)),
-        _ => {
+/// The variable at the start of `text`, which follows a dollar sign, and its length; if there is none, whether it
+/// would be one that cannot be named.
+fn variable(text: &str) -> Result<(TemplatePart, usize), bool> {
+    match text.as_bytes().first() {
+        Some(b'$') => return Ok((TemplatePart::Text("$".into()), 1)),
+        Some(digit @ b'1'..=b'9') => return Ok((TemplatePart::Capture(digit - b'0'), 1)),
+        _ => {}
+    }
+    match RequestVariable::read(text) {
+        Some(ReadVariable::Is(variable, len)) => Ok((TemplatePart::Of(variable), len)),
+        Some(ReadVariable::Secret) => Err(true),
+        None => {
             let end = text.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(text.len());
-            let (_, part) = NAMED.iter().find(|(name, _)| *name == &text[..end])?;
-            Some((part.clone(), end))
+            let named = NAMED.iter().find(|(name, _)| *name == &text[..end]);
+            named.map(|(_, part)| (part.clone(), end)).ok_or(false)
         }
     }
 }
@@ -137,6 +171,11 @@ pub enum TemplateError {
         /// The dollar sign and the name behind it.
         name: String,
         /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A field that proves who somebody is.
+    Secret {
+        /// The place of its dollar sign; the first character is 1.
         at: usize,
     },
     /// A control character.
@@ -162,8 +201,14 @@ impl fmt::Display for TemplateError {
         match self {
             TemplateError::Unknown { name, at } => write!(
                 f,
-                "{name} at character {at} is not a variable; there are $1 to $9, $path, $query and \
-                 $host, and $$ is a dollar sign"
+                "{name} at character {at} is not a variable; there are $1 to $9, $path, $query, $host, \
+                 $client, $scheme, $class, $request_id, $header.NAME, $cookie.NAME and $query.NAME, and $$ is \
+                 a dollar sign"
+            ),
+            TemplateError::Secret { at } => write!(
+                f,
+                "the field at character {at} proves who somebody is and cannot be named; one cookie is \
+                 $cookie.NAME"
             ),
             TemplateError::Character { character, at } => {
                 write!(f, "{character:?} at character {at} cannot be sent")
@@ -208,25 +253,52 @@ mod tests {
             Template::parse("$path.html").unwrap().parts(),
             [TemplatePart::Path, text(".html")]
         );
+        let of = TemplatePart::Of;
+        assert_eq!(
+            Template::parse("$scheme://$query.a-b.$request_id$client_$query$header.X_y=")
+                .unwrap()
+                .parts(),
+            [
+                of(RequestVariable::Scheme),
+                text("://"),
+                of(RequestVariable::Parameter("a-b".into())),
+                text("."),
+                of(RequestVariable::RequestId),
+                of(RequestVariable::Client),
+                text("_"),
+                TemplatePart::Query,
+                of(RequestVariable::Field("X_y".into())),
+                text("="),
+            ]
+        );
     }
 
     #[test]
     fn what_is_wrong_is_said() {
-        let known = "there are $1 to $9, $path, $query and $host, and $$ is a dollar sign";
+        let known = "there are $1 to $9, $path, $query, $host, $client, $scheme, $class, $request_id, \
+            $header.NAME, $cookie.NAME and $query.NAME, and $$ is a dollar sign";
+        let secret = "the field at character 2 proves who somebody is and cannot be named; one cookie is \
+            $cookie.NAME";
         for (text, expected) in [
             ("/a$0", format!("$0 at character 3 is not a variable; {known}")),
             ("ü$uri/", format!("$uri at character 2 is not a variable; {known}")),
             ("/$", format!("$ at character 2 is not a variable; {known}")),
             ("/$paths", format!("$paths at character 2 is not a variable; {known}")),
+            ("/$header", format!("$header at character 2 is not a variable; {known}")),
+            ("/$cookie.", format!("$cookie at character 2 is not a variable; {known}")),
+            ("/$header.Authorization", secret.to_owned()),
+            ("/$header.cookie-x", String::new()),
+            ("/$header.COOKIE", secret.to_owned()),
             ("/a\r\n", "'\\r' at character 3 cannot be sent".to_owned()),
         ] {
-            assert_eq!(Template::parse(text).unwrap_err().to_string(), expected, "{text}");
+            let said = Template::parse(text).err().map(|error| error.to_string());
+            assert_eq!(said.unwrap_or_default(), expected, "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn the_parts_are_the_text(text in "[a-z/$1-9]{0,12}") {
+        fn the_parts_are_the_text(text in "([a-z/.$1-9]|[$](header|cookie|query)[.]X-a|[$]client){0,12}") {
             let Ok(template) = Template::parse(&text) else { return Ok(()) };
             let written: String = template.parts().iter().map(TemplatePart::name).collect();
             prop_assert_eq!(written, text);

@@ -24,7 +24,7 @@ impl TryFile {
             return status.map(TryFile::Status).ok_or(CandidateError::Status);
         }
         let template = Template::parse(text).map_err(CandidateError::Template)?;
-        if let Some(name) = template.stranger(0, &[TemplatePart::Path]) {
+        if let Some(name) = template.stranger(0, |part| *part == TemplatePart::Path) {
             return Err(CandidateError::Variable { name });
         }
         if !template.begins_with_slash() {

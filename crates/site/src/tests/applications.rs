@@ -5,7 +5,7 @@ use crate::rules::{
     Pattern, Realm, Redirect, Rewrite, Route, Scope, ScriptSuffix, Scripts, Template, TryFiles,
     User, WorkHandler,
 };
-use crate::testing::{Answered, Client, Folder, with_request};
+use crate::testing::{Answered, Client, Folder, TestContext, with_request};
 use crate::{ContentSettings, FilesLocation, RequestScheme, Routed, SiteSettings, ToHttps};
 use std::os::unix::fs::symlink;
 
@@ -83,7 +83,12 @@ fn rules_come_before_applications() {
             Rewrite::new(pattern("/api/file"), to("/file.txt")).unwrap(),
         ];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
-        site.access = vec![AccessRule { path: scope("/inner"), allow: Vec::new(), deny }];
+        site.access = vec![AccessRule {
+            path: scope("/inner"),
+            allow: Vec::new(),
+            deny,
+            conditions: Default::default(),
+        }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("/api/admin"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
@@ -140,6 +145,7 @@ fn paths_with_several_readings_are_passed_where_the_route_says_so() {
             path: Scope::parse("/api/closed").unwrap(),
             allow: Vec::new(),
             deny: vec![Network::parse("all").unwrap()],
+            conditions: Default::default(),
         }];
         let to = Template::parse("/elsewhere").unwrap();
         let moved = Pattern::parse("/api/moved/*").unwrap();
@@ -334,7 +340,7 @@ fn the_source_of_a_script_is_never_sent() {
         site.aliases = vec![Alias::new(MountPath::parse("/other").unwrap(), other.path())];
         let (path, allow) = (Scope::parse("/closed").unwrap(), Vec::new());
         let deny = vec![Network::parse("all").unwrap()];
-        site.access = vec![AccessRule { path, allow, deny }];
+        site.access = vec![AccessRule { path, allow, deny, conditions: Default::default() }];
         let to = Template::parse("/a/index.php").unwrap();
         site.rewrites = vec![Rewrite::new(pattern("/short"), to).unwrap()];
     });
@@ -483,7 +489,12 @@ fn rules_hold_for_paths_with_parameters() {
     let scope = |text: &str| Scope::parse(text).unwrap();
     let mut client = client(&folder, &["/api", "/all"], |site| {
         let deny = vec![Network::parse("all").unwrap()];
-        site.access = vec![AccessRule { path: scope("/api/admin"), allow: Vec::new(), deny }];
+        site.access = vec![AccessRule {
+            path: scope("/api/admin"),
+            allow: Vec::new(),
+            deny,
+            conditions: Default::default(),
+        }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("=/api/one"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
@@ -519,7 +530,12 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
     settings.is_answered_elsewhere = true;
     let site = &mut settings.sites[0];
     let deny = vec![Network::parse("all").unwrap()];
-    site.access = vec![AccessRule { path: scope("/admin"), allow: Vec::new(), deny }];
+    site.access = vec![AccessRule {
+        path: scope("/admin"),
+        allow: Vec::new(),
+        deny,
+        conditions: Default::default(),
+    }];
     let users = vec![User::parse("alice", HASH).unwrap()];
     let (path, realm) = (scope("/private"), Realm::default());
     site.auth = vec![Auth { path, realm, users, file: None }];
@@ -538,8 +554,9 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
             ("/x;/../map", None),
         ] {
             let status = client.answered_by(method, target, |site, request, reply| {
-                let by = || "192.0.2.7".parse().unwrap();
-                match site.decide(request, by, None, reply) {
+                let client = "192.0.2.7".parse().unwrap();
+                let by = TestContext { client, scheme: RequestScheme::Http, class: "" };
+                match site.decide(request, &by, None, reply) {
                     Routed::Replied => true,
                     Routed::Here(None) => false,
                     _ => panic!("{method} {target}: nothing is to be done or asked first"),
@@ -602,7 +619,12 @@ fn scripts_are_protected_like_files() {
         let (path, realm) = (scope("=/admin/"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
-        site.access = vec![AccessRule { path: scope("/index.php"), allow: Vec::new(), deny }];
+        site.access = vec![AccessRule {
+            path: scope("/index.php"),
+            allow: Vec::new(),
+            deny,
+            conditions: Default::default(),
+        }];
     });
     for _ in 0..2 {
         for target in ["/admin/", "/admin/index.php", "/admin/index.php/x"] {

@@ -30,7 +30,12 @@ fn auth(path: &str, users: &[&str]) -> Auth {
 
 fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
     let networks = |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-    AccessRule { path: scope(path), allow: networks(allow), deny: networks(deny) }
+    AccessRule {
+        path: scope(path),
+        allow: networks(allow),
+        deny: networks(deny),
+        conditions: Default::default(),
+    }
 }
 
 fn with(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Client {

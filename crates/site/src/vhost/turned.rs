@@ -6,6 +6,7 @@
 
 use crate::heads::media_types::content_type;
 use crate::heads::pages::{Page, RefusalPage};
+use crate::rules::ConditionBits;
 use crate::vhost::VirtualHost;
 use forebay_conn::{Reply, Request};
 use forebay_sys::file::{self, FileKind};
@@ -25,7 +26,7 @@ pub(crate) struct Turned {
     pages: Box<[(Page, Texture)]>,
     /// Those rules.
     header_rules: Box<[u16]>,
-    /// Whether there are others, for some paths.
+    /// Whether there are others, for some paths or requests.
     is_by_path: bool,
 }
 
@@ -39,7 +40,7 @@ impl Turned {
         let first = u16::from(vhost.has_private_rule());
         let general: Box<[u16]> = (first..)
             .zip(headers.iter().skip(usize::from(first)))
-            .filter(|(_, rule)| rule.path().is_none())
+            .filter(|(_, rule)| rule.path().is_none() && rule.conditions().is_empty())
             .map(|(number, _)| number)
             .collect();
         let mut statuses: Vec<u16> =
@@ -58,19 +59,20 @@ impl Turned {
         }
     }
 
-    /// Answers a request that is turned away with this status.
+    /// Answers a request of which this holds, and that is turned away with this status.
     #[inline]
     pub(crate) fn write<B>(
         &self,
         vhost: &VirtualHost,
         status: u16,
         request: &Request<'_>,
+        outcome: ConditionBits,
         reply: &mut Reply<'_, B>,
     ) {
         let known = self.pages.iter().find(|(page, _)| page.status == status);
         if self.is_by_path {
-            let header_rules =
-                request.path().map(|path| vhost.header_rules_of(&path)).unwrap_or_default();
+            let of_path = |path: &[u8]| vhost.header_rules_of(path, outcome);
+            let header_rules = request.path().map(|path| of_path(&path)).unwrap_or_default();
             if header_rules != self.header_rules {
                 let none = None;
                 let texture = known.map_or(&none, |(_, texture)| texture);

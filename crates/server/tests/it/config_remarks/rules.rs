@@ -281,3 +281,26 @@ fn what_is_no_cache_control_is_remarked() {
     assert_eq!(told, expected);
     assert!(folder.remarks("root = \"site\"\ncache_control = \"off\"\n").is_empty());
 }
+
+#[test]
+fn dollar_signs_that_name_nothing_are_remarked_with_both_spellings() {
+    let folder = Folder::new();
+    let remarks = |value: &str| {
+        folder.remarks(&format!("root = \"site\"\n[[header]]\nset = {{ X-A = \"{value}\" }}\n"))
+    };
+    let variables = "Variables are $host, $client, $scheme, $path, $query, $request_id, $class, \
+                     $header.NAME, $cookie.NAME and $query.NAME";
+    for (value, next) in [("$5", "$$5"), ("$$", "$$$$"), ("$uri x", "$$uri x")] {
+        let expected = format!(
+            "DIR/forebay.toml:3:7: header.set: {value:?} is sent as it stands in this version, because \
+             it names no variable; in the next one a dollar sign is written $$, as in {next:?}. {variables}"
+        );
+        assert_eq!(remarks(value), [expected]);
+    }
+    let of_another = "DIR/forebay.toml:3:7: header.set: \"%{Host}\" is sent as it stands: variables are \
+                      written $host, $header.NAME and so on, and there are none yet in fields for applications";
+    assert_eq!(remarks("%{Host}i"), [of_another]);
+    for value in ["plain", "$host costs $$5", "$header.X-A"] {
+        assert!(remarks(value).is_empty(), "{value}");
+    }
+}

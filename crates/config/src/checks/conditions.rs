@@ -1,0 +1,147 @@
+//! Conditions of a site's rules: classes that there are, how many, and what stages know of a request.
+
+use crate::SiteConfig;
+use crate::problems::path::Path as At;
+use crate::problems::problem::{Finding, Wrong};
+use crate::reading::draft::ConfigDraft;
+use forebay_site::rules::{HeaderRule, Redirect, RequestConditions, RequestVariable};
+use forebay_site::settings::MOST_CONDITIONS;
+use forebay_upstream::{is_forwarding, is_own};
+use std::fmt;
+
+/// What is wrong with conditions.
+#[derive(Debug)]
+enum ConditionFinding {
+    /// A site has too many that are different.
+    TooMany {
+        /// So many.
+        count: usize,
+    },
+    /// Stages do not tell one another this.
+    NotBehind {
+        /// What it is.
+        what: &'static str,
+    },
+}
+
+impl Finding for ConditionFinding {}
+
+impl fmt::Display for ConditionFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConditionFinding::TooMany { count } => write!(
+                f,
+                "the site has {count} different conditions with those of the top level, and {MOST_CONDITIONS} at \
+                 most are looked at; several values of one condition count as one"
+            ),
+            ConditionFinding::NotBehind { what } => {
+                write!(f, "not with engine = \"isolated\": {what}")
+            }
+        }
+    }
+}
+
+/// The conditions of a site's rules, each with its list and its place there.
+pub(crate) fn conditions_of(
+    site: &SiteConfig,
+) -> impl Iterator<Item = (&'static str, usize, &RequestConditions)> {
+    let redirects = site.redirects.iter().map(Redirect::conditions).enumerate();
+    let headers = site.headers.iter().map(HeaderRule::conditions).enumerate();
+    let redirects = redirects.map(|(index, one)| ("redirect", index, one));
+    let headers = headers.map(|(index, one)| ("header", index, one));
+    let access =
+        site.access.iter().enumerate().map(|(index, one)| ("access", index, &one.conditions));
+    redirects.chain(headers).chain(access).filter(|(.., one)| !one.is_empty())
+}
+
+impl ConfigDraft {
+    /// Conditions are about classes that there are, and about what is known where they are looked at.
+    pub(crate) fn check_conditions(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let known = self.class_names();
+        for (path, site) in self.every_site() {
+            for (list, index, one) in conditions_of(site) {
+                let at = path.child(list).item(index);
+                let stranger =
+                    one.classes.iter().find(|class| !known.iter().any(|one| *one == ***class));
+                if let Some(class) = stranger {
+                    let (found, known) = (class.to_string(), known.clone());
+                    wrong.push((at.child("class"), Wrong::NoClass { found, known }));
+                }
+                if self.is_isolated() {
+                    let unknown = unknown_behind(one);
+                    wrong.extend(unknown.map(|(key, what)| {
+                        (at.child(key), Wrong::said(ConditionFinding::NotBehind { what }))
+                    }));
+                }
+            }
+        }
+        self.check_variables(wrong);
+        self.check_their_number(wrong);
+    }
+
+    /// Variables stand for what is known where they are looked at.
+    fn check_variables(&self, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site().into_iter().filter(|_| self.is_isolated()) {
+            for (list, index, key, variable) in variables_of(site) {
+                let what = match variable {
+                    RequestVariable::Class => NO_CLASSES,
+                    RequestVariable::Field(name) if is_lost(name) => NO_FIELD,
+                    _ => continue,
+                };
+                let at = path.child(list).item(index).child(key);
+                wrong.push((at, Wrong::said(ConditionFinding::NotBehind { what })));
+            }
+        }
+    }
+
+    /// There is a bit for each condition that is different.
+    fn check_their_number(&self, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.all_sites() {
+            let top = if path.exact.is_empty() { None } else { Some(&self.site) };
+            let mut different: Vec<&RequestConditions> = Vec::new();
+            for (.., one) in conditions_of(site).chain(top.into_iter().flat_map(conditions_of)) {
+                if !different.contains(&one) {
+                    different.push(one);
+                }
+            }
+            if different.len() > MOST_CONDITIONS {
+                let count = different.len();
+                wrong.push((path, Wrong::said(ConditionFinding::TooMany { count })));
+            }
+        }
+    }
+}
+
+/// The variables of a site's rules, each with its list, its place there, and its key.
+fn variables_of(
+    site: &SiteConfig,
+) -> impl Iterator<Item = (&'static str, usize, &'static str, &RequestVariable)> {
+    let redirects = site.redirects.iter().enumerate().flat_map(|(index, rule)| {
+        rule.to().variables().map(move |one| ("redirect", index, "to", one))
+    });
+    let headers = site.headers.iter().enumerate();
+    let headers = headers
+        .flat_map(|(index, rule)| rule.variables().map(move |one| ("header", index, "set", one)));
+    redirects.chain(headers)
+}
+
+const NO_CLASSES: &str = "the stages behind the first are not told of classes yet";
+const NO_FIELD: &str = "the stages behind the first do not get this field as the client sent it";
+
+/// Whether the stages behind the first do not get a field as it was sent.
+fn is_lost(name: &str) -> bool {
+    !name.eq_ignore_ascii_case("host") && (is_own(name) || is_forwarding(name))
+}
+
+/// What stages behind the first do not know of a request, by the key that asks for it.
+fn unknown_behind(conditions: &RequestConditions) -> Option<(&'static str, &'static str)> {
+    let RequestConditions { of_policy, classes, .. } = conditions;
+    if !classes.is_empty() {
+        return Some(("class", NO_CLASSES));
+    }
+    if of_policy.client.iter().any(|client| client.ports().is_some()) {
+        return Some(("client", "the stages behind the first do not know the port of a client"));
+    }
+    let mut fields = of_policy.header.iter();
+    fields.any(|field| is_lost(field.name())).then_some(("header", NO_FIELD))
+}

@@ -1,0 +1,176 @@
+//! Values that a head has for one request only. A head that is baked has a mark in the place of each, as it has
+//! none for its date.
+
+use crate::head_block::{encode_field, encode_lines};
+use memchr::memchr;
+
+/// What stands before the number of a value in a head. No value of a field has it (RFC 9110 §5.5).
+const MARK: u8 = 1;
+
+/// The most values of a site: a number is two bytes of seven bits.
+pub const MOST_VALUES: usize = 1 << 14;
+
+/// What stands in a head for the value with this number.
+pub fn mark(number: u16) -> [u8; 3] {
+    let seven_bits = |number: u16| 0x80 | (number & 0x7f) as u8;
+    [MARK, seven_bits(number >> 7), seven_bits(number)]
+}
+
+/// The number of the value that a mark stands for.
+fn marked(value: &[u8]) -> Option<usize> {
+    match value {
+        &[MARK, high, low] => Some(usize::from(high & 0x7f) << 7 | usize::from(low & 0x7f)),
+        _ => None,
+    }
+}
+
+/// The values of one request, by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct HeadValues {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl HeadValues {
+    /// There are none any more.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Appends to the value that is being written. What is no visible sign of ASCII, or a blank, is
+    /// percent-encoded: nothing that a client has sent ends a line.
+    pub fn push(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        for &byte in bytes {
+            match byte {
+                b' '..=b'~' => self.bytes.push(byte),
+                _ => {
+                    let digit = |four_bits: u8| DIGITS[usize::from(four_bits & 15)];
+                    self.bytes.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+                }
+            }
+        }
+    }
+
+    /// Appends what an operator has written.
+    pub fn push_text(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// Ends the value that is being written; the next one has the next number.
+    pub fn end(&mut self) {
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The value with this number.
+    fn get(&self, number: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(number)?;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.bytes.get(start..end).map(<[u8]>::trim_ascii)
+    }
+
+    /// The value that belongs in the place of what a field has; `None` if it is empty, and so is not sent.
+    pub fn filled<'v>(&'v self, value: &'v [u8]) -> Option<&'v [u8]> {
+        match marked(value) {
+            None => Some(value),
+            Some(number) => self.get(number).filter(|value| !value.is_empty()),
+        }
+    }
+
+    /// Appends a head, or lines of one, with its values.
+    pub(crate) fn fill(&self, head: &[u8], to: &mut Vec<u8>) {
+        self.each(head, |line, value| match value {
+            None => to.extend_from_slice(line),
+            Some(value) => {
+                for part in [&line[..line.len() - END_BYTES], value, b"\r\n"] {
+                    to.extend_from_slice(part);
+                }
+            }
+        });
+    }
+
+    /// Appends the lines of a head, with its values, to a block of HTTP/2.
+    pub(crate) fn encode(&self, lines: &[u8], block: &mut Vec<u8>) {
+        self.each(lines, |line, value| match value {
+            None => encode_lines(block, line),
+            Some(value) => {
+                let name = memchr(b':', line).map_or(line, |colon| &line[..colon]);
+                encode_field(block, name, value);
+            }
+        });
+    }
+
+    /// Calls `take` with each line of a head that is sent; one with a mark has its value.
+    fn each(&self, head: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) {
+        for line in head.split_inclusive(|&byte| byte == b'\n') {
+            let mark = line.len().checked_sub(END_BYTES).map(|start| &line[start..line.len() - 2]);
+            match mark.and_then(marked) {
+                None => take(line, None),
+                Some(number) => match self.get(number) {
+                    None | Some([]) => {}
+                    value => take(line, value),
+                },
+            }
+        }
+    }
+}
+
+/// A mark and the end of its line.
+const END_BYTES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head_block::bake;
+
+    fn values() -> HeadValues {
+        let mut values = HeadValues::default();
+        values.push_text("<");
+        values.push(b"a\r\nSet-Cookie: b\0\xff%0d");
+        values.push_text(">");
+        values.end();
+        values.end();
+        values.push(b" x ");
+        values.end();
+        values
+    }
+
+    fn head() -> Vec<u8> {
+        let mut head = b"HTTP/1.1 200 OK\r\nX-A: ".to_vec();
+        for part in [
+            &mark(0)[..],
+            b"\r\nX-B: ",
+            &mark(1),
+            b"\r\nServer: f\r\nX-C: ",
+            &mark(2),
+            b"\r\nY: \r\n",
+        ] {
+            head.extend_from_slice(part);
+        }
+        head
+    }
+
+    #[test]
+    fn values_stand_in_their_places_and_end_no_line() {
+        let mut filled = Vec::new();
+        values().fill(&head(), &mut filled);
+        let expected = "HTTP/1.1 200 OK\r\nX-A: <a%0D%0ASet-Cookie: b%00%FF%0d>\r\nServer: f\r\nX-C: x\r\nY: \r\n";
+        assert_eq!(String::from_utf8(filled.clone()).unwrap(), expected);
+        let (mut block, text) = (bake(b"HTTP/1.1 200 OK\r\n").into_vec(), head());
+        values().encode(&text[17..], &mut block);
+        assert_eq!(block, *bake(&filled));
+    }
+
+    #[test]
+    fn numbers_are_told_from_line_ends() {
+        for number in (0..MOST_VALUES).step_by(127) {
+            let mark = mark(number as u16);
+            assert_eq!(marked(&mark), Some(number));
+            assert!(!mark.iter().any(|byte| b"\r\n:\0".contains(byte)));
+        }
+        assert_eq!(values().filled(b"plain"), Some(&b"plain"[..]));
+        assert_eq!(values().filled(&mark(1)), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What variables of redirects and header rules stand for, of one request.
+
+use crate::request_context::{RequestContext, RequestScheme};
+use crate::routing::hosts::asked_host;
+use crate::rules::{Host, RequestVariable, Template, TemplatePart};
+use forebay_conn::{HeadValues, Request};
+use forebay_http::head::Head;
+use forebay_policy::query;
+use std::fmt::Write;
+
+/// What is known of the request that is answered besides its head. Kept by a loop from one request to the next,
+/// for its memory.
+#[derive(Debug, Default)]
+pub(crate) struct KnownOfRequest {
+    client: String,
+    is_https: bool,
+    class: String,
+    id: Vec<u8>,
+}
+
+impl KnownOfRequest {
+    /// Finds out what these variables stand for.
+    pub(crate) fn learn<'v>(
+        &mut self,
+        variables: impl Iterator<Item = &'v RequestVariable>,
+        context: &impl RequestContext,
+    ) {
+        self.client.clear();
+        self.class.clear();
+        self.id.clear();
+        for variable in variables {
+            match variable {
+                RequestVariable::Client if self.client.is_empty() => {
+                    // writing into a string does not fail
+                    let _ = write!(self.client, "{}", context.client().ip().to_canonical());
+                }
+                RequestVariable::Class if self.class.is_empty() => {
+                    self.class.push_str(context.class());
+                }
+                RequestVariable::RequestId if self.id.is_empty() => {
+                    context.request_id(&mut self.id);
+                }
+                RequestVariable::Scheme => self.is_https = context.scheme() == RequestScheme::Https,
+                _ => {}
+            }
+        }
+    }
+
+    /// Hands on what a variable stands for: nothing if the request has nothing of the kind.
+    pub(crate) fn push(
+        &self,
+        variable: &RequestVariable,
+        request: &Request<'_>,
+        mut push: impl FnMut(&[u8]),
+    ) {
+        match variable {
+            RequestVariable::Client => push(self.client.as_bytes()),
+            RequestVariable::Scheme => push(if self.is_https { b"https" } else { b"http" }),
+            RequestVariable::Class => push(self.class.as_bytes()),
+            RequestVariable::RequestId => push(&self.id),
+            RequestVariable::Field(name) => {
+                let mut fields = request.head.fields();
+                let field = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
+                field.into_iter().for_each(|(_, value)| push(value));
+            }
+            RequestVariable::Cookie(name) => {
+                cookie(request.head, name.as_bytes()).into_iter().for_each(push);
+            }
+            RequestVariable::Parameter(name) => {
+                let value = query::value(request.head.query.unwrap_or_default(), name);
+                value.into_iter().for_each(|value| push(&value));
+            }
+        }
+    }
+
+    /// Writes values with variables, in their order.
+    pub(crate) fn fill(
+        &self,
+        templates: &[Template],
+        request: &Request<'_>,
+        hosts: &[Host],
+        values: &mut HeadValues,
+    ) {
+        values.clear();
+        for template in templates {
+            for part in template.parts() {
+                match part {
+                    TemplatePart::Text(text) => values.push_text(text),
+                    // no pattern stands for it
+                    TemplatePart::Capture(_) => {}
+                    TemplatePart::Path => {
+                        // what has no path is refused
+                        request.path().iter().for_each(|path| values.push(path));
+                    }
+                    TemplatePart::Query => {
+                        request.head.query.iter().for_each(|query| {
+                            values.push_text("?");
+                            values.push(query);
+                        });
+                    }
+                    TemplatePart::Host => asked_host(request, hosts, |host| values.push(host)),
+                    TemplatePart::Of(variable) => {
+                        self.push(variable, request, |bytes| values.push(bytes));
+                    }
+                }
+            }
+            values.end();
+        }
+    }
+}
+
+/// The value of the first cookie with a name (RFC 6265 §4.2.1).
+fn cookie<'h>(head: &Head<'h>, name: &[u8]) -> Option<&'h [u8]> {
+    let fields = head.fields().filter(|(field, _)| field.eq_ignore_ascii_case("cookie"));
+    let mut pairs = fields.flat_map(|(_, value)| value.split(|&byte| byte == b';'));
+    pairs.find_map(|pair| {
+        let at = pair.iter().position(|&byte| byte == b'=')?;
+        (pair[..at].trim_ascii() == name).then(|| pair[at + 1..].trim_ascii())
+    })
+}

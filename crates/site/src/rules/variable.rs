@@ -1,0 +1,100 @@
+//! What a variable stands for that only a request tells: a field, a cookie, who asks.
+
+use std::fmt;
+
+/// A variable that stands for something of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestVariable {
+    /// `$client`: the address of the client.
+    Client,
+    /// `$scheme`: `http` or `https`.
+    Scheme,
+    /// `$class`: what rules of the policy have made of the request.
+    Class,
+    /// `$request_id`: by what name logs know the request.
+    RequestId,
+    /// `$header.NAME`: a field of the request, its first line.
+    Field(Box<str>),
+    /// `$cookie.NAME`
+    Cookie(Box<str>),
+    /// `$query.NAME`: a parameter of the query, decoded.
+    Parameter(Box<str>),
+}
+
+/// Fields of a request that no answer repeats: they prove who somebody is.
+const SECRET: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+
+/// Those with a name of their own.
+const PLAIN: [(&str, RequestVariable); 4] = [
+    ("client", RequestVariable::Client),
+    ("scheme", RequestVariable::Scheme),
+    ("class", RequestVariable::Class),
+    (REQUEST_ID, RequestVariable::RequestId),
+];
+
+/// The only name with a sign in it that is no letter.
+const REQUEST_ID: &str = "request_id";
+
+/// How a variable is read.
+pub(crate) enum ReadVariable {
+    /// This, written with so many bytes behind the dollar sign.
+    Is(RequestVariable, usize),
+    /// A field that cannot be named.
+    Secret,
+}
+
+impl RequestVariable {
+    /// The variable that `text` begins with, which follows a dollar sign.
+    pub(crate) fn read(text: &str) -> Option<ReadVariable> {
+        let is_of_word = |c: char| c.is_ascii_lowercase();
+        let word = match text.starts_with(REQUEST_ID) {
+            true => REQUEST_ID,
+            false => &text[..text.find(|c| !is_of_word(c)).unwrap_or(text.len())],
+        };
+        if let Some((_, variable)) = PLAIN.iter().find(|(name, _)| *name == word) {
+            return Some(ReadVariable::Is(variable.clone(), word.len()));
+        }
+        let named: fn(Box<str>) -> RequestVariable = match word {
+            "header" => RequestVariable::Field,
+            "cookie" => RequestVariable::Cookie,
+            "query" => RequestVariable::Parameter,
+            _ => return None,
+        };
+        let rest = text[word.len()..].strip_prefix('.')?;
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let name = &rest[..rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())];
+        if name.is_empty() {
+            return None;
+        }
+        if word == "header" && SECRET.iter().any(|secret| secret.eq_ignore_ascii_case(name)) {
+            return Some(ReadVariable::Secret);
+        }
+        Some(ReadVariable::Is(named(name.into()), word.len() + 1 + name.len()))
+    }
+
+    /// What `Vary` says of an answer that has its value, if it must: the number of a request tells nobody anything.
+    pub(crate) fn vary(&self) -> Option<&str> {
+        match self {
+            RequestVariable::Client | RequestVariable::Class => Some("*"),
+            RequestVariable::Field(name) => Some(name),
+            RequestVariable::Cookie(_) => Some("Cookie"),
+            RequestVariable::Scheme
+            | RequestVariable::RequestId
+            | RequestVariable::Parameter(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for RequestVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestVariable::Client => f.write_str("$client"),
+            RequestVariable::Scheme => f.write_str("$scheme"),
+            RequestVariable::Class => f.write_str("$class"),
+            RequestVariable::RequestId => f.write_str("$request_id"),
+            RequestVariable::Field(name) => write!(f, "$header.{name}"),
+            RequestVariable::Cookie(name) => write!(f, "$cookie.{name}"),
+            RequestVariable::Parameter(name) => write!(f, "$query.{name}"),
+        }
+    }
+}

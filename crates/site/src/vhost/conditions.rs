@@ -1,0 +1,123 @@
+//! The conditions of one site's rules: a bit for each of them that is different, and which hold for a request.
+
+use crate::request_context::RequestContext;
+use crate::routing::hosts::host_of;
+use crate::rules::{ConditionBits, MOST_HOST_BYTES, RequestConditions};
+use crate::settings::{MOST_CONDITIONS, SiteSettings};
+use forebay_conn::Request;
+
+/// The conditions of a site.
+#[derive(Debug, Default)]
+pub(crate) struct SiteConditions {
+    /// Those that are different, each for the bit with its number.
+    all: Vec<RequestConditions>,
+    /// What must hold for each header rule, by number.
+    headers: Box<[ConditionBits]>,
+    /// What must hold for each redirect.
+    redirects: Box<[ConditionBits]>,
+    /// What must hold for each access rule.
+    access: Box<[ConditionBits]>,
+    needs_host: bool,
+}
+
+impl SiteConditions {
+    /// Those of all rules.
+    pub(crate) fn of(settings: &SiteSettings) -> SiteConditions {
+        let mut own = SiteConditions::default();
+        let headers = settings.headers.iter().map(|rule| own.needed(rule.conditions()));
+        let headers = headers.collect();
+        let redirects = settings.redirects.iter().map(|rule| own.needed(rule.conditions()));
+        let redirects = redirects.collect();
+        let access = settings.access.iter().map(|rule| own.needed(&rule.conditions));
+        let access = access.collect();
+        let needs_host = own.all.iter().any(|one| !one.of_policy.site.is_empty());
+        SiteConditions { headers, redirects, access, needs_host, ..own }
+    }
+
+    /// What must hold where these are the conditions. No rule of the checks of a configuration lets more through
+    /// than there are bits; those beyond would never hold.
+    fn needed(&mut self, conditions: &RequestConditions) -> ConditionBits {
+        if conditions.is_empty() {
+            return ConditionBits::default();
+        }
+        let known = self.all.iter().position(|one| one == conditions);
+        let number = known.unwrap_or_else(|| {
+            self.all.push(conditions.clone());
+            self.all.len() - 1
+        });
+        match number < MOST_CONDITIONS {
+            true => ConditionBits(1 << number),
+            false => ConditionBits(u64::MAX),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Which hold for a request.
+    pub(crate) fn outcome(
+        &self,
+        request: &Request<'_>,
+        context: &impl RequestContext,
+    ) -> ConditionBits {
+        if self.is_empty() {
+            return ConditionBits::default();
+        }
+        let mut room = [0; MOST_HOST_BYTES];
+        let host = match host_of(request.head.authority) {
+            host if self.needs_host && host.len() <= room.len() => {
+                let room = &mut room[..host.len()];
+                room.copy_from_slice(host);
+                room.make_ascii_lowercase();
+                &*room
+            }
+            _ => b"",
+        };
+        let numbered = self.all.iter().take(MOST_CONDITIONS).enumerate();
+        let held = numbered.filter(|(_, one)| one.hold(host, request, context));
+        ConditionBits(held.fold(0, |held, (number, _)| held | 1 << number))
+    }
+
+    /// What the answers for a path depend on, which these header rules are for, whether their conditions hold or
+    /// not.
+    pub(crate) fn relevant(
+        &self,
+        settings: &SiteSettings,
+        header_rules: &[u16],
+        path: &[u8],
+    ) -> ConditionBits {
+        if self.is_empty() {
+            return ConditionBits::default();
+        }
+        let mut bits = 0;
+        for number in header_rules {
+            bits |= self.header(*number).0;
+        }
+        for (rule, needed) in settings.redirects.iter().zip(&self.redirects) {
+            if rule.pattern().matches(path) {
+                bits |= needed.0;
+                if *needed == ConditionBits::default() {
+                    break;
+                }
+            }
+        }
+        ConditionBits(bits)
+    }
+
+    /// What must hold for the header rule with this number.
+    pub(crate) fn header(&self, number: u16) -> ConditionBits {
+        self.headers.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// What must hold for the access rule with this number.
+    #[inline]
+    pub(crate) fn access(&self, number: u16) -> ConditionBits {
+        self.access.get(usize::from(number)).copied().unwrap_or_default()
+    }
+
+    /// What must hold for the redirect in this place.
+    pub(crate) fn redirect(&self, place: usize) -> ConditionBits {
+        self.redirects.get(place).copied().unwrap_or_default()
+    }
+}
