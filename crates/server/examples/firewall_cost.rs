@@ -25,7 +25,7 @@ fn main() {
     let settings = FirewallSettings { mode: FirewallMode::Nftables, table: None, clients };
     let listeners = ["127.0.0.1:80".parse().unwrap()];
     let policy = Policy::new(&[], Vec::new()).unwrap();
-    let keeper = firewall::open(&settings, &listeners, &policy).unwrap().unwrap();
+    let keeper = firewall::open(&settings, &listeners, &policy, false).unwrap().unwrap();
     let firewall = keeper.firewall();
     let dropped = firewall.dropped();
     keeper.start().unwrap();

@@ -19,7 +19,7 @@ fn few(others: usize) -> Policy {
     let ignore_ms = Some(1000);
     let limit =
         Limit { over: Over::Reset, ignore_ms, ..Limit::new(Rate::parse("1/h").unwrap(), 3) };
-    let of_name = |name: String| Rule { name, connections: Some(limit.clone()), ..Rule::default() };
+    let of_name = |name: String| Rule { name, connections: Some(limit), ..Rule::default() };
     let mut rules = vec![of_name("few".to_owned())];
     let unused = forebay_policy::endpoint::Endpoint::parse("203.0.113.9").unwrap();
     rules.splice(
