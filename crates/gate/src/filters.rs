@@ -43,7 +43,7 @@ const PATIENCE_MS: u32 = 5000;
 #[derive(Debug)]
 pub(crate) struct Filters {
     number: u32,
-    guard: Guard,
+    guard: FilterGuard,
     /// The guard begins when this is closed.
     line: Option<UnixStream>,
     /// Nobody else takes the number while somebody holds this.
@@ -52,7 +52,7 @@ pub(crate) struct Filters {
 
 /// The process that takes filters away.
 #[derive(Debug)]
-enum Guard {
+enum FilterGuard {
     /// Was started here.
     Own(Child),
     /// Was started by a process before, and has this number.
@@ -98,14 +98,14 @@ impl Filters {
         };
         let input = OwnedFd::from(named.try_clone()?);
         let guard = guard.stdin(Stdio::from(input)).stdout(Stdio::null()).spawn()?;
-        Ok(Filters { number, guard: Guard::Own(guard), line: Some(line), named })
+        Ok(Filters { number, guard: FilterGuard::Own(guard), line: Some(line), named })
     }
 
     /// Those of a process before.
     pub(crate) fn handed(HandedFilters { number, guard, line, named }: HandedFilters) -> Filters {
         Filters {
             number,
-            guard: Guard::Handed(guard),
+            guard: FilterGuard::Handed(guard),
             line: Some(line.into()),
             named: named.into(),
         }
@@ -128,7 +128,7 @@ impl Filters {
     /// Another process has them, and the guard watches that.
     pub(crate) fn leave(&mut self) {
         self.line = None;
-        self.guard = Guard::Handed(self.guard.number());
+        self.guard = FilterGuard::Handed(self.guard.number());
     }
 
     /// Takes the filters of this gate's number from all interfaces but these.
@@ -183,7 +183,7 @@ impl Drop for Filters {
     fn drop(&mut self) {
         // of a guard that another process has started nothing more is to be done
         let was_ours = self.line.take().is_some();
-        let Guard::Own(guard) = &mut self.guard else { return };
+        let FilterGuard::Own(guard) = &mut self.guard else { return };
         if !was_ours {
             return;
         }
@@ -199,19 +199,19 @@ impl Drop for Filters {
     }
 }
 
-impl Guard {
+impl FilterGuard {
     fn number(&self) -> u32 {
         match self {
-            Guard::Own(child) => child.id(),
-            Guard::Handed(number) => *number,
+            FilterGuard::Own(child) => child.id(),
+            FilterGuard::Handed(number) => *number,
         }
     }
 
     /// Whether it has ended, and how, if that can be told.
     fn has_ended(&mut self) -> io::Result<Option<String>> {
         match self {
-            Guard::Own(child) => Ok(child.try_wait()?.map(|status| format!(" ({status})"))),
-            Guard::Handed(number) => {
+            FilterGuard::Own(child) => Ok(child.try_wait()?.map(|status| format!(" ({status})"))),
+            FilterGuard::Handed(number) => {
                 let status = fs::read_to_string(format!("/proc/{number}/status"));
                 let is_there = status.is_ok_and(|status| !status.contains("State:\tZ"));
                 Ok((!is_there).then(String::new))

@@ -249,9 +249,9 @@ impl Kernel {
 }
 
 /// Type, bytes of a key and of a value, entries, flags.
-type Shape = [u32; 5];
+type MapShape = [u32; 5];
 
-fn shape(map: &OpenMapMut<'_>) -> Shape {
+fn shape(map: &OpenMapMut<'_>) -> MapShape {
     let at = map.as_libbpf_object().as_ptr();
     // SAFETY: the map belongs to an object that is open.
     unsafe {
@@ -265,7 +265,7 @@ fn shape(map: &OpenMapMut<'_>) -> Shape {
     }
 }
 
-fn shape_of(map: BorrowedFd<'_>) -> io::Result<Shape> {
+fn shape_of(map: BorrowedFd<'_>) -> io::Result<MapShape> {
     let mut info = sys::bpf_map_info::default();
     let mut bytes = size_of::<sys::bpf_map_info>() as u32;
     // SAFETY: the descriptor is open, and so many bytes are writable.

@@ -17,6 +17,7 @@
 //! | `ending` | how a process has ended |
 //! | `generation` | all processes of one configuration: they are started, started again, and ended |
 //! | `links` | the directory with the sockets of the stages |
+//! | `place` | whether a supervisor has its place, or another process |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
@@ -26,6 +27,7 @@ mod cgroups;
 mod ending;
 mod generation;
 mod links;
+mod place;
 mod stage;
 mod status;
 mod supervisor;

@@ -8,8 +8,8 @@
 use super::cgroups::Cgroups;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
+use super::place::Place;
 use super::status::{self, InstanceStatus, Is};
-use super::upgrade::Place;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
 use crate::control_socket::{self, ControlSocket};

@@ -5,6 +5,7 @@
 //! ends with the last of them. Either may be a server without stages.
 
 use super::generation::Generation;
+use super::place::Place;
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
 use crate::control_socket::ControlSocket;
@@ -24,19 +25,6 @@ use std::time::Instant;
 
 /// Servers that were replaced and have clients yet, at most: the oldest beyond that ends what it has.
 const MOST_EARLIER: usize = 2;
-
-/// What becomes of the place of a supervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Another server has it, until this one serves.
-    Wanted,
-    /// It keeps it.
-    Own,
-    /// Another process is about to have it.
-    Handing,
-    /// Another process has it; what is on its way to an address that is not served any more is accepted until then.
-    Left(Instant),
-}
 
 impl Supervisor {
     /// Hands what there is to a process that wants the place of this one, if it may have it.
