@@ -2,8 +2,12 @@
 
 use std::fmt;
 
-/// The names of the engines that are whole in one process, as the configuration, metrics and figures spell them.
-pub const NAMES: &[&str] = &["threads", "pool", "event", "fibers", "pipeline"];
+/// The names of the engines, as the configuration, metrics and figures spell them. The last one is not whole in one
+/// process.
+const WORDS: &[&str] = &["threads", "pool", "event", "fibers", "pipeline", "isolated"];
+
+/// Those of the engines that are.
+pub const NAMES: &[&str] = WORDS.split_at(WORDS.len() - 1).0;
 
 /// The loop that performs the steps of the request path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,9 +29,21 @@ pub enum Engine {
 }
 
 impl Engine {
+    /// The names of all.
+    pub const WORDS: &'static [&'static str] = WORDS;
+
+    /// What they stand for, in the same order.
+    pub const MEANINGS: &'static [Engine] = &[
+        Engine::Threads,
+        Engine::Pool,
+        Engine::Event,
+        Engine::Fibers,
+        Engine::Pipeline,
+        Engine::Isolated,
+    ];
+
     /// All that are whole in one process, in the order of [`NAMES`].
-    pub const ALL: &'static [Engine] =
-        &[Engine::Threads, Engine::Pool, Engine::Event, Engine::Fibers, Engine::Pipeline];
+    pub const ALL: &'static [Engine] = Engine::MEANINGS.split_at(NAMES.len()).0;
 
     /// Whether a connection keeps a thread from begin to end, be it idle, slow or in a long request. So
     /// there are no more connections than threads, and all threads accept from one set of sockets. Where
@@ -41,8 +57,8 @@ impl Engine {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        let at = Engine::ALL.iter().position(|engine| *engine == self);
-        at.map_or("isolated", |at| NAMES[at])
+        let at = Engine::MEANINGS.iter().position(|engine| *engine == self);
+        at.map_or("", |at| WORDS[at])
     }
 
     /// Whether its threads are there from begin to end, and each shows that it turns.

@@ -94,10 +94,10 @@ enum InFlightCount {
 
 impl RuleMeters {
     /// Those of a rule; `before` are those of the rule that had its name until now. `words` gives
-    /// the bucket for connections its word.
+    /// the bucket for connections its word: that of another process if this is the `first` state.
     pub(crate) fn new(
         rule: &Rule,
-        before: Option<&RuleMeters>,
+        (before, is_first): (Option<&RuleMeters>, bool),
         now_ns: u64,
         words: &mut Words<'_>,
     ) -> RuleMeters {
@@ -111,6 +111,7 @@ impl RuleMeters {
             .connections
             .is_some_and(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
         let given = if is_shared { words(&rule.name) } else { None };
+        let given = given.map(|word| (word, is_first));
         let connections = before.map(|before| &before.connections);
         RuleMeters {
             connections: rated(1, &rule.connections, connections, given),
@@ -143,13 +144,14 @@ impl Rated {
         limit: Limit,
         before: Option<&Rated>,
         now_ns: u64,
-        given: Option<&'static AtomicU64>,
+        given: Option<(&'static AtomicU64, bool)>,
     ) -> Rated {
         let terms = BucketTerms::of(&limit);
         let before = before.and_then(|before| match &before.bucket {
             Bucket::Rule(word) => Some((word, before.terms)),
             Bucket::Client(_) => None,
         });
+        let (given, goes_on) = given.unzip();
         let bucket = match (limit.per, before, given.map(BucketWord::Given)) {
             (Per::Client, ..) => {
                 Bucket::Client(number((name, setting, terms.interval_ns, limit.burst)))
@@ -168,9 +170,14 @@ impl Rated {
                 Bucket::Rule(given)
             }
             (Per::Rule, None, Some(given)) => {
-                // another process may charge it, for the rule with this name
-                let fit = |arrival| Some(bucket::fit(arrival, now_ns, &terms));
-                let _ = given.get().fetch_update(Relaxed, Relaxed, fit);
+                if goes_on == Some(true) {
+                    // another process may charge it, for the rule with this name
+                    let fit = |arrival| Some(bucket::fit(arrival, now_ns, &terms));
+                    let _ = given.get().fetch_update(Relaxed, Relaxed, fit);
+                } else {
+                    // a limit that is new, or comes back, begins anew
+                    given.get().store(0, Relaxed);
+                }
                 Bucket::Rule(given)
             }
         };

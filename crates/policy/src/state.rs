@@ -122,8 +122,8 @@ impl State {
         words: &mut dyn FnMut(&str) -> Option<&'static AtomicU64>,
     ) -> State {
         let meters = policy.rules().iter().map(|rule| {
-            let before = before.and_then(|before| before.meters_of(&rule.name));
-            RuleMeters::new(rule, before, now_ns, words)
+            let known = before.and_then(|before| before.meters_of(&rule.name));
+            RuleMeters::new(rule, (known, before.is_none()), now_ns, words)
         });
         let classes = policy.classes().iter().map(|class| {
             let before = before.and_then(|before| before.class_of(&class.name));

@@ -146,7 +146,7 @@ fn stages_that_root_starts_become_the_user() {
             // they may reach each other's sockets, and change nothing that root reads
             let of = |name: &str| fs::metadata(links.join(name)).unwrap();
             assert_eq!((of("").uid(), of("").mode() & 0o777), (0, 0o711));
-            for file in ["forebay.toml", "ends", "lock"] {
+            for file in ["configuration.json", "ends", "lock"] {
                 assert_eq!((of(file).uid(), of(file).mode() & 0o777), (0, 0o600), "{file}");
             }
             for socket in ["process-1.sock", "respond-2.sock"] {

@@ -200,7 +200,11 @@ mod tests {
                 "regex",
                 "unknown key here, it belongs in [[access]], [[auth]], [[forward_auth]], [[redirect]], [[rewrite]] or [[header]]",
             ),
-            ("", "cookie", "unknown key here, it belongs in [identity] or [[rule]]"),
+            (
+                "",
+                "cookie",
+                "unknown key here, it belongs in [identity], [[rule]], [[access]], [[redirect]] or [[header]]",
+            ),
             ("site", "hots", "unknown key, did you mean \"hosts\"?"),
             ("site", "formt", "unknown key, did you mean \"log.format\"?"),
             ("site", "send_rate", "unknown key here, it belongs in [limits]"),

@@ -31,16 +31,8 @@ pub trait Keyword: Copy + PartialEq + 'static {
 
 impl Keyword for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
-    const WORDS: &'static [&'static str] =
-        &["threads", "pool", "event", "fibers", "pipeline", "isolated"];
-    const MEANINGS: &'static [Engine] = &[
-        Engine::Threads,
-        Engine::Pool,
-        Engine::Event,
-        Engine::Fibers,
-        Engine::Pipeline,
-        Engine::Isolated,
-    ];
+    const WORDS: &'static [&'static str] = Engine::WORDS;
+    const MEANINGS: &'static [Engine] = Engine::MEANINGS;
 }
 
 impl Keyword for Fuse {

@@ -97,7 +97,7 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
         &["user_file", "users_file", "userfile", "password_file", "passwd_file", "htpasswd"],
         "file",
     ),
-    (&["access"], &["from", "ip", "ips", "client", "clients", "address", "network"], "allow"),
+    (&["access"], &["from", "ip", "ips", "clients", "address", "network"], "allow"),
     (&["access", "auth"], &["url", "uri", "location", "prefix"], "path"),
     (&["alias"], &["target", "destination", "dest", "dir", "directory", "root"], "to"),
     (&["fastcgi"], &["fastcgi_pass", "server", "servers", "socket", "upstream", "upstreams"], "to"),
