@@ -62,7 +62,11 @@ impl Notifier {
 
     /// Clients are served, with the configuration of this generation. Also the end of a reload.
     pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={status}\n"));
+        match status {
+            // what was said last stands
+            "" => self.tell("READY=1\n"),
+            _ => self.tell(&format!("READY=1\nSTATUS={status}\n")),
+        }
     }
 
     /// A reload has begun; [`ready`](Notifier::ready) follows whatever comes of it.

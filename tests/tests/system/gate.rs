@@ -162,6 +162,24 @@ fn an_upgrade_goes_on_judging_with_what_was_charged() {
     }
 }
 
+/// A server with nothing but a Unix socket has a gate that is attached nowhere, and has a successor all the same.
+#[test]
+fn an_upgrade_needs_nothing_to_judge() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let server = Server::start(&net, "user = \"nobody\"\ngate = \"address\"\n");
+    let text = fs::read_to_string(server.file()).unwrap();
+    let listen = text.lines().next().unwrap();
+    let socket = format!("listen = [\"unix:{}\"]", server.folder.join("socket").display());
+    fs::write(server.file(), text.replace(listen, &socket)).unwrap();
+    let first = server.upgrade(&net);
+    assert!(soon(PATIENCE, || metric(&net, "forebay_gate_interfaces") == 0));
+    let second = server.upgrade(&net);
+    drop((first, second));
+}
+
 /// A server that cannot serve has changed nothing of what the kernel judges by.
 #[test]
 fn an_upgrade_that_fails_leaves_the_gate() {

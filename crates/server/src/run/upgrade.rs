@@ -120,9 +120,9 @@ impl Server {
         {
             say(format_args!("gate: {why}"));
         }
-        // what changed meanwhile was not taken over
-        self.ask_for(Wanted::Certificates, None);
         if self.draining.is_none() {
+            // what changed meanwhile was not taken over
+            self.ask_for(Wanted::Certificates, None);
             say(format_args!(
                 "upgrade: the other process has not come to serve ({error}): nothing has changed"
             ));
@@ -230,7 +230,8 @@ impl Server {
         self.listeners().begin_listening()
     }
 
-    /// Takes the place of a server that runs: this one serves, and `keeper` has its table of the firewall. From then on nothing is an error: there is no other.
+    /// Takes the place of a server that runs: this one serves, and `keeper` has its table of the firewall. From then
+    /// on nothing is an error: there is no other.
     ///
     /// # Errors
     /// When the other keeps its place.
@@ -249,11 +250,8 @@ impl Server {
         if let Some(gate) = &snapshot.policy.gate {
             // the other server judges again if this one ends before it is told
             self.attach_gate();
-            if !gate.gate().is_attached() {
-                let why = self
-                    .gate_trouble
-                    .clone()
-                    .unwrap_or_else(|| "it is attached nowhere".to_owned());
+            // where nothing is to be judged it is attached nowhere
+            if let Some(why) = self.gate_trouble.as_ref().filter(|_| !gate.gate().is_attached()) {
                 return Err(io::Error::other(format!("gate: {why}")));
             }
         }
