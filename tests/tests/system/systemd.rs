@@ -19,8 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const UPGRADE: &str = "/usr/bin/forebay upgrade -c /etc/forebay/forebay.toml";
 
-/// Bytes of a file that is read slowly.
-const LARGE: usize = 8_000_000;
+/// Bytes of a file that is read slowly: what the buffers of a connection hold (33 MB beside 4 MB, if
+/// the machine is set so) is not all of it.
+const LARGE: usize = 120_000_000;
 
 const GET: &str = "curl -sS --max-time 20 http://127.0.0.1/";
 
@@ -292,15 +293,17 @@ fn upgrade(bed: &Bed, text: &str) {
 
 /// `systemctl stop` ends both servers in order: what the older one has is not cut because the newer one has nothing.
 fn stop_with_a_replaced_server(bed: &Bed) {
-    // so slowly that it takes 4 s
+    // so slowly that it takes 8 s
     let slow =
-        "curl -sS --max-time 60 --limit-rate 2M http://127.0.0.1/large.bin | wc -c > /run/got";
+        "curl -sS --max-time 60 --limit-rate 15M http://127.0.0.1/large.bin | wc -c > /run/got";
     bed.does(&format!("({slow}) > /dev/null 2>&1 & sleep 0.5; {UPGRADE}; echo"));
     assert!(has_processes(bed, 2));
     // the older one, too, goes on in the new log
     let log = "/var/log/forebay/access.log";
     bed.does(&format!("mv {log} {log}.2 && install -m 640 -o forebay -g adm /dev/null {log}"));
     bed.does("systemctl kill --kill-who=main --signal=USR1 forebay.service");
+    let writes_there = format!("readlink /proc/[0-9]*/fd/* | grep -qx {log}.2");
+    assert!(soon(PATIENCE, || !bed.succeeds(&writes_there)), "the older one has the old log");
     bed.does("systemctl stop forebay");
     assert!(
         soon(PATIENCE, || bed.says("cat /run/got") == LARGE.to_string()),
