@@ -39,6 +39,14 @@ impl Fpm {
     /// # Panics
     /// If it does not come up.
     pub fn start(folder: Folder, workers: usize, test: &str) -> Option<Fpm> {
+        Fpm::with(folder, workers, &[], test)
+    }
+
+    /// The same with these settings of PHP.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn with(folder: Folder, workers: usize, settings: &[&str], test: &str) -> Option<Fpm> {
         let there = program().ok_or("there is no php-fpm, see scripts/install");
         let program = has(there, test)?;
         let socket = folder.join("php.sock");
@@ -54,6 +62,7 @@ impl Fpm {
         let file = folder.write("fpm.conf", text);
         let mut command = Command::new(program);
         command.args(["-n", "-F", "-y"]).arg(file).stdin(Stdio::null());
+        settings.iter().for_each(|setting| drop(command.args(["-d", setting])));
         if geteuid().is_root() {
             command.arg("-R");
         }

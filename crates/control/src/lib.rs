@@ -15,6 +15,7 @@
 //! | [`gather`] | when a loop that mostly refuses looks for news less often |
 //! | [`level`] | how overloaded the server is, by degree, with hysteresis |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
+//! | [`shared`] | what several processes have of the same limits |
 //! | [`versioned`] | a value that is replaced as a whole while others use it: what a reload swaps |
 //!
 //! What no server runs, but tools and tests:
@@ -48,6 +49,7 @@ pub mod keep_alive;
 pub mod level;
 pub mod ranked;
 pub mod regression;
+pub mod shared;
 pub mod simulation;
 pub mod utilisation;
 pub mod versioned;

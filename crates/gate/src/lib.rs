@@ -37,7 +37,7 @@
 //! let policy = std::sync::Arc::new(Policy::default());
 //! let tables = gate.lower(&policy)?;
 //! // user space charges the same words
-//! let state = State::with_words(policy, None, 0, &mut |rule| gate.word(rule));
+//! let state = State::with_words(policy, None, 0, &mut |rule| gate.word(rule), None);
 //! gate.enforce(&tables)?;
 //! gate.attach(&["192.0.2.1:80".parse().unwrap()])?;
 //! # Ok(()) }

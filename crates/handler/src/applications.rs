@@ -15,6 +15,7 @@ pub use ask::{
     Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
 };
 use forebay_config::Role;
+use forebay_control::shared::SharedCounts;
 use forebay_http::field::FieldName;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
@@ -23,6 +24,7 @@ use forebay_upstream::settings;
 use forebay_upstream::upstreams::{self, Upstreams};
 pub use next_stage::NextStage;
 pub use pools::Pools;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// All applications of a configuration.
@@ -144,6 +146,12 @@ impl Applications {
                 }
             }
         }
+    }
+
+    /// Places and queues are counted together with other processes from now on.
+    pub fn share(&self, counts: &SharedCounts) {
+        let mut seen = HashMap::new();
+        self.upstreams().for_each(|upstreams| upstreams.share(counts, &mut seen));
     }
 
     /// The upstreams of all applications, each once.

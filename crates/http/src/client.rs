@@ -46,6 +46,11 @@ impl ClientKey {
     pub fn as_u64(self) -> u64 {
         self.0
     }
+
+    /// The client of which this is [the word](ClientKey::as_u64).
+    pub fn from_u64(word: u64) -> ClientKey {
+        ClientKey(word)
+    }
 }
 
 impl fmt::Display for ClientKey {

@@ -14,8 +14,12 @@
 //! client gets 0.4 % less than it might. Two clients of one set are taken for one with a probability of
 //! 1 in 16 million. After 52 days a word's time begins anew: to a client that comes back after just so
 //! long, and whose word was not taken since, it says what it said then.
+//!
+//! The memory may be [shared](ClientTable::shared) with other processes. Buckets are the same for all then; counts are
+//! kept by each in a table of its own, and what a client has in the others counts.
 
 use crate::bucket::BucketTerms;
+use forebay_control::shared::{SharedClients, SharedCounts};
 use forebay_http::client::ClientKey;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
 use std::net::IpAddr;
@@ -55,11 +59,17 @@ struct Set([AtomicU64; WAYS]);
 /// What is kept for clients.
 #[derive(Debug)]
 pub(crate) struct ClientTable {
-    secret: RandomState,
-    buckets: Box<[Set]>,
-    counts: Box<[Set]>,
+    secret: [u64; 2],
+    words: TableWords,
     evicted: AtomicU64,
     uncounted: AtomicU64,
+}
+
+/// Where the tables lie.
+#[derive(Debug)]
+enum TableWords {
+    Own { buckets: Box<[Set]>, counts: Box<[Set]> },
+    Shared(SharedClients),
 }
 
 /// Whose, and for what: a hash with a key.
@@ -84,19 +94,58 @@ impl ClientTable {
 
     /// Whether there are tables.
     pub(crate) fn is_there(&self) -> bool {
-        !self.buckets.is_empty()
+        self.sets() > 0
     }
 
     /// Tables of so many words, a power of two and at least eight.
     pub(crate) fn new(words: usize) -> ClientTable {
         let sets = || (0..words / WAYS).map(|_| Set::default()).collect();
-        ClientTable {
-            secret: RandomState::new(),
-            buckets: sets(),
-            counts: sets(),
-            evicted: AtomicU64::new(0),
-            uncounted: AtomicU64::new(0),
+        ClientTable::with([0, 1].map(random), TableWords::Own { buckets: sets(), counts: sets() })
+    }
+
+    /// Tables that other processes use, too.
+    pub(crate) fn shared(counts: &SharedCounts) -> ClientTable {
+        let clients = counts.clients();
+        ClientTable::with(clients.secret(), TableWords::Shared(clients))
+    }
+
+    fn with(secret: [u64; 2], words: TableWords) -> ClientTable {
+        ClientTable { secret, words, evicted: AtomicU64::new(0), uncounted: AtomicU64::new(0) }
+    }
+
+    /// Sets of each table.
+    fn sets(&self) -> usize {
+        match &self.words {
+            TableWords::Own { buckets, .. } => buckets.len(),
+            TableWords::Shared(clients) => clients.buckets().len() / WAYS,
         }
+    }
+
+    #[inline]
+    fn buckets(&self, key: ClientHash) -> &[AtomicU64; WAYS] {
+        let set = self.set_of(key);
+        match &self.words {
+            TableWords::Own { buckets, .. } => &buckets[set].0,
+            TableWords::Shared(clients) => ways(clients.buckets(), set),
+        }
+    }
+
+    #[inline]
+    fn counts(&self, set: usize) -> &[AtomicU64; WAYS] {
+        match &self.words {
+            TableWords::Own { counts, .. } => &counts[set].0,
+            TableWords::Shared(clients) => ways(clients.counts(), set),
+        }
+    }
+
+    /// What a client has in other processes.
+    fn count_of_others(&self, key: ClientHash) -> u64 {
+        let TableWords::Shared(clients) = &self.words else { return 0 };
+        let (set, tag) = (self.set_of(key), key.0 << COUNT_BITS);
+        let words = clients.counts_of_others().flat_map(|table| ways(table, set));
+        let of_client =
+            words.map(|word| word.load(SeqCst)).filter(|word| word & !COUNT_MASK == tag);
+        of_client.map(|word| word & COUNT_MASK).sum()
     }
 
     /// The key of the client with this address. `of` says for what.
@@ -108,7 +157,7 @@ impl ClientTable {
     /// The same of a client that is known by its key.
     #[inline]
     pub(crate) fn key_of(&self, of: u64, client: ClientKey) -> ClientHash {
-        ClientHash(self.secret.hash_one((of, client.as_u64())))
+        ClientHash(number((self.secret, of, client.as_u64())))
     }
 
     /// An event of a client, as [`bucket::charge`](crate::bucket::charge) has it.
@@ -124,7 +173,7 @@ impl ClientTable {
     ) -> Result<u64, u64> {
         let terms = Units::of(terms);
         let now = now_ns >> UNIT_BITS;
-        let ways = self.set(&self.buckets, key);
+        let ways = self.buckets(key);
         loop {
             let place = BucketPlace::find(ways, key, now, terms.most_ahead);
             // a word of another client is replaced by a full bucket
@@ -144,7 +193,7 @@ impl ClientTable {
     pub(crate) fn refund(&self, key: ClientHash, now_ns: u64, terms: &BucketTerms) {
         let terms = Units::of(terms);
         let now = now_ns >> UNIT_BITS;
-        let ways = self.set(&self.buckets, key);
+        let ways = self.buckets(key);
         while let Some((way, word)) = find_bucket(ways, key) {
             let used = ahead(word, now, terms.most_ahead).saturating_sub(terms.interval);
             let next = bucket_word(key, now + used);
@@ -160,7 +209,7 @@ impl ClientTable {
         let terms = Units::of(terms);
         let before = (turn_ns >> UNIT_BITS) + terms.tolerance;
         let reserved = bucket_word(key, before + terms.interval);
-        let ways = self.set(&self.buckets, key);
+        let ways = self.buckets(key);
         if let Some((way, word)) = find_bucket(ways, key)
             && word == reserved
         {
@@ -174,7 +223,7 @@ impl ClientTable {
     pub(crate) fn ignore(&self, key: ClientHash, now_ns: u64, for_ns: u64, most_ns: u64) {
         let now = now_ns >> UNIT_BITS;
         let wanted = units(for_ns).min(MOST_AHEAD);
-        let ways = self.set(&self.buckets, key);
+        let ways = self.buckets(key);
         loop {
             let place = BucketPlace::find(ways, key, now, most_ignored(most_ns));
             let is_enough = place.is_own && place.ahead >= wanted;
@@ -187,7 +236,7 @@ impl ClientTable {
     /// For how much longer a client is ignored, 0 if it is not; no client is for longer than `most_ns`.
     #[inline]
     pub(crate) fn ignored_ns(&self, key: ClientHash, now_ns: u64, most_ns: u64) -> u64 {
-        let word = find_bucket(self.set(&self.buckets, key), key);
+        let word = find_bucket(self.buckets(key), key);
         let (now, most) = (now_ns >> UNIT_BITS, most_ignored(most_ns));
         word.map_or(0, |(_, word)| ahead(word, now, most) << UNIT_BITS)
     }
@@ -200,7 +249,7 @@ impl ClientTable {
     pub(crate) fn enter(&self, key: ClientHash, most: u32) -> Result<Option<ClientSlot>, ()> {
         let most = u64::from(most).min(COUNT_MASK);
         let set = self.set_of(key);
-        let ways = &self.counts[set].0;
+        let ways = self.counts(set);
         let tag = key.0 << COUNT_BITS;
         loop {
             let words = || ways.iter().map(|word| word.load(Relaxed)).enumerate();
@@ -224,7 +273,14 @@ impl ClientTable {
             {
                 continue;
             }
-            return Ok(Some(ClientSlot((set * WAYS + way) as u32)));
+            let client_slot = ClientSlot((set * WAYS + way) as u32);
+            // after it counts here: another process that enters now sees this one, or is seen
+            fence(SeqCst);
+            if (next & COUNT_MASK) + self.count_of_others(key) > most {
+                self.leave(client_slot);
+                return Err(());
+            }
+            return Ok(Some(client_slot));
         }
     }
 
@@ -233,12 +289,12 @@ impl ClientTable {
     #[inline]
     pub(crate) fn leave(&self, client_slot: ClientSlot) {
         let client_slot = client_slot.0 as usize;
-        self.counts[client_slot / WAYS].0[client_slot % WAYS].fetch_sub(1, Relaxed);
+        self.counts(client_slot / WAYS)[client_slot % WAYS].fetch_sub(1, Relaxed);
     }
 
     /// How much is counted now. It looks at the whole table.
     pub(crate) fn counted(&self) -> u64 {
-        let words = self.counts.iter().flat_map(|set| &set.0);
+        let words = (0..self.sets()).flat_map(|set| self.counts(set));
         words.map(|word| word.load(Relaxed) & COUNT_MASK).sum()
     }
 
@@ -252,15 +308,10 @@ impl ClientTable {
         self.uncounted.load(Relaxed)
     }
 
-    #[inline]
-    fn set<'c>(&self, sets: &'c [Set], key: ClientHash) -> &'c [AtomicU64; WAYS] {
-        &sets[self.set_of(key)].0
-    }
-
     /// The set by the upper half of the hash, whose word by the lower.
     #[inline]
     fn set_of(&self, key: ClientHash) -> usize {
-        (key.0 >> 40) as usize & (self.buckets.len() - 1)
+        (key.0 >> 40) as usize & (self.sets() - 1)
     }
 
     /// Puts a client's word into its place. `false` if another caller was faster: then it is looked for again.
@@ -281,6 +332,17 @@ impl ClientTable {
         }
         true
     }
+}
+
+/// A set of a table.
+#[inline]
+fn ways(table: &[AtomicU64], set: usize) -> &[AtomicU64; WAYS] {
+    &table.as_chunks().0[set]
+}
+
+/// A number that nobody can foresee.
+fn random(of: u64) -> u64 {
+    RandomState::new().hash_one(of)
 }
 
 /// Where the bucket of a client is, or is to be.

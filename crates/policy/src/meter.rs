@@ -4,6 +4,7 @@ use crate::bucket::{self, BucketTerms};
 use crate::clients::{ClientHash, ClientSlot, ClientTable, number};
 use crate::per_connection::PerConnectionLimit;
 use crate::rule::{Bounds, InFlight, Limit, Over, Per, Rule};
+use forebay_control::shared::{SharedCount, SharedCounts};
 use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -88,8 +89,53 @@ pub(crate) struct InFlightMeter {
 
 #[derive(Debug)]
 enum InFlightCount {
-    Rule(Arc<CacheLine<AtomicU32>>),
+    Rule(RuleCount),
     Client(u64),
+}
+
+/// How many all clients of a rule have, on a cache line of its own.
+#[derive(Clone, Debug)]
+enum RuleCount {
+    Own(Arc<CacheLine<AtomicU32>>),
+    /// In memory that other processes look at.
+    Shared(SharedCount),
+}
+
+impl RuleCount {
+    #[inline]
+    fn enter(&self, most: u32) -> bool {
+        match self {
+            RuleCount::Own(count) => {
+                let more = |now: u32| (now < most).then_some(now + 1);
+                count.0.fetch_update(Relaxed, Relaxed, more).is_ok()
+            }
+            RuleCount::Shared(count) => {
+                if !count.take_below(most) {
+                    return false;
+                }
+                let is_room = u64::from(count.own()) + u64::from(count.others()) <= most.into();
+                if !is_room {
+                    count.give_back();
+                }
+                is_room
+            }
+        }
+    }
+
+    #[inline]
+    fn leave(&self) {
+        match self {
+            RuleCount::Own(count) => drop(count.0.fetch_sub(1, Relaxed)),
+            RuleCount::Shared(count) => count.give_back(),
+        }
+    }
+
+    fn get(&self) -> u32 {
+        match self {
+            RuleCount::Own(count) => count.0.load(Relaxed),
+            RuleCount::Shared(count) => count.own(),
+        }
+    }
 }
 
 impl RuleMeters {
@@ -100,6 +146,7 @@ impl RuleMeters {
         (before, is_first): (Option<&RuleMeters>, bool),
         now_ns: u64,
         words: &mut Words<'_>,
+        shared: Option<&SharedCounts>,
     ) -> RuleMeters {
         let rated = |setting, limit: &Option<Limit>, before: Option<&Option<Rated>>, given| {
             let before = before.and_then(Option::as_ref);
@@ -117,9 +164,16 @@ impl RuleMeters {
             connections: rated(1, &rule.connections, connections, given),
             requests: rated(2, &rule.requests, before.map(|before| &before.requests), None)
                 .map(|rated| rated.bounded(rule.bounds, before, now_ns)),
-            in_flight: rule.in_flight.map(|limit| InFlightMeter::new(&rule.name, limit, tally)),
+            in_flight: rule
+                .in_flight
+                .map(|limit| InFlightMeter::new(&rule.name, limit, tally, shared)),
             per_connection: PerConnectionLimit::new(4, &rule.name, rule.requests_per_connection),
         }
+    }
+
+    /// Its limits on how often: for connections, and for requests.
+    pub(crate) fn rated(&self) -> [Option<&Rated>; 2] {
+        [&self.connections, &self.requests].map(Option::as_ref)
     }
 
     /// Whether something is kept for each client.
@@ -230,6 +284,19 @@ impl Rated {
         }
     }
 
+    /// What its bucket is charged for, at the rate that is stated; `None` if it lies where others charge it, too.
+    pub(crate) fn charged(&self, now_ns: u64) -> Option<u64> {
+        let Bucket::Rule(word @ BucketWord::Own(_)) = &self.bucket else { return None };
+        Some(self.unmoved(now_ns).unwrap_or_else(|| word.get().load(Relaxed)))
+    }
+
+    /// Its bucket is charged for as much at least.
+    pub(crate) fn charge_as(&self, charged: u64, now_ns: u64) {
+        if let Bucket::Rule(word @ BucketWord::Own(_)) = &self.bucket {
+            word.get().fetch_max(bucket::fit(charged, now_ns, &self.terms), Relaxed);
+        }
+    }
+
     /// What its rate is moved to, per second; `None` if it cannot be.
     pub(crate) fn rate_per_s(&self) -> Option<f64> {
         let interval_ns = self.moved.as_ref()?.interval_ns.load(Relaxed);
@@ -300,13 +367,20 @@ impl Rated {
 }
 
 impl InFlightMeter {
-    fn new(name: &str, limit: InFlight, before: Option<&InFlightMeter>) -> InFlightMeter {
+    fn new(
+        name: &str,
+        limit: InFlight,
+        before: Option<&InFlightMeter>,
+        shared: Option<&SharedCounts>,
+    ) -> InFlightMeter {
+        let own = || RuleCount::Own(Arc::default());
+        let of_rule = || shared.and_then(|shared| shared.of(&format!("rule {name}")));
         let count = match (limit.per, before) {
             (Per::Client, _) => InFlightCount::Client(number((name, 3_u8))),
             (Per::Rule, Some(InFlightMeter { count: InFlightCount::Rule(count), .. })) => {
-                InFlightCount::Rule(Arc::clone(count))
+                InFlightCount::Rule(count.clone())
             }
-            (Per::Rule, _) => InFlightCount::Rule(Arc::default()),
+            (Per::Rule, _) => InFlightCount::Rule(of_rule().map_or_else(own, RuleCount::Shared)),
         };
         InFlightMeter { limit, count }
     }
@@ -320,9 +394,7 @@ impl InFlightMeter {
     ) -> Option<InFlightGuard> {
         match &self.count {
             InFlightCount::Rule(count) => {
-                let more = |now: u32| (now < self.limit.most).then_some(now + 1);
-                count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
-                Some(InFlightGuard(Some(Held::Rule(Arc::clone(count)))))
+                count.enter(self.limit.most).then(|| InFlightGuard(Some(Held::Rule(count.clone()))))
             }
             InFlightCount::Client(number) => {
                 let key: ClientHash = clients.key(*number, client);
@@ -344,7 +416,7 @@ impl InFlightMeter {
     pub(crate) fn count(&self) -> Option<u32> {
         match &self.count {
             _ if self.is_queue() => None,
-            InFlightCount::Rule(count) => Some(count.0.load(Relaxed)),
+            InFlightCount::Rule(count) => Some(count.get()),
             InFlightCount::Client(_) => None,
         }
     }
@@ -358,7 +430,7 @@ pub struct InFlightGuard(Option<Held>);
 
 #[derive(Debug)]
 enum Held {
-    Rule(Arc<CacheLine<AtomicU32>>),
+    Rule(RuleCount),
     Client(Arc<ClientTable>, ClientSlot),
 }
 
@@ -374,9 +446,7 @@ impl Drop for InFlightGuard {
     fn drop(&mut self) {
         match self.0.take() {
             None => {}
-            Some(Held::Rule(count)) => {
-                count.0.fetch_sub(1, Relaxed);
-            }
+            Some(Held::Rule(count)) => count.leave(),
             Some(Held::Client(clients, client_slot)) => clients.leave(client_slot),
         }
     }

@@ -14,6 +14,7 @@ use crate::per_connection::{ConnectionCounts, PerConnectionLimit};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per, Rule};
 use crate::trace::{MostRefused, Traces};
+use forebay_control::shared::SharedCounts;
 use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -103,27 +104,40 @@ pub struct ClientsReport {
     pub uncounted: u64,
 }
 
+/// What a bucket that all clients of a rule share is charged for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargedBucket {
+    /// The name of the rule.
+    pub rule: String,
+    /// Whether it is that for connections, and not that for requests.
+    pub is_connections: bool,
+    /// Until when, on the clock of the machine.
+    pub charged: u64,
+}
+
 impl State {
     /// Nothing is used yet, but for what `before` knows of rules and classes with the same names:
     /// limits that have not changed go on as if nothing had happened; a bucket whose limit has
     /// changed keeps what it is charged for, as far as it can be under the new one; tickets that are
     /// out are counted on, and so is what rules have refused. `now_ns` is the time of a clock that never goes back, the same in all calls.
     pub fn new(policy: Arc<Policy>, before: Option<&State>, now_ns: u64) -> State {
-        State::with_words(policy, before, now_ns, &mut |_| None)
+        State::with_words(policy, before, now_ns, &mut |_| None, None)
     }
 
     /// The same, but buckets for connections that all share lie in the words that `words` gives, by the
     /// name of the rule; only a rule of that name may have had such a word. Where it gives
-    /// none, a bucket has a word of its own.
+    /// none, a bucket has a word of its own. What is counted and charged for clients, and what rules count, is
+    /// `shared` with other processes, if that is there.
     pub fn with_words(
         policy: Arc<Policy>,
         before: Option<&State>,
         now_ns: u64,
         words: &mut dyn FnMut(&str) -> Option<&'static AtomicU64>,
+        shared: Option<&SharedCounts>,
     ) -> State {
         let meters = policy.rules().iter().map(|rule| {
             let known = before.and_then(|before| before.meters_of(&rule.name));
-            RuleMeters::new(rule, (known, before.is_none()), now_ns, words)
+            RuleMeters::new(rule, (known, before.is_none()), now_ns, words, shared)
         });
         let classes = policy.classes().iter().map(|class| {
             let before = before.and_then(|before| before.class_of(&class.name));
@@ -134,7 +148,9 @@ impl State {
             Some(before) if before.clients.is_there() || !needs_clients => {
                 Arc::clone(&before.clients)
             }
-            _ if needs_clients => Arc::new(ClientTable::default()),
+            _ if needs_clients => {
+                Arc::new(shared.map_or_else(ClientTable::default, ClientTable::shared))
+            }
             _ => Arc::new(ClientTable::none()),
         };
         let most_ignored_ns = policy.rules().iter().map(RuleMeters::ignored_ns).max().unwrap_or(0);
@@ -154,6 +170,30 @@ impl State {
             counts_requests,
             clients,
             most_ignored_ns,
+        }
+    }
+
+    /// What the buckets that all clients of a rule share are charged for, as far as they lie in this process alone, for
+    /// the state of [another](State::charge_as).
+    pub fn charged(&self, now_ns: u64) -> Vec<ChargedBucket> {
+        let rules = self.policy.rules().iter().zip(&self.meters);
+        let buckets = rules.flat_map(|(rule, meters)| {
+            let [connections, requests] = meters.rated().map(|rated| rated?.charged(now_ns));
+            let of = |is_connections| {
+                move |charged| ChargedBucket { rule: rule.name.clone(), is_connections, charged }
+            };
+            connections.map(of(true)).into_iter().chain(requests.map(of(false)))
+        });
+        buckets.collect()
+    }
+
+    /// The buckets of rules with the same names are charged for as much at least.
+    pub fn charge_as(&self, buckets: &[ChargedBucket], now_ns: u64) {
+        for ChargedBucket { rule, is_connections, charged } in buckets {
+            let Some(meters) = self.meters_of(rule) else { continue };
+            let [connections, requests] = meters.rated();
+            let rated = if *is_connections { connections } else { requests };
+            rated.into_iter().for_each(|rated| rated.charge_as(*charged, now_ns));
         }
     }
 

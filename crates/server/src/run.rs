@@ -33,12 +33,14 @@ use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
+use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
-use crate::upgrade::handed::LastWords;
-use crate::upgrade::predecessor::{EarlierServer, Predecessor};
+use crate::upgrade::handed::OpenConnections;
+use crate::upgrade::predecessor::Predecessor;
 use crate::upgrade::program::RunningProgram;
+use crate::upgrade::shared::SharedLimits;
 use crate::upgrade::starting::StartingCommand;
-use crate::upgrade::successor::SuccessorSays;
+use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_config::Config;
 use forebay_engine::control::{Ended, LoopOrder};
@@ -63,12 +65,10 @@ enum Event {
     CertificatesChanged,
     /// Files that say who is banned have changed.
     BansChanged(ChangedBans),
-    /// Whoever takes, or has taken, the place of this process has said something; to be answered if it serves.
-    Successor(SuccessorSays, Sender<LastWords>),
-    /// It has ended before it served.
-    NoSuccessor(io::Error),
-    /// How many connections a server has that was replaced; `None` if it has ended.
-    EarlierHas(u32, Option<usize>),
+    /// Of whoever takes, or has taken, the place of this process.
+    Successor(SuccessorEvent),
+    /// Which connections a server has that was replaced; `None` if it has ended.
+    EarlierHas(u32, Option<OpenConnections>),
 }
 
 /// What is to be done a little later.
@@ -85,6 +85,8 @@ enum Later {
     Gate,
     /// Bans may have ended.
     Bans,
+    /// Another server may have given back what is counted together.
+    Shared,
     /// Clients that are idle have had the time to ask once more.
     Drain,
     /// Another server has the clients, and what was on its way to this one has arrived.
@@ -137,7 +139,9 @@ struct Server {
     /// An operator has asked for an upgrade, which the service manager is to carry out.
     expected: ExpectedUpgrade,
     /// Servers that were replaced and have connections yet, oldest first.
-    earlier: Vec<EarlierServer>,
+    earlier: EarlierServers,
+    /// What is counted together with them, and with the server that replaces this one.
+    shared: Option<SharedLimits>,
     /// A signal began the drain, and not the time after which stages that were replaced drain by themselves.
     was_told_to_drain: bool,
     /// The signal after which clients are still accepted for a while.
@@ -206,8 +210,7 @@ impl Server {
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
                 Some(Event::Prepared(next)) => self.finish_reload(next),
-                Some(Event::Successor(said, words)) => self.hear(said, &words),
-                Some(Event::NoSuccessor(error)) => self.keep_place(&error),
+                Some(Event::Successor(event)) => self.hear(event),
                 Some(Event::EarlierHas(process, open)) => self.hear_of_earlier(process, open),
                 Some(Event::BansChanged(changed)) => self.take_bans_of_files(changed),
                 Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
@@ -256,6 +259,7 @@ impl Server {
                 Later::Certificates => self.warn_of_certificates(),
                 Later::Gate => self.watch_gate(),
                 Later::Bans => self.end_bans(),
+                Later::Shared => self.share_limits(),
                 Later::Drain if self.draining.is_none() => {
                     self.end(SIGTERM);
                     self.was_told_to_drain = false;
@@ -271,7 +275,7 @@ impl Server {
                     self.stop();
                 }
                 Later::Begin => self.end_wait(),
-                Later::LeaveEarlier => self.earlier.clear(),
+                Later::LeaveEarlier => self.earlier.leave(),
             }
         }
         None

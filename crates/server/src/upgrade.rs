@@ -20,18 +20,22 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`earlier`] | servers that were replaced, and have connections yet |
 //! | [`expected`] | what an operator and the service manager have to do with it |
 //! | [`handed`] | what is handed, as a text and descriptors |
 //! | [`predecessor`] | the successor's end of the connection |
 //! | [`program`] | which program runs, and whether another lies in its place |
 //! | [`service`] | which service of systemd a process belongs to |
+//! | [`shared`] | what is counted together with the servers before |
 //! | [`starting`] | what the command that starts the successor tells it, and hears of it |
 //! | [`successor`] | the predecessor's end |
 
+pub mod earlier;
 pub mod expected;
 pub mod handed;
 pub mod predecessor;
 pub mod program;
 pub mod service;
+pub mod shared;
 pub mod starting;
 pub mod successor;

@@ -26,6 +26,7 @@
 //! | [`seal`](mod@seal) | a process that gets nothing more from the kernel |
 //! | [`processes`] | which there are, and which of them listens at an address |
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
+//! | [`shared`] | memory that several processes have in common |
 //! | `append` | writing a log without waiting |
 //! | [`memory`] | how much there is |
 //! | [`stderr`] | what the operator is told on standard error |
@@ -55,6 +56,7 @@ pub mod process;
 pub mod processes;
 pub mod schedule;
 pub mod seal;
+pub mod shared;
 pub mod socket;
 pub mod stderr;
 pub mod unix;

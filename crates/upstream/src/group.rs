@@ -19,6 +19,7 @@ use crate::group::balance::{Balancer, Candidate, WHOLE, hash};
 use crate::group::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
 use crate::group::retry::Budget;
 use crate::settings;
+use forebay_control::shared::SharedCount;
 
 /// One of them, by its place in [`settings::GroupSettings::to`].
 pub type MemberIndex = usize;
@@ -33,12 +34,43 @@ pub struct UpstreamGroup {
     most_in_flight: u32,
     /// Room for what is compared.
     candidates: Vec<Candidate>,
+    /// One that counts one request more than is under way, for the next one.
+    held: Option<MemberIndex>,
 }
 
 #[derive(Clone, Debug)]
 struct GroupState {
     health: Health,
     in_flight: u32,
+    /// What other processes have under way to it.
+    shared: Option<SharedCount>,
+}
+
+impl GroupState {
+    /// Counts one more, if no more are under way then than may be, in all processes.
+    fn take(&mut self, most: u32) -> bool {
+        if let Some(shared) = self.shared {
+            // after it counts: another process that takes one now sees this one, or is seen
+            shared.take();
+            if u64::from(self.in_flight) + 1 + u64::from(shared.others()) > u64::from(most) {
+                shared.give_back();
+                return false;
+            }
+        }
+        self.in_flight += 1;
+        true
+    }
+
+    fn give_back(&mut self) {
+        debug_assert!(self.in_flight > 0, "it was begun");
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.shared.iter().for_each(SharedCount::give_back);
+    }
+
+    fn has_room(&self, most: u32) -> bool {
+        let others = self.shared.map_or(0, |shared| shared.others());
+        self.in_flight.saturating_add(others) < most
+    }
 }
 
 /// Why none is asked.
@@ -68,6 +100,7 @@ impl UpstreamGroup {
         let member = |_| GroupState {
             health: Health::new(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms),
             in_flight: 0,
+            shared: None,
         };
         let keys = settings.to.iter().map(|to| hash(to.to_string().as_bytes())).collect();
         UpstreamGroup {
@@ -76,6 +109,33 @@ impl UpstreamGroup {
             budget: Budget::new(settings.retry_permille, now_ms),
             most_in_flight: settings.in_flight.unwrap_or(u32::MAX),
             candidates: Vec::with_capacity(settings.to.len()),
+            held: None,
+        }
+    }
+
+    /// What is under way to each is counted there from now on, too, and what other processes have counts.
+    pub fn share(&mut self, counts: impl IntoIterator<Item = Option<SharedCount>>) {
+        for (one, shared) in self.members.iter_mut().zip(counts) {
+            shared.iter().for_each(|shared| shared.add(one.in_flight, 0));
+            let before = std::mem::replace(&mut one.shared, shared);
+            before.iter().for_each(|before| before.subtract(one.in_flight, 0));
+        }
+    }
+
+    /// Keeps room for a request that is begun next, if there is some that no other process takes meanwhile. What is
+    /// not begun is [let go](UpstreamGroup::let_go).
+    pub fn hold(&mut self, now_ms: u64) -> bool {
+        self.compare(&[], now_ms);
+        let UpstreamGroup { members, candidates, most_in_flight, held, .. } = self;
+        let mut able = (0..).zip(&*candidates).filter(|(_, one)| one.share > 0).map(|(at, _)| at);
+        *held = able.find(|at: &usize| members[*at].take(*most_in_flight));
+        held.is_some()
+    }
+
+    /// Keeps no room any more.
+    pub fn let_go(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.members[held].give_back();
         }
     }
 
@@ -120,13 +180,18 @@ impl UpstreamGroup {
         if tried.is_empty() {
             self.budget.deposit();
         }
-        let member = self.pick(key, tried, now_ms);
-        let member = member.or_else(|| self.pick(key, &[], now_ms).filter(|_| !tried.is_empty()));
-        let Some(member) = member else {
-            return Err(self.has_room(now_ms).err().unwrap_or(Unavailable::Full));
-        };
-        self.count(member, now_ms);
-        Ok(member)
+        // another process may take the last place of the one that is picked
+        for _ in 0..=self.members.len() {
+            let member = self.pick(key, tried, now_ms);
+            let again = |group: &mut UpstreamGroup| group.pick(key, &[], now_ms);
+            let member = member.or_else(|| again(self).filter(|_| !tried.is_empty()));
+            let Some(member) = member else { break };
+            if self.count(member, now_ms) {
+                return Ok(member);
+            }
+        }
+        let held = self.held.filter(|held| self.count(*held, now_ms));
+        held.ok_or_else(|| self.has_room(now_ms).err().unwrap_or(Unavailable::Full))
     }
 
     /// This one is asked now, if it may be asked and has room: whether that is so. It has one more request under way
@@ -134,17 +199,22 @@ impl UpstreamGroup {
     pub fn begin_at(&mut self, member: MemberIndex, now_ms: u64) -> bool {
         self.compare(&[], now_ms);
         let is_able = self.candidates.get(member).is_some_and(|one| one.share > 0);
-        if is_able {
+        let is_begun = is_able && self.count(member, now_ms);
+        if is_begun {
             self.budget.deposit();
-            self.count(member, now_ms);
         }
-        is_able
+        is_begun
     }
 
-    fn count(&mut self, member: MemberIndex, now_ms: u64) {
+    /// One more is under way to this one, unless other processes have taken what there was.
+    fn count(&mut self, member: MemberIndex, now_ms: u64) -> bool {
+        let is_held = self.held.take_if(|held| *held == member).is_some();
         let one = &mut self.members[member];
-        one.health.begin(now_ms);
-        one.in_flight += 1;
+        let is_taken = is_held || one.take(self.most_in_flight);
+        if is_taken {
+            one.health.begin(now_ms);
+        }
+        is_taken
     }
 
     /// Whether one that was not tried may be asked now.
@@ -161,7 +231,7 @@ impl UpstreamGroup {
     /// Finds out what share each has now; none, if it cannot be asked.
     fn compare(&mut self, tried: &[MemberIndex], now_ms: u64) {
         let best = self.best(tried);
-        let UpstreamGroup { members, candidates, most_in_flight, .. } = self;
+        let UpstreamGroup { members, candidates, most_in_flight, held, .. } = self;
         candidates.clear();
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
             let grade = one.health.grade();
@@ -172,8 +242,10 @@ impl UpstreamGroup {
                 _ if Some(grade) == best => WHOLE,
                 _ => 0,
             };
-            let is_able = one.in_flight < *most_in_flight && !tried.contains(&at);
-            Candidate { in_flight: one.in_flight, share: if is_able { share } else { 0 } }
+            let is_held = *held == Some(at);
+            let is_able = (is_held || one.has_room(*most_in_flight)) && !tried.contains(&at);
+            let in_flight = one.in_flight - u32::from(is_held);
+            Candidate { in_flight, share: if is_able { share } else { 0 } }
         }));
     }
 
@@ -193,8 +265,7 @@ impl UpstreamGroup {
     /// A request to one of them is over.
     pub fn end(&mut self, member: MemberIndex, told: HealthSign, now_ms: u64) {
         if let Some(one) = self.members.get_mut(member) {
-            debug_assert!(one.in_flight > 0, "it was begun");
-            one.in_flight = one.in_flight.saturating_sub(1);
+            one.give_back();
             one.health.told(told, now_ms);
         }
     }

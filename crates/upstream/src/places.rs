@@ -18,6 +18,7 @@ use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
 use crate::places::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
 use crate::settings;
 use forebay_control::ranked::Turn;
+use forebay_control::shared::SharedCount;
 use std::collections::VecDeque;
 
 /// A group of upstreams, and those that wait for one of them. `T` is how one of these is told.
@@ -33,6 +34,8 @@ pub struct Places<T> {
     /// The rank of a request that has found no place, and when, if none was given back since: of the highest rank
     /// among the last.
     lacked: Option<(u8, u64)>,
+    /// How many wait in other processes.
+    shared: Option<SharedCount>,
 }
 
 /// For so long it counts that a request has found no place: longer than from one look at a body that is late to
@@ -89,7 +92,32 @@ impl<T> Places<T> {
             most_wait_ns: most_wait_ns(settings),
             displaced: VecDeque::new(),
             lacked: None,
+            shared: None,
         }
+    }
+
+    /// What is under way to each upstream, and what waits, is counted there from now on, too: what other processes
+    /// have counts, and what waits in older ones is first.
+    pub fn share(
+        &mut self,
+        members: impl IntoIterator<Item = Option<SharedCount>>,
+        queue: Option<SharedCount>,
+    ) {
+        self.group.share(members);
+        let waiting = self.queue.len() as u32;
+        queue.iter().for_each(|queue| queue.add(0, waiting));
+        let before = std::mem::replace(&mut self.shared, queue);
+        before.iter().for_each(|before| before.subtract(0, waiting));
+    }
+
+    /// Whether something waits in an older process: it has come earlier.
+    fn is_after_others(&self, now: Clocks) -> bool {
+        self.shared.is_some_and(|shared| shared.older_wait(now.ms))
+    }
+
+    /// One waits no longer.
+    fn note_left(&self) {
+        self.shared.iter().for_each(|shared| shared.subtract(0, 1));
     }
 
     /// Takes over other settings, of the same upstreams, and other shares of the ranks. What is under way
@@ -132,24 +160,29 @@ impl<T> Places<T> {
             return Ok(Placement::Begun(Begun::new(member, now.ns, None)));
         }
         match self.group.has_room(now.ms) {
-            Ok(()) if self.queue.is_empty() => {
+            Ok(()) if self.queue.is_empty() && !self.is_after_others(now) => {
                 let turn = self.queue.pass(asking.owner, again)?;
-                let begun = self.begin(&asking, turn, now)?;
-                Ok(Placement::Begun(begun))
-            }
-            Err(Unavailable::Down) => Err(Unavailable::Down),
-            _ => {
-                let rank = asking.owner.rank;
-                let pushed = self.queue.push(asking, now.ns, item);
-                // who is over the bound of an agent would not be helped by a place
-                if !matches!(pushed, Err(QueueRefusal::Limited { .. })) {
-                    self.lacks(rank, now.ns);
+                match self.begin(&asking, turn, now) {
+                    // another process was faster
+                    Err(Unavailable::Full) => {}
+                    begun => return begun.map(Placement::Begun),
                 }
-                let (id, displaced) = pushed?;
-                self.displaced.extend(displaced.map(|waiting| waiting.item));
-                Ok(Placement::Waits(id))
             }
+            Err(Unavailable::Down) => return Err(Unavailable::Down),
+            _ => {}
         }
+        let rank = asking.owner.rank;
+        let pushed = self.queue.push(asking, now.ns, item);
+        // who is over the bound of an agent would not be helped by a place
+        if !matches!(pushed, Err(QueueRefusal::Limited { .. })) {
+            self.lacks(rank, now.ns);
+        }
+        let (id, displaced) = pushed?;
+        if displaced.is_none() {
+            self.shared.iter().for_each(|shared| shared.add(0, 1));
+        }
+        self.displaced.extend(displaced.map(|waiting| waiting.item));
+        Ok(Placement::Waits(id))
     }
 
     /// A request of this rank has found no place.
@@ -198,7 +231,11 @@ impl<T> Places<T> {
 
     /// One that waits leaves. Says whether it still did: if not, it has been told.
     pub fn leave(&mut self, id: WaiterId) -> bool {
-        self.queue.remove(id).is_some()
+        let has_left = self.queue.remove(id).is_some();
+        if has_left {
+            self.note_left();
+        }
+        has_left
     }
 
     /// The next of those that wait of which something is known: it is begun, or will not be.
@@ -206,10 +243,23 @@ impl<T> Places<T> {
         if let Some(item) = self.displaced.pop_front() {
             return Some((item, Err(Unavailable::Full)));
         }
-        if self.queue.is_empty() || self.group.has_room(now.ms) == Err(Unavailable::Full) {
+        if self.queue.is_empty() || self.is_after_others(now) {
             return None;
         }
+        match self.group.has_room(now.ms) {
+            // before one leaves the queue: another process may be faster
+            Ok(()) if !self.group.hold(now.ms) => return None,
+            Err(Unavailable::Full) => return None,
+            _ => {}
+        }
+        let next = self.begin_next(now);
+        self.group.let_go();
+        next
+    }
+
+    fn begin_next(&mut self, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
         let (waiting, turn) = self.queue.pop(now.ns)?;
+        self.note_left();
         // the loop that keeps its time may not have looked yet, and its place is better used
         if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
             self.queue.ended(turn, 0);

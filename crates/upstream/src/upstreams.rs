@@ -29,8 +29,10 @@ use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::addresses::UpstreamAddresses;
 use crate::upstreams::connection::UpstreamConnection;
 use forebay_conn::SocketId;
+use forebay_control::shared::SharedCounts;
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -250,6 +252,21 @@ impl Upstreams {
         let mut places = self.places();
         places.set(settings, shares, now.ms);
         tell_all(&mut places, now);
+    }
+
+    /// What is under way and what waits is counted together with other processes from now on. Others that are reached
+    /// at the same addresses are counted for themselves: `seen` says how many there were.
+    pub fn share(&self, counts: &SharedCounts, seen: &mut HashMap<String, usize>) {
+        let kind = if self.is_fastcgi { "FastCGI" } else { "HTTP" };
+        let mut count = |what: String| {
+            let number = seen.entry(what.clone()).or_default();
+            *number += 1;
+            counts.of(&format!("{kind} {what} {number}"))
+        };
+        let labels: Vec<_> = self.each.iter().map(|one| one.label.clone()).collect();
+        let queue = count(format!("queue of {}", labels.join(" ")));
+        let members: Vec<_> = labels.into_iter().map(count).collect();
+        self.places().share(members, queue);
     }
 
     /// Whether these are upstreams at those addresses.

@@ -19,6 +19,7 @@ on_each_engine!(
     scripts_are_told_what_was_asked,
     answers_of_scripts_come_back,
     what_is_no_script_is_not_run,
+    what_follows_a_script_is_never_run,
     great_bodies_go_both_ways_to_scripts,
     scripts_that_fail_are_told_apart,
     a_client_that_leaves_frees_its_place,
@@ -282,6 +283,38 @@ fn classes_hold_scripts(engine: &str) {
         is_held
     });
     assert!(is_held, "{engine}: {told:?}");
+}
+
+/// Whatever PHP makes of what follows a script (`cgi.fix_pathinfo`): it is that script's to look at.
+fn what_follows_a_script_is_never_run(engine: &str) {
+    for setting in ["cgi.fix_pathinfo=0", "cgi.fix_pathinfo=1"] {
+        let folder = Folder::new();
+        folder.write(
+            "root/index.php",
+            "<?php echo 'index ', isset($_SERVER['PATH_INFO']) ? $_SERVER['PATH_INFO'] : '-';",
+        );
+        for closed in ["closed.php", "up/closed.php"] {
+            folder.write(&format!("root/{closed}"), "<?php echo 'closed';");
+        }
+        let Some(fpm) = Fpm::with(folder, 1, &[setting], "a test of fastcgi.rs") else { return };
+        let access = "try = \"/index.php\"\nscripts = [\"/index.php\"]\n\
+                      [[access]]\npath = \"/up/*.php\"\ndeny = [\"all\"]\n";
+        let server = serve(&fpm, engine, access);
+        for (path, expected) in [
+            ("/index.php/closed.php", (200, "index /closed.php")),
+            ("/index.php/up/closed.php", (200, "index /up/closed.php")),
+            ("/index.php/none/at/all", (200, "index /none/at/all")),
+            ("/index.php", (200, "index -")),
+            ("/none", (200, "index -")),
+        ] {
+            let (status, _, body) = ask(&server, "GET", path, "", b"");
+            let body = String::from_utf8(body).unwrap();
+            assert_eq!((status, body.as_str()), expected, "{engine} {setting} {path}");
+        }
+        for (path, expected) in [("/closed.php", 404), ("/up/closed.php", 403)] {
+            assert_eq!(ask(&server, "GET", path, "", b"").0, expected, "{engine} {setting} {path}");
+        }
+    }
 }
 
 fn what_is_no_script_is_not_run(engine: &str) {

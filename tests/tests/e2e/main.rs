@@ -66,6 +66,7 @@ mod tls_changes;
 mod told;
 mod unruly;
 mod upgrade;
+mod upgrade_limits;
 mod upgrade_streams;
 mod uploads;
 mod validators;

@@ -6,7 +6,7 @@ use forebay_conn::Rank;
 use forebay_http::client::ClientKey;
 use forebay_sys::socket::SocketNumber;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections over all loops.
@@ -19,6 +19,10 @@ pub struct ConnectionAdmission {
     slow_readers: SlowReaders,
     /// The lowest class that a connection has had which gives way. Above the first, some have.
     lowest: AtomicU8,
+    /// What clients have in other processes, which count for the same limit.
+    elsewhere: Mutex<HashMap<ClientKey, usize>>,
+    /// Whether any has.
+    has_elsewhere: AtomicBool,
 }
 
 const SHARDS: usize = 16;
@@ -74,7 +78,35 @@ impl ConnectionAdmission {
             shards: Default::default(),
             slow_readers: SlowReaders::default(),
             lowest: AtomicU8::new(Rank::FIRST.0),
+            elsewhere: Mutex::default(),
+            has_elsewhere: AtomicBool::new(false),
         })
+    }
+
+    /// How many connections each client has here, as far as clients are counted.
+    pub fn clients(&self) -> Vec<(ClientKey, usize)> {
+        let of_shard = |shard: &Mutex<HashMap<ClientKey, ClientPlaces>>| {
+            let clients = lock(shard);
+            let counted = clients.iter().filter(|(_, places)| places.count > 0);
+            counted.map(|(client, places)| (*client, places.count)).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of_shard).collect()
+    }
+
+    /// From now on clients have as many connections in other processes, which count for the same limit.
+    pub fn set_elsewhere(&self, clients: HashMap<ClientKey, usize>) {
+        self.has_elsewhere.store(!clients.is_empty(), Relaxed);
+        *lock(&self.elsewhere) = clients;
+    }
+
+    /// How many connections this client may have here.
+    #[inline]
+    fn most_of(&self, client: ClientKey) -> usize {
+        let most = self.most_per_client.load(Relaxed);
+        match self.has_elsewhere.load(Relaxed) {
+            false => most,
+            true => most.saturating_sub(lock(&self.elsewhere).get(&client).copied().unwrap_or(0)),
+        }
     }
 
     /// Other limits from now on. Connections above them stay.
@@ -150,8 +182,10 @@ impl ConnectionAdmission {
     /// Whether this client may have one more connection, but for the limit on all.
     pub fn has_room_for(&self, client: ClientKey) -> bool {
         let most_per_client = self.most_per_client.load(Relaxed);
-        most_per_client >= self.most.load(Relaxed)
-            || self.shard(client).get(&client).is_none_or(|places| places.count < most_per_client)
+        most_per_client >= self.most.load(Relaxed) || {
+            let count = self.shard(client).get(&client).map_or(0, |places| places.count);
+            count < self.most_of(client)
+        }
     }
 
     /// Whether a connection of the first class could have the place of one of a lower class.
@@ -219,9 +253,9 @@ impl ConnectionAdmission {
     }
 }
 
-fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(counts: &Mutex<T>) -> MutexGuard<'_, T> {
     // a panic cannot leave a count half changed
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ConnectionPlace {
@@ -249,9 +283,15 @@ impl ConnectionPlace {
         let mut clients = admission.shard(client);
         let places = clients.entry(client).or_default();
         let mut has_cut = false;
-        if places.count >= most_per_client {
+        if places.count >= admission.most_of(client) {
             match places.cut(rank, true, &admission.slow_readers) {
-                CutOutcome::None => return Err(Full::Client),
+                CutOutcome::None => {
+                    // one that has all its connections in another process
+                    if places.is_empty() {
+                        clients.remove(&client);
+                    }
+                    return Err(Full::Client);
+                }
                 CutOutcome::WasCut => {}
                 CutOutcome::Cut => {
                     admission.open.fetch_sub(1, Relaxed);
@@ -452,6 +492,23 @@ mod tests {
         assert!(admission.has_room_for(client([10, 0, 0, 3])));
         admission.limit(2, 2);
         assert!(admission.has_room_for(a));
+    }
+
+    #[test]
+    fn what_a_client_has_elsewhere_counts() {
+        let admission = ConnectionAdmission::new(10, 2);
+        let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
+        admission.set_elsewhere(HashMap::from([(a, 1), (b, 3)]));
+        let place = admission.enter(a).unwrap();
+        assert!(!admission.has_room_for(a) && !admission.has_room_for(b));
+        assert_eq!(admission.enter(a).unwrap_err(), Full::Client);
+        assert_eq!(admission.enter(b).unwrap_err(), Full::Client);
+        assert_eq!(admission.clients(), [(a, 1)]);
+        admission.set_elsewhere(HashMap::from([(a, 1)]));
+        assert!(admission.has_room_for(b) && !admission.has_room_for(a));
+        drop(place);
+        assert_eq!((admission.clients(), admission.open()), (vec![], 0));
+        assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
 
     /// A place of this rank, and the other end of its socket.

@@ -14,6 +14,7 @@
 //! engines wait for it as for that, and notice as always that a client leaves (ADR 0062).
 
 use forebay_control::ranked::Turn;
+use forebay_control::shared::SharedCount;
 use forebay_policy::rule::{InFlight, Over};
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
@@ -32,6 +33,8 @@ struct Places {
     most: u32,
     taken: u32,
     deadline_ms: u32,
+    /// What other processes have of the same limit.
+    shared: Option<SharedCount>,
 }
 
 /// How one that waits is told: `None` says that it gives way.
@@ -95,13 +98,15 @@ impl AtOnce {
         limit: &InFlight,
         shares: &[f64],
         before: Option<&Arc<AtOnce>>,
+        shared: impl FnOnce() -> Option<SharedCount>,
     ) -> Option<Arc<AtOnce>> {
         let Over::Queue { deadline_ms, most: waiting } = limit.over else { return None };
         let at_once = match before {
             Some(before) => Arc::clone(before),
             None => {
                 let queue = UpstreamQueue::new(waiting as usize, RandomState::new().hash_one(0u8));
-                let places = Places { queue, most: limit.most, taken: 0, deadline_ms };
+                let places =
+                    Places { queue, most: limit.most, taken: 0, deadline_ms, shared: shared() };
                 Arc::new(AtOnce(Mutex::new(places)))
             }
         };
@@ -126,9 +131,11 @@ impl AtOnce {
     pub fn ask(self: &Arc<Self>, owner: RequestOwner, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
         let since_ns = clock::monotonic_ns();
         let mut places = self.places();
-        if places.taken < places.most && places.queue.is_empty() {
-            let turn = places.queue.pass(owner, false).map_err(|_| NoPlace)?;
-            places.taken += 1;
+        if places.queue.is_empty() && places.take(since_ns) {
+            let Ok(turn) = places.queue.pass(owner, false) else {
+                places.give_back();
+                return Err(NoPlace);
+            };
             let taken = Taken { turn, since_ns };
             return Ok(PlaceAsked::Has(InFlightPlace { at_once: Arc::clone(self), taken }));
         }
@@ -142,8 +149,9 @@ impl AtOnce {
         let asking = Asking { owner, ..Asking::default() };
         let (id, displaced) = places.queue.push(asking, since_ns, item).map_err(|_| NoPlace)?;
         let waiter = waiter.ok_or(NoPlace)?;
-        if let Some(displaced) = displaced {
-            displaced.item.tell(None);
+        match displaced {
+            Some(displaced) => displaced.item.tell(None),
+            None => places.note_waits(),
         }
         // what is free although others wait is the first one's
         places.hand_out(since_ns);
@@ -158,10 +166,18 @@ impl AtOnce {
         PlaceCounts { taken: places.taken, waiting: places.queue.len() }
     }
 
+    /// What may have come by another process: it has given a place back.
+    pub fn turn(&self) {
+        let mut places = self.places();
+        if !places.queue.is_empty() {
+            places.hand_out(clock::monotonic_ns());
+        }
+    }
+
     fn give_back(&self, taken: Taken) {
         let now_ns = clock::monotonic_ns();
         let mut places = self.places();
-        places.taken -= 1;
+        places.give_back();
         if let Some(turn) = taken.turn {
             places.queue.ended(turn, now_ns.saturating_sub(taken.since_ns));
         }
@@ -172,11 +188,49 @@ impl AtOnce {
 impl Places {
     /// Places that are free go to the requests that are next, which are told.
     fn hand_out(&mut self, now_ns: u64) {
-        while self.taken < self.most {
-            let Some((waiting, turn)) = self.queue.pop(now_ns) else { break };
-            self.taken += 1;
+        while !self.queue.is_empty() && self.take(now_ns) {
+            let Some((waiting, turn)) = self.queue.pop(now_ns) else {
+                self.give_back();
+                break;
+            };
+            self.note_left();
             waiting.item.tell(Some(Taken { turn: Some(turn), since_ns: now_ns }));
         }
+    }
+
+    /// Takes a place, if one is free that no other process has, nor is about to have.
+    fn take(&mut self, now_ns: u64) -> bool {
+        if self.taken >= self.most {
+            return false;
+        }
+        if let Some(shared) = &self.shared {
+            if shared.older_wait(now_ns / 1_000_000) {
+                return false;
+            }
+            // after it counts: another process that takes one now sees this one, or is seen
+            shared.take();
+            if u64::from(self.taken) + 1 + u64::from(shared.others()) > u64::from(self.most) {
+                shared.give_back();
+                return false;
+            }
+        }
+        self.taken += 1;
+        true
+    }
+
+    fn give_back(&mut self) {
+        self.taken -= 1;
+        self.shared.iter().for_each(SharedCount::give_back);
+    }
+
+    /// One more waits.
+    fn note_waits(&self) {
+        self.shared.iter().for_each(|shared| shared.add(0, 1));
+    }
+
+    /// One waits no longer.
+    fn note_left(&self) {
+        self.shared.iter().for_each(|shared| shared.subtract(0, 1));
     }
 }
 
@@ -219,7 +273,11 @@ impl PlaceWait {
             return Err(NoPlace);
         }
         // a request that is not in the queue any more was told
-        self.at_once.places().queue.remove(self.id);
+        let mut places = self.at_once.places();
+        if places.queue.remove(self.id).is_some() {
+            places.note_left();
+        }
+        drop(places);
         let taken = self.waiter.told.get().copied().flatten().ok_or(NoPlace)?;
         Ok(InFlightPlace { at_once: Arc::clone(&self.at_once), taken })
     }
@@ -242,7 +300,7 @@ mod tests {
     }
 
     fn at_once(most: u32, waiting: u32) -> Arc<AtOnce> {
-        AtOnce::new(&limit(most, waiting), &[], None).unwrap()
+        AtOnce::new(&limit(most, waiting), &[], None, || None).unwrap()
     }
 
     fn ask(at_once: &Arc<AtOnce>, rank: u8, client: u64) -> Result<PlaceAsked, NoPlace> {
@@ -334,7 +392,7 @@ mod tests {
     #[test]
     fn a_rank_with_a_share_is_served_while_higher_ones_wait() {
         let limit = limit(1, 10);
-        let at_once = AtOnce::new(&limit, &[0.0, 0.5], None).unwrap();
+        let at_once = AtOnce::new(&limit, &[0.0, 0.5], None, || None).unwrap();
         let has = place(&at_once, 0);
         let (high, low) = (wait(&at_once, 0, 1), wait(&at_once, 1, 2));
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -348,14 +406,14 @@ mod tests {
         let has = [place(&at_once, 0)];
         let waits = [1, 2, 3].map(|client| wait(&at_once, 0, client));
         let told = || waits.iter().filter(|wait| wait.is_told()).count();
-        let same = AtOnce::new(&limit(3, 1), &[], Some(&at_once)).unwrap();
+        let same = AtOnce::new(&limit(3, 1), &[], Some(&at_once), || None).unwrap();
         assert!(Arc::ptr_eq(&same, &at_once));
         assert_eq!((told(), counts(&at_once)), (2, (3, 1)));
         // with fewer places than are taken, none is given out before enough are back
-        AtOnce::new(&limit(1, 10), &[], Some(&at_once)).unwrap();
+        AtOnce::new(&limit(1, 10), &[], Some(&at_once), || None).unwrap();
         drop(has);
         assert_eq!((told(), counts(&at_once)), (2, (2, 1)));
         let rejects = InFlight { over: Over::default(), ..limit(1, 1) };
-        assert!(AtOnce::new(&rejects, &[], Some(&at_once)).is_none());
+        assert!(AtOnce::new(&rejects, &[], Some(&at_once), || None).is_none());
     }
 }

@@ -36,6 +36,7 @@ pub use trace::{Judged, RuleNumber, Trace, TraceWords};
 pub use window::{Pass, Window, WindowPoint};
 
 use forebay_control::level::{Cause, Level};
+use forebay_control::shared::SharedCounts;
 use forebay_metrics::{ClassSlot, RuleTotals};
 use forebay_policy::rule::{Degree, When};
 use forebay_policy::{Policy, State};
@@ -88,6 +89,8 @@ pub struct InForce {
     has_said_unnamed: AtomicBool,
     /// What the kernel does of it.
     pub gate: Option<Enforced>,
+    /// What is counted together with other processes.
+    pub shared: Option<Arc<SharedCounts>>,
     /// Where clients are left that the machine's firewall is to drop before they come here.
     pub dropped: Option<Arc<DroppedClients>>,
     /// How overloaded the server is, for rules that count then.
@@ -101,30 +104,34 @@ impl InForce {
     pub fn new(settings: PolicySettings, before: Option<&InForce>) -> InForce {
         let gate = before.and_then(|before| before.gate.as_ref()).map(Enforced::gate);
         let dropped = before.and_then(|before| before.dropped.clone());
-        InForce::with_kernel(settings, before, gate, dropped)
+        let shared = before.and_then(|before| before.shared.clone());
+        InForce::with_kernel(settings, before, gate, dropped, shared)
     }
 
     /// The same, with a gate that charges what it can in the kernel, once it is
-    /// [told](InForce::tell_gate), and a firewall.
+    /// [told](InForce::tell_gate), a firewall, and counts that other processes see.
     pub fn with_kernel(
         settings: PolicySettings,
         before: Option<&InForce>,
         gate: Option<Arc<KernelGate>>,
         dropped: Option<Arc<DroppedClients>>,
+        shared: Option<Arc<SharedCounts>>,
     ) -> InForce {
         let PolicySettings { policy, shares, slots, agent } = settings;
         let used = before.map(|before| &before.state);
         let gate = gate.map(|gate| Enforced::new(gate, &policy));
         let mut word = |rule: &str| gate.as_ref().and_then(|gate| gate.word(rule));
         let now_ns = clock::monotonic_ns();
-        let state = State::with_words(Arc::clone(&policy), used, now_ns, &mut word);
+        let state =
+            State::with_words(Arc::clone(&policy), used, now_ns, &mut word, shared.as_deref());
         let windows = policy.classes().iter().map(|class| {
             let known = before.and_then(|before| before.window(&class.name));
             known.map_or_else(Arc::default, Arc::clone)
         });
         let at_once = policy.rules().iter().map(|rule| {
             let known = before.and_then(|before| before.at_once(&rule.name));
-            rule.in_flight.and_then(|limit| AtOnce::new(&limit, &shares, known))
+            let count = || shared.as_ref()?.of(&format!("rule {}", rule.name));
+            rule.in_flight.and_then(|limit| AtOnce::new(&limit, &shares, known, count))
         });
         let at_once = at_once.collect();
         let level = before.map(InForce::level).unwrap_or_default();
@@ -137,6 +144,7 @@ impl InForce {
             agent,
             has_said_unnamed: before.is_some_and(InForce::has_said_unnamed).into(),
             gate,
+            shared,
             dropped,
             degree: AtomicU8::new(level.0 as u8),
             level: Mutex::new(level),
@@ -197,6 +205,11 @@ impl InForce {
     /// The requests at once of the rule with this name.
     fn at_once(&self, rule: &str) -> Option<&Arc<AtOnce>> {
         self.at_once.get(self.policy.rule(rule)? as usize)?.as_ref()
+    }
+
+    /// What may have come by another process: it has given places back.
+    pub fn turn(&self) {
+        self.at_once.iter().flatten().for_each(|at_once| at_once.turn());
     }
 
     /// Requests that wait for a place among those at once of their rule.

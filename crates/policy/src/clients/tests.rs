@@ -204,3 +204,33 @@ proptest! {
         prop_assert_eq!(clients.counted(), left as u64);
     }
 }
+
+/// Two processes that share their tables, as far as one can play two.
+#[test]
+fn processes_share_buckets_and_see_what_clients_have_in_others() {
+    let words: &[AtomicU64] =
+        (0..SharedCounts::WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak();
+    let of_old = SharedCounts::new(words, 1, [5, 6]);
+    let (generation, rows) = of_old.hand();
+    let of_new = SharedCounts::join(words, 2, generation, rows).unwrap();
+    let [old, new] = [&of_old, &of_new].map(ClientTable::shared);
+    let key = old.key(1, ip(7));
+    assert_eq!(key, new.key(1, ip(7)));
+    let terms = bucket::BucketTerms { interval_ns: 1000 * UNIT, tolerance_ns: 0, most_wait_ns: 0 };
+    assert!(old.charge(key, START, &terms).is_ok() && new.charge(key, START, &terms).is_err());
+    old.ignore(key, START, 50 * UNIT, 100 * UNIT);
+    assert!(new.ignored_ns(key, START, 100 * UNIT) > 0);
+
+    let first = old.enter(key, 2).unwrap().unwrap();
+    let second = new.enter(key, 2).unwrap().unwrap();
+    assert!(old.enter(key, 2).is_err() && new.enter(key, 2).is_err());
+    assert_eq!((old.counted(), new.counted()), (1, 1));
+    assert!(new.enter(new.key(1, ip(8)), 2).is_ok(), "another client");
+    old.leave(first);
+    let third = new.enter(key, 2).unwrap().unwrap();
+    // what a process had is free once it has ended
+    assert!(old.enter(key, 2).is_err());
+    of_old.newer_ended();
+    assert!(old.enter(key, 2).is_ok());
+    let _ = (second, third);
+}

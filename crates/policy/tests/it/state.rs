@@ -449,7 +449,7 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
             assert_ne!(name, "each");
             word.filter(|_| name == "shared")
         };
-        State::with_words(Arc::new(policy), before, START, &mut words)
+        State::with_words(Arc::new(policy), before, START, &mut words, None)
     };
     let arrive = |state: &State, rule, is_charged: bool| {
         let asked = Cell::new(None);

@@ -17,11 +17,12 @@ use crate::lints::Depth;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::start_error::{Ready, RunError, SAME_SIGNAL, resources};
+use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
-use crate::upgrade::handed::LastWords;
-use crate::upgrade::predecessor::{EarlierServer, Predecessor};
+use crate::upgrade::handed::OpenConnections;
+use crate::upgrade::predecessor::Predecessor;
 use crate::upgrade::starting::StartingCommand;
-use crate::upgrade::successor::SuccessorSays;
+use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::Sender as Reply;
 use forebay_config::{Config, ListenEndpoint, Role};
 use forebay_sys::stderr::say;
@@ -37,9 +38,6 @@ use std::time::{Duration, Instant};
 /// Only so many generations that were replaced wait for clients that are idle.
 const MOST_LEAVING: usize = 4;
 
-/// How long servers that were replaced may take to end once they are told to stop.
-const EARLIER_STOP: Duration = Duration::from_secs(2);
-
 /// How often is looked whether the sockets of the stages are still there.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -53,12 +51,10 @@ pub(super) enum SupervisorEvent {
     Ready(u64),
     /// By a command at the control socket.
     Asked(CommandRequest),
-    /// By the process that takes the place of this one; what this one knows last is the answer.
-    Successor(SuccessorSays, Reply<LastWords>),
-    /// It has ended before it served.
-    NoSuccessor(io::Error),
-    /// A server that was replaced has so many connections, or has ended.
-    EarlierHas(u32, Option<usize>),
+    /// Of the process that takes the place of this one.
+    Successor(SuccessorEvent),
+    /// A server that was replaced has these connections, or has ended.
+    EarlierHas(u32, Option<OpenConnections>),
 }
 
 /// The processes: those that serve, and those that come and go.
@@ -85,7 +81,7 @@ pub(super) struct Supervisor {
     pub(super) place: Place,
     pub(super) expected: ExpectedUpgrade,
     /// Servers in whose place this one is, oldest first.
-    pub(super) earlier: Vec<EarlierServer>,
+    pub(super) earlier: EarlierServers,
     /// Until when they are waited for at the end.
     waits_for_earlier_until: Option<Instant>,
     /// When sockets are closed that are not listened at any more.
@@ -166,7 +162,7 @@ pub fn run(
         ends_since: None,
         expected: ExpectedUpgrade::default(),
         place: if before.is_some() { Place::Wanted } else { Place::Own },
-        earlier: Vec::new(),
+        earlier: EarlierServers::default(),
         waits_for_earlier_until: None,
         closes_at: None,
         waits_until: None,
@@ -256,7 +252,7 @@ impl Supervisor {
                 let rising = self.rising.as_ref().map(|rising| &rising.generation);
                 let all = self.serving.iter().chain(rising).chain(&self.leaving);
                 all.for_each(Generation::reopen_logs);
-                self.earlier.iter().for_each(EarlierServer::reopen_logs);
+                self.earlier.reopen_logs();
             }
             // a process has ended
             SupervisorEvent::Signal(_) => {}
@@ -273,9 +269,8 @@ impl Supervisor {
                 CommandKind::Change(..) => self.answer("policy", reply),
                 CommandKind::TakeOver(stream) => self.hand_to(stream, &reply),
             },
-            SupervisorEvent::Successor(said, words) => self.hear_successor(said, &words),
-            SupervisorEvent::NoSuccessor(error) => self.keep_place(&error),
-            SupervisorEvent::EarlierHas(process, open) => self.hear_of_earlier(process, open),
+            SupervisorEvent::Successor(event) => self.hear_successor(event),
+            SupervisorEvent::EarlierHas(process, open) => self.earlier.heard(process, open),
         }
         Ok(())
     }
@@ -439,7 +434,7 @@ impl Supervisor {
             None => {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
-                self.earlier.iter().for_each(EarlierServer::end);
+                self.earlier.end();
                 let drain = self.serving.as_ref().map_or(Duration::ZERO, Generation::drains_for);
                 self.waits_for_earlier_until = Some(Instant::now() + drain);
                 let wait = self.serving.as_ref().and_then(|serving| serving.wait(signal));
@@ -457,8 +452,8 @@ impl Supervisor {
             }
             Some(_) => {
                 self.leaving.iter_mut().for_each(|it| it.end_at_once(signal));
-                self.earlier.iter().for_each(EarlierServer::stop);
-                self.waits_for_earlier_until = Some(Instant::now() + EARLIER_STOP);
+                self.earlier.stop();
+                self.waits_for_earlier_until = Some(Instant::now() + EarlierServers::STOP);
             }
         }
     }

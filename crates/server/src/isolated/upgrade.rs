@@ -10,10 +10,11 @@ use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
 use crate::control_socket::ControlSocket;
 use crate::listen::ARRIVAL;
-use crate::upgrade::handed::{Handed, LastWords, NewServer};
-use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
-use crate::upgrade::successor::{self, SuccessorSays};
-use crossbeam_channel::{Sender as Reply, bounded};
+use crate::upgrade::earlier::EarlierServers;
+use crate::upgrade::handed::{Handed, LastWords, NewServer, OpenConnections};
+use crate::upgrade::predecessor::{Inheritance, Predecessor};
+use crate::upgrade::successor::{self, SuccessorEvent, SuccessorSays};
+use crossbeam_channel::Sender as Reply;
 use forebay_config::ListenEndpoint;
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
@@ -22,9 +23,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
-
-/// Servers that were replaced and have clients yet, at most: the oldest beyond that ends what it has.
-const MOST_EARLIER: usize = 2;
 
 impl Supervisor {
     /// Hands what there is to a process that wants the place of this one, if it may have it.
@@ -65,9 +63,7 @@ impl Supervisor {
         // it came by this socket
         let control = self.control.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (control, descriptor) = control.hand()?;
-        for earlier in &self.earlier {
-            descriptors.push(earlier.hand()?);
-        }
+        let before = self.earlier.hand(&mut descriptors)?;
         descriptors.push(descriptor);
         descriptors.push(io::stdout().as_fd().try_clone_to_owned()?);
         descriptors.push(io::stderr().as_fd().try_clone_to_owned()?);
@@ -75,29 +71,28 @@ impl Supervisor {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             sockets,
-            before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
+            before,
             control,
             notify: self.notifier.hand(),
             ..Handed::default()
         };
         let to_loop = self.tell.clone();
-        let tell = move |said| {
-            let (words, told) = bounded(1);
-            to_loop.send(SupervisorEvent::Successor(said, words)).ok()?;
-            told.recv().ok()
-        };
-        let to_loop = self.tell.clone();
-        let serve = move || {
-            // its stages count their connections
-            if let Err(error) = successor::serve(stream, &handed, descriptors, || 0, tell) {
-                let _ = to_loop.send(SupervisorEvent::NoSuccessor(error));
-            }
-        };
-        std::thread::Builder::new().name("successor".to_owned()).spawn(serve).map(drop)
+        let tell = move |event| to_loop.send(SupervisorEvent::Successor(event)).is_ok();
+        // its stages count their connections
+        successor::start(stream, handed, descriptors, OpenConnections::default, tell)
+    }
+
+    /// What a successor says, or what becomes of it.
+    pub(super) fn hear_successor(&mut self, event: SuccessorEvent) {
+        match event {
+            SuccessorEvent::Says(said, words) => self.do_as(said, &words),
+            SuccessorEvent::Failed(error) => self.keep_place(&error),
+            SuccessorEvent::Ended => {}
+        }
     }
 
     /// The process that was to take the place of this one has ended before it served.
-    pub(super) fn keep_place(&mut self, error: &io::Error) {
+    fn keep_place(&mut self, error: &io::Error) {
         self.place = Place::Own;
         if self.ends_since.is_none() {
             say(format_args!(
@@ -107,7 +102,7 @@ impl Supervisor {
     }
 
     /// Does what a successor says.
-    pub(super) fn hear_successor(&mut self, said: SuccessorSays, words: &Reply<LastWords>) {
+    fn do_as(&mut self, said: SuccessorSays, words: &Reply<LastWords>) {
         match said {
             SuccessorSays::Serves(_) if self.ends_since.is_some() => {
                 let keeps_place = Some("it was told to stop".to_owned());
@@ -140,7 +135,7 @@ impl Supervisor {
         }
         self.listeners.hand_over(left);
         // the other process hears of them
-        self.earlier.clear();
+        self.earlier.leave();
         let now = Instant::now();
         self.place = Place::Left(if left.is_empty() { now } else { now + ARRIVAL });
         say(format_args!(
@@ -198,39 +193,16 @@ impl Supervisor {
         if let Some(socket) = &mut self.control {
             socket.take_place();
         }
-        inheritance.announce(open);
+        inheritance.announce(open.as_ref());
         self.notifier.ready("the stages serve");
         if self.notifier.interval().is_some() {
             // nobody knows when the server before has said so last
             self.notifier.alive();
         }
-        self.earlier = inheritance.before();
-        self.earlier.push(predecessor.retire(open));
-        let most = self.earlier.len().saturating_sub(MOST_EARLIER);
-        self.earlier.iter().take(most).for_each(EarlierServer::end);
-        for earlier in &self.earlier {
-            let (process, to_loop) = (earlier.process, self.tell.clone());
-            let tell = move |open| drop(to_loop.send(SupervisorEvent::EarlierHas(process, open)));
-            if let Err(error) = earlier.listen(tell) {
-                say(format_args!(
-                    "upgrade: whether process {process} has ended is not heard: {error}"
-                ));
-            }
-        }
+        let to_loop = self.tell.clone();
+        let tell =
+            move |process, open| drop(to_loop.send(SupervisorEvent::EarlierHas(process, open)));
+        self.earlier = EarlierServers::new(inheritance.before(), predecessor.retire(open), tell);
         Ok(())
-    }
-
-    /// A server that was replaced has said how many connections it has; `None` if it has ended.
-    pub(super) fn hear_of_earlier(&mut self, process: u32, open: Option<usize>) {
-        match open {
-            Some(open) => {
-                let known = self.earlier.iter_mut().find(|earlier| earlier.process == process);
-                known.into_iter().for_each(|earlier| earlier.open = open);
-            }
-            None => {
-                self.earlier.retain(|earlier| earlier.process != process);
-                say(format_args!("upgrade: process {process}, which was replaced, has ended"));
-            }
-        }
     }
 }

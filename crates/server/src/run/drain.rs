@@ -4,7 +4,7 @@
 use super::{Later, Server};
 use crate::admin::RunningAdmin;
 use crate::start_error::SAME_SIGNAL;
-use crate::upgrade::predecessor::EarlierServer;
+use crate::upgrade::earlier::EarlierServers;
 use forebay_config::Role;
 use forebay_engine::control::{Ended, LoopOrder};
 use forebay_sys::stderr::say;
@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
-
-/// How long servers that were replaced may take to end once they are told to stop.
-const EARLIER_STOP: Duration = Duration::from_secs(2);
 
 impl Server {
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each
@@ -47,7 +44,7 @@ impl Server {
     /// SIGUSR1: log files were moved, those of the process before, too.
     pub(super) fn reopen_logs(&self) {
         self.common.live.get().logs.reopen();
-        self.earlier.iter().for_each(EarlierServer::reopen_logs);
+        self.earlier.reopen_logs();
     }
 
     /// A stage leaves its listeners, and those who look at it, to the processes that replace it.
@@ -107,7 +104,7 @@ impl Server {
     }
 
     fn begin_to_drain(&mut self, signal: i32) {
-        self.earlier.iter().for_each(EarlierServer::end);
+        self.earlier.end();
         // an authority would find no server here
         self.acme = None;
         self.status.drains();
@@ -132,8 +129,8 @@ impl Server {
     /// Cuts what is left, also at servers that were replaced.
     pub(super) fn stop(&mut self) {
         self.give_all(LoopOrder::Stop);
-        self.earlier.iter().for_each(EarlierServer::stop);
-        self.later.push((Instant::now() + EARLIER_STOP, Later::LeaveEarlier));
+        self.earlier.stop();
+        self.later.push((Instant::now() + EarlierServers::STOP, Later::LeaveEarlier));
     }
 
     /// Whether servers that were replaced have not ended yet. A service manager cuts what is left of a service once its

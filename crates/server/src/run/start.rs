@@ -21,10 +21,12 @@ use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::seal;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
+use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::handed::HandedOverride;
 use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::program::RunningProgram;
+use crate::upgrade::shared::SharedLimits;
 use crate::upkeep;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_config::choice::Keyword;
@@ -119,6 +121,13 @@ impl Server {
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
             .with_next(isolated::next(&config, now_ms));
         applications.take_effect(None);
+        // no other process takes the place of a stage, and none of this can be had once the process is sealed
+        let shared = match config.place {
+            Some(_) => None,
+            None => SharedLimits::open(inheritance.as_mut().and_then(Inheritance::counts)),
+        };
+        let counts = shared.as_ref().map(|shared| Arc::clone(&shared.counts));
+        counts.iter().for_each(|counts| applications.share(counts));
         listeners.settle();
         let gate = gate::attach(gate, config.gate, &plan, &listeners, inheritance.is_some());
         let gate = gate.map_err(RunError::Gate)?;
@@ -156,6 +165,7 @@ impl Server {
                     None,
                     gate,
                     firewall.as_ref().map(|firewall| firewall.dropped()),
+                    counts,
                 )),
                 bans: bans.table(),
                 refusals: Arc::default(),
@@ -202,7 +212,8 @@ impl Server {
             program: RunningProgram::here(),
             is_handing: false,
             expected: ExpectedUpgrade::default(),
-            earlier: Vec::new(),
+            earlier: EarlierServers::default(),
+            shared,
             was_told_to_drain: false,
             control_socket,
             sandbox,

@@ -269,6 +269,7 @@ impl Server {
             refusals,
         };
         next.applications.take_effect(Some(&*current.applications));
+        self.shared.iter().for_each(|shared| next.applications.share(&shared.counts));
         let before = self.common.live.replace(Arc::new(next));
         self.common.live.get().policy.tell_gate();
         if let Err(error) = self.common.keep_agent_loop() {

@@ -8,13 +8,18 @@ use crate::control_socket::ControlSocket;
 use crate::firewall::FirewallKeeper;
 use crate::listen::ARRIVAL;
 use crate::reload;
-use crate::upgrade::handed::{Handed, HandedBan, HandedOverride, LastWords, NewServer};
-use crate::upgrade::predecessor::{EarlierServer, Inheritance, Predecessor};
-use crate::upgrade::successor::{self, SuccessorSays};
+use crate::upgrade::earlier::EarlierServers;
+use crate::upgrade::handed::{
+    Handed, HandedBan, HandedBucket, HandedOverride, LastWords, NewServer, OpenConnections,
+};
+use crate::upgrade::predecessor::{Inheritance, Predecessor};
+use crate::upgrade::shared::SharedLimits;
+use crate::upgrade::successor::{self, SuccessorEvent, SuccessorSays};
 use crate::upstream_command;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
 use forebay_engine::worker;
+use forebay_sys::clock;
 use forebay_sys::stderr::say;
 use forebay_upstream::health::UpstreamCondition;
 use signal_hook::consts::SIGTERM;
@@ -22,10 +27,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Servers that were replaced and have connections yet, at most: the oldest beyond that ends what it has.
-const MOST_EARLIER: usize = 2;
+/// How often is looked for what another server has given back, while there is one.
+const LOOK: Duration = Duration::from_millis(10);
 
 impl Server {
     /// Hands what there is to a process that wants the place of this one, if it may have it.
@@ -35,6 +40,7 @@ impl Server {
             None => match self.begin_to_hand(stream) {
                 Ok(()) => {
                     self.is_handing = true;
+                    self.share_limits();
                     CommandAnswer { code: 0, text: String::new() }
                 }
                 Err(error) => CommandAnswer::failed(error),
@@ -70,13 +76,16 @@ impl Server {
         // it came by this socket
         let control = self.control_socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (control, descriptor) = control.hand()?;
-        for earlier in &self.earlier {
-            descriptors.push(earlier.hand()?);
-        }
+        let before = self.earlier.hand(&mut descriptors)?;
         let snapshot = self.common.live.get();
         let gate = snapshot.policy.gate.as_ref().map(|enforced| enforced.gate().hand());
         let gate = gate.transpose()?.map(|(text, of_gate)| {
             descriptors.extend(of_gate);
+            text
+        });
+        let counts = self.shared.as_ref().map(SharedLimits::hand).transpose()?;
+        let counts = counts.map(|(text, memory)| {
+            descriptors.push(memory);
             text
         });
         descriptors.push(descriptor);
@@ -86,35 +95,41 @@ impl Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             sockets,
-            before: self.earlier.iter().map(|earlier| (earlier.process, earlier.open)).collect(),
+            before,
             drained: self.drained_upstreams(),
             tickets: snapshot.certificates.tickets(),
             gate,
             firewall: self.common.firewall.as_ref().map(|firewall| firewall.table()),
             bans: HandedBan::of(&self.bans),
             overrides: HandedOverride::of(&self.config),
+            counts,
             control,
             notify: self.notifier.hand(),
         };
         let (admission, to_main) = (Arc::clone(&self.common.admission), self.to_main.clone());
-        let tell = move |said| {
-            let (words, told) = bounded(1);
-            to_main.send(Event::Successor(said, words)).ok()?;
-            told.recv().ok()
-        };
-        let to_main = self.to_main.clone();
-        let serve = move || {
-            let open = || admission.open();
-            if let Err(error) = successor::serve(stream, &handed, descriptors, open, tell) {
-                let _ = to_main.send(Event::NoSuccessor(error));
-            }
-        };
-        std::thread::Builder::new().name("successor".to_owned()).spawn(serve).map(drop)
+        let open = move || OpenConnections::of(&admission);
+        let tell = move |event| to_main.send(Event::Successor(event)).is_ok();
+        successor::start(stream, handed, descriptors, open, tell)
+    }
+
+    /// What a successor says, or what becomes of it.
+    pub(super) fn hear(&mut self, event: SuccessorEvent) {
+        match event {
+            SuccessorEvent::Says(said, words) => self.do_as(said, &words),
+            SuccessorEvent::Failed(error) => self.keep_place(&error),
+            SuccessorEvent::Ended => self.forget_newer(),
+        }
+    }
+
+    /// What servers had that have replaced this one, or were about to, is free: they have ended.
+    fn forget_newer(&self) {
+        self.shared.iter().for_each(|shared| shared.counts.newer_ended());
     }
 
     /// The process that was to take the place of this one has ended before it served.
-    pub(super) fn keep_place(&mut self, error: &io::Error) {
+    fn keep_place(&mut self, error: &io::Error) {
         self.is_handing = false;
+        self.forget_newer();
         if let Some(enforced) = &self.common.live.get().policy.gate
             && let Err(why) = enforced.gate().retake()
         {
@@ -130,7 +145,7 @@ impl Server {
     }
 
     /// Does what a successor says.
-    pub(super) fn hear(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
+    fn do_as(&mut self, said: SuccessorSays, words: &Sender<LastWords>) {
         match said {
             SuccessorSays::Serves(_) if self.draining.is_some() => {
                 let keeps_place = Some("it was told to stop".to_owned());
@@ -141,9 +156,13 @@ impl Server {
                     Some(firewall) if new.takes_firewall => firewall.clients(),
                     _ => Vec::new(),
                 };
-                let (open, drained) = (self.common.admission.open(), self.drained_upstreams());
+                let open = OpenConnections::of(&self.common.admission);
+                let drained = self.drained_upstreams();
                 let (open, bans) = (Some(open), HandedBan::of(&self.bans));
-                let _ = words.send(LastWords { keeps_place: None, open, drained, dropped, bans });
+                let charged = HandedBucket::of(&self.common.live.get().policy.state);
+                let keeps_place = None;
+                let last = LastWords { keeps_place, open, drained, dropped, bans, charged };
+                let _ = words.send(last);
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.reopen_logs(),
@@ -172,7 +191,7 @@ impl Server {
         }
         self.listeners().hand_over(left);
         // the other process hears of them
-        self.earlier.clear();
+        self.earlier.leave();
         self.is_replaced = true;
         self.status.drains();
         // the last of it is a drain, which ends in order what has no end of its own
@@ -258,7 +277,7 @@ impl Server {
         let (process, takes_firewall) = (std::process::id(), keeper.is_some());
         let takes_control = self.control_socket.as_ref().is_some_and(ControlSocket::is_lent);
         let new = NewServer { process, left, takes_gate, takes_firewall, takes_control };
-        let LastWords { keeps_place: _, open, drained, dropped, bans } =
+        let LastWords { keeps_place: _, open, drained, dropped, bans, charged } =
             predecessor.replace(&new)?;
         predecessor.wait_until_left();
         if let Some(gate) = &snapshot.policy.gate {
@@ -278,26 +297,32 @@ impl Server {
         }
         // they may have been moved since they were opened
         self.common.live.get().logs.reopen();
-        inheritance.announce(open);
+        inheritance.announce(open.as_ref());
         let resumed = inheritance.handed.drained.iter().filter(|label| !drained.contains(label));
         self.tell_upstreams("resume", resumed);
         self.tell_upstreams("drain", &drained);
         self.restore_bans(&bans);
-        self.earlier = inheritance.before();
-        self.earlier.push(predecessor.retire(open));
-        let most = self.earlier.len().saturating_sub(MOST_EARLIER);
-        self.earlier.iter().take(most).for_each(EarlierServer::end);
+        HandedBucket::charge(&charged, &snapshot.policy.state);
+        let to_main = self.to_main.clone();
+        let tell = move |process, open| drop(to_main.send(Event::EarlierHas(process, open)));
+        self.earlier = EarlierServers::new(inheritance.before(), predecessor.retire(open), tell);
         self.limit_connections();
-        for earlier in &self.earlier {
-            let (process, to_main) = (earlier.process, self.to_main.clone());
-            let tell = move |open| drop(to_main.send(Event::EarlierHas(process, open)));
-            if let Err(error) = earlier.listen(tell) {
-                say(format_args!(
-                    "upgrade: how many connections process {process} has is not heard: {error}"
-                ));
-            }
-        }
+        self.share_limits();
         Ok(())
+    }
+
+    /// Looks for what another server has given back, and goes on with that as long as there is one.
+    pub(super) fn share_limits(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        shared.counts.beat(clock::coarse_ms());
+        if !self.is_handing && !shared.counts.has_others() {
+            return;
+        }
+        let snapshot = self.common.live.get();
+        snapshot.applications.upstreams().for_each(|upstreams| upstreams.turn());
+        snapshot.policy.turn();
+        self.later.retain(|(_, later)| !matches!(later, Later::Shared));
+        self.later.push((Instant::now() + LOOK, Later::Shared));
     }
 
     /// Takes upstreams out, or in again, as an operator has told the server before.
@@ -310,27 +335,20 @@ impl Server {
         }
     }
 
-    /// A server that was replaced has said how many connections it has; `None` if it has ended.
-    pub(super) fn hear_of_earlier(&mut self, process: u32, open: Option<usize>) {
-        match open {
-            Some(open) => {
-                let known = self.earlier.iter_mut().find(|earlier| earlier.process == process);
-                known.into_iter().for_each(|earlier| earlier.open = open);
-            }
-            None => {
-                self.earlier.retain(|earlier| earlier.process != process);
-                say(format_args!("upgrade: process {process}, which was replaced, has ended"));
-            }
+    /// A server that was replaced has said which connections it has; `None` if it has ended.
+    pub(super) fn hear_of_earlier(&mut self, process: u32, open: Option<OpenConnections>) {
+        if open.is_none() {
+            self.shared.iter().for_each(|shared| shared.counts.ended(process));
         }
+        self.earlier.heard(process, open);
         self.limit_connections();
     }
 
     /// This server and those before have no more connections together than there may be.
     pub(super) fn limit_connections(&self) {
-        // one that says more than there may be has as many
-        let has = |earlier: &EarlierServer| earlier.open.min(self.plan.connections);
-        let earlier = self.earlier.iter().map(has).fold(0, usize::saturating_add);
+        let earlier = self.earlier.open(self.plan.connections);
         let most = self.plan.connections.saturating_sub(earlier).max(1);
         self.common.admission.limit(most, self.plan.connections_per_client);
+        self.common.admission.set_elsewhere(self.earlier.clients());
     }
 }

@@ -2,10 +2,14 @@
 
 use crate::listen::handing::{HandedAddress, HandedSocket};
 use forebay_config::{Config, PolicyOverride};
+use forebay_engine::admission::ConnectionAdmission;
 use forebay_handler::certificates::HandedTickets;
 use forebay_handler::policy::enforced::HandedKernel;
 use forebay_http::cidr::CidrBlock;
 use forebay_policy::bans::{BanList, BanRecord};
+use forebay_policy::{ChargedBucket, State};
+
+use forebay_sys::clock;
 use forebay_sys::descriptors;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -27,11 +31,11 @@ pub struct Handed {
     /// The process that hands it.
     pub process: u32,
     /// Its listening sockets, in the order of their descriptors, which follow the text. After them come the
-    /// connections to the servers before it, those of the gate, that of its control socket, its standard output, which
+    /// connections to the servers before it, those of the gate, that of its counts, that of its control socket, its standard output, which
     /// may be the access log, and its standard error.
     pub sockets: Vec<HandedSocket>,
-    /// The processes of the servers before it that have connections yet, oldest first, and how many.
-    pub before: Vec<(u32, usize)>,
+    /// The processes of the servers before it that have connections yet, oldest first, and which.
+    pub before: Vec<(u32, OpenConnections)>,
     /// Upstreams that an operator has taken out, as logs call them.
     pub drained: Vec<String>,
     /// The keys of tickets, so that clients resume their sessions.
@@ -44,6 +48,8 @@ pub struct Handed {
     pub bans: Vec<HandedBan>,
     /// What `policy set --keep` has changed.
     pub overrides: Vec<HandedOverride>,
+    /// What it counts together with others.
+    pub counts: Option<HandedCounts>,
     /// Where its control socket is.
     pub control: PathBuf,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
@@ -76,13 +82,78 @@ pub struct LastWords {
     /// Why this server keeps its place after all.
     pub keeps_place: Option<String>,
     /// Connections that are open; `None` if it does not count them.
-    pub open: Option<usize>,
+    pub open: Option<OpenConnections>,
     /// As [`Handed::drained`], later.
     pub drained: Vec<String>,
     /// Clients that the firewall drops, and until when, on the clock of the machine that all its processes read.
     pub dropped: Vec<(IpAddr, u64)>,
     /// As [`Handed::bans`], later.
     pub bans: Vec<HandedBan>,
+    /// What buckets of rules are charged for that lie in this process alone.
+    pub charged: Vec<HandedBucket>,
+}
+
+/// The connections of a server that was replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpenConnections {
+    /// How many it has.
+    pub count: usize,
+    /// How many of these each client has, by [word](forebay_http::client::ClientKey::as_u64), as far as clients are counted.
+    pub clients: Vec<(u64, usize)>,
+}
+
+impl OpenConnections {
+    /// Those of this process.
+    pub fn of(admission: &ConnectionAdmission) -> OpenConnections {
+        let clients = admission.clients().into_iter();
+        let clients = clients.map(|(client, count)| (client.as_u64(), count)).collect();
+        OpenConnections { count: admission.open(), clients }
+    }
+}
+
+/// What is counted together with other processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandedCounts {
+    /// What the words mean.
+    pub layout: u32,
+    /// How many servers there were.
+    pub generation: u32,
+    /// Which limit has which row, by name.
+    pub rows: Vec<(String, u32)>,
+}
+
+/// A bucket that all clients of a rule share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandedBucket {
+    /// The name of the rule.
+    pub rule: String,
+    /// Whether it is that for connections, and not that for requests.
+    pub is_connections: bool,
+    /// What it is charged for: until when, on the clock of the machine that all its processes read.
+    pub charged: u64,
+}
+
+impl HandedBucket {
+    /// Those of the rules in force.
+    pub fn of(state: &State) -> Vec<HandedBucket> {
+        let handed = |bucket: ChargedBucket| {
+            let ChargedBucket { rule, is_connections, charged } = bucket;
+            HandedBucket { rule, is_connections, charged }
+        };
+        state.charged(clock::monotonic_ns()).into_iter().map(handed).collect()
+    }
+
+    /// The rules in force are charged for as much at least.
+    pub fn charge(buckets: &[HandedBucket], state: &State) {
+        let known = buckets.iter().map(|bucket| {
+            let HandedBucket { rule, is_connections, charged } = bucket.clone();
+            ChargedBucket { rule, is_connections, charged }
+        });
+        state.charge_as(&known.collect::<Vec<_>>(), clock::monotonic_ns());
+    }
 }
 
 /// A setting that `policy set --keep` has changed.
@@ -206,8 +277,9 @@ mod tests {
     #[test]
     fn what_is_not_known_is_passed_over() {
         let (a, b) = UnixStream::pair().unwrap();
-        send(&a, &serde_json::json!({ "open": 3, "drained": [], "more": 1 })).unwrap();
-        assert_eq!(receive::<LastWords>(&b).unwrap().open, Some(3));
+        send(&a, &serde_json::json!({ "open": { "count": 3 }, "drained": [], "more": 1 })).unwrap();
+        let open = receive::<LastWords>(&b).unwrap().open;
+        assert_eq!(open.map(|open| open.count), Some(3));
         send(&a, &serde_json::json!({})).unwrap();
         assert_eq!(receive::<Handed>(&b).unwrap(), Handed::default());
     }

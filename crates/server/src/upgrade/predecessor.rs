@@ -1,7 +1,7 @@
 //! The successor's end: it asks for the place of a running server, takes what that hands it, says when it serves,
 //! and hears how many connections the other still has.
 
-use super::handed::{self, Handed, LastWords, NewServer};
+use super::handed::{self, Handed, HandedCounts, LastWords, NewServer, OpenConnections};
 use super::service::{self, ServiceUnit};
 use super::starting::StartingCommand;
 use super::successor;
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a process may be there after its descriptors were closed.
 const GONE: Duration = Duration::from_secs(2);
 
-/// The longest line of it, and the longest reason.
-const MOST_LINE_BYTES: u64 = 64;
+/// The longest line of it, with very many clients, and the longest reason.
+const MOST_LINE_BYTES: u64 = 16 << 20;
 const MOST_WHY_BYTES: u64 = 64 << 10;
 
 /// How long it may take to answer once clients are served here: whoever answers later leaves both accepting.
@@ -50,6 +50,7 @@ pub struct Inheritance {
     /// The servers before it that have connections yet, oldest first.
     before: Vec<EarlierServer>,
     gate: Option<(HandedKernel, Vec<OwnedFd>)>,
+    counts: Option<(HandedCounts, OwnedFd)>,
     control: Option<OwnedFd>,
     /// Who has started this process.
     pub command: StartingCommand,
@@ -81,9 +82,10 @@ impl Inheritance {
 
     /// Tells the operator who serves now in whose place; the other has so many connections, if it has said how many.
     /// From then on standard error leads to where that of the other does.
-    pub fn announce(&self, open: Option<usize>) {
+    pub fn announce(&self, open: Option<&OpenConnections>) {
         let Handed { process, version, .. } = &self.handed;
-        let has = open.map(|open| format!(", which has {open} connections")).unwrap_or_default();
+        let has =
+            open.map(|open| format!(", which has {} connections", open.count)).unwrap_or_default();
         let own = std::process::id();
         // for whoever has asked for it
         say(format_args!(
@@ -107,6 +109,11 @@ impl Inheritance {
     /// Its gate, once.
     pub fn gate(&mut self) -> Option<(HandedKernel, Vec<OwnedFd>)> {
         self.gate.take()
+    }
+
+    /// What it counts together with others, once.
+    pub fn counts(&mut self) -> Option<(HandedCounts, OwnedFd)> {
+        self.counts.take()
     }
 
     /// Its control socket, once.
@@ -201,16 +208,18 @@ impl Predecessor {
             return Ok(Err(TakeOverError::OutsideService { service }));
         }
         let of_gate = handed.gate.as_ref().map_or(0, HandedKernel::descriptors);
-        let count = handed.sockets.len() + handed.before.len() + of_gate + 3;
+        let of_counts = usize::from(handed.counts.is_some());
+        let count = handed.sockets.len() + handed.before.len() + of_gate + of_counts + 3;
         let mut sockets = descriptors::take(&stream, count)?;
         let standard_error = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let standard_output = sockets.pop().ok_or(io::ErrorKind::UnexpectedEof)?;
         let control = sockets.pop();
+        let counts = handed.counts.clone().and_then(|counts| Some((counts, sockets.pop()?)));
         let gate = sockets.split_off(sockets.len().saturating_sub(of_gate));
         let gate = handed.gate.clone().map(|text| (text, gate));
         let lines = sockets.split_off(handed.sockets.len().min(sockets.len()));
         let before = handed.before.iter().zip(lines).map(|((process, open), line)| {
-            EarlierServer::new(*process, *open, UnixStream::from(line))
+            EarlierServer::new(*process, open.clone(), UnixStream::from(line))
         });
         let before = before.collect();
         let predecessor = Predecessor { stream, process: handed.process };
@@ -221,6 +230,7 @@ impl Predecessor {
                 sockets,
                 before,
                 gate,
+                counts,
                 control,
                 command,
                 standard_output,
@@ -290,9 +300,9 @@ impl Predecessor {
         status.is_ok_and(|status| !status.lines().any(has_ended))
     }
 
-    /// It serves what it has, from now on, and has so many connections, if it has said how many.
-    pub fn retire(self, open: Option<usize>) -> EarlierServer {
-        EarlierServer::new(self.process, open.unwrap_or(0), self.stream)
+    /// It serves what it has, from now on, and has these connections, if it has said which.
+    pub fn retire(self, open: Option<OpenConnections>) -> EarlierServer {
+        EarlierServer::new(self.process, open.unwrap_or_default(), self.stream)
     }
 }
 
@@ -302,14 +312,14 @@ pub struct EarlierServer {
     /// The number of its process.
     pub process: u32,
     /// Connections that it has, as it has said last.
-    pub open: usize,
+    pub open: OpenConnections,
     stream: UnixStream,
     /// The thread that listens ends with this: another process may read what comes.
     listens: Arc<()>,
 }
 
 impl EarlierServer {
-    fn new(process: u32, open: usize, stream: UnixStream) -> EarlierServer {
+    fn new(process: u32, open: OpenConnections, stream: UnixStream) -> EarlierServer {
         EarlierServer { process, open, stream, listens: Arc::default() }
     }
 
@@ -341,12 +351,15 @@ impl EarlierServer {
         Ok(self.stream.try_clone()?.into())
     }
 
-    /// Tells `tell`, on a thread of its own, how many connections it has, each time it says so, and at last `None`: it
+    /// Tells `tell`, on a thread of its own, which connections it has, each time it says so, and at last `None`: it
     /// has ended. No more is told once this is dropped.
     ///
     /// # Errors
     /// Lack of threads or descriptors.
-    pub fn listen(&self, tell: impl Fn(Option<usize>) + Send + 'static) -> io::Result<()> {
+    pub fn listen(
+        &self,
+        tell: impl Fn(Option<OpenConnections>) + Send + 'static,
+    ) -> io::Result<()> {
         let stream = self.stream.try_clone()?;
         // it speaks each second, and is silent while it is stopped
         stream.set_read_timeout(None)?;
@@ -359,7 +372,7 @@ impl EarlierServer {
                 if listens.strong_count() == 0 {
                     return;
                 }
-                if let Ok(open) = line.trim_end().parse() {
+                if let Ok(open) = serde_json::from_str(&line) {
                     tell(Some(open));
                 }
                 line.clear();

@@ -1,13 +1,14 @@
-//! The predecessor's end: it hands over what it has, and once the other serves says each second how many
+//! The predecessor's end: it hands over what it has, and once the other serves says each second which
 //! connections are left.
 
-use super::handed::{self, Handed, LastWords, NewServer};
+use super::handed::{self, Handed, LastWords, NewServer, OpenConnections};
+use crossbeam_channel::{Sender, bounded};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How often the number of connections is said.
+/// How often is said which connections there are.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// What is said once this server accepts no more, and the service manager knows the other.
@@ -34,16 +35,49 @@ pub enum SuccessorSays {
     Stop,
 }
 
-/// Hands over, and hears what the successor says; returns when it has gone. `open` counts connections. What `tell` returns when it serves are the
+/// What a server hears of its successor.
+#[derive(Debug)]
+pub enum SuccessorEvent {
+    /// It has said something, or was told; to be answered if it serves.
+    Says(SuccessorSays, Sender<LastWords>),
+    /// It has ended, or given up, before it served.
+    Failed(io::Error),
+    /// It has ended.
+    Ended,
+}
+
+/// Hands over to a successor on a thread of its own. `tell` hears of it; `open` says which connections there are.
+///
+/// # Errors
+/// Lack of threads.
+pub fn start(
+    stream: UnixStream,
+    handed: Handed,
+    descriptors: Vec<OwnedFd>,
+    open: impl Fn() -> OpenConnections + Send + 'static,
+    tell: impl Fn(SuccessorEvent) -> bool + Send + 'static,
+) -> io::Result<()> {
+    let serve = move || {
+        let says = |said| {
+            let (words, told) = bounded(1);
+            tell(SuccessorEvent::Says(said, words)).then(|| told.recv().ok()).flatten()
+        };
+        let ended = serve(stream, &handed, descriptors, open, says);
+        tell(ended.map_or_else(SuccessorEvent::Failed, |()| SuccessorEvent::Ended));
+    };
+    std::thread::Builder::new().name("successor".to_owned()).spawn(serve).map(drop)
+}
+
+/// Hands over, and hears what the successor says; returns when it has gone. What `tell` returns when it serves are the
 /// last words; once they are sent, this server may end at any time.
 ///
 /// # Errors
 /// When the successor has gone before it serves: nothing is to be changed.
-pub fn serve(
+fn serve(
     stream: UnixStream,
     handed: &Handed,
     descriptors: Vec<OwnedFd>,
-    open: impl Fn() -> usize,
+    open: impl Fn() -> OpenConnections,
     tell: impl Fn(SuccessorSays) -> Option<LastWords>,
 ) -> io::Result<()> {
     let mut stream = stream;
@@ -71,7 +105,7 @@ pub fn serve(
             Ok(Heard::Line(said)) => drop(tell(said)),
             // in one piece: two processes may read
             Ok(Heard::Nothing) => {
-                let line = format!("{}\n", open());
+                let line = format!("{}\n", serde_json::to_string(&open())?);
                 if stream.write_all(line.as_bytes()).is_err() {
                     return Ok(());
                 }

@@ -340,7 +340,12 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("limit_req_zone", Say(RATE)),
     ("rate_limit", Say(RATE)),
     ("limit_conn", Say("write limits.connections_per_client, or a [[rule]] with limits")),
-    ("client_max_body_size", Key("limits.body_bytes")),
+    (
+        "client_max_body_size",
+        Say(
+            "write limits.body_bytes for what no application gets, and body_bytes in a [[proxy]] or [[fastcgi]]",
+        ),
+    ),
     ("keepalive_timeout", Key("timeouts.idle")),
     ("client_header_timeout", Key("timeouts.head")),
     ("client_body_timeout", Key("timeouts.body")),

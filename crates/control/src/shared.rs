@@ -1,0 +1,413 @@
+//! Counts that a server has in common with those that it has replaced, so that old and new together keep a limit.
+//!
+//! In: words of memory that all these processes see. Out: for each limit a [`SharedCount`], which says what the others
+//! have of it. Each process writes to a column of its own, so that what it had is known when it dies, and no lock can
+//! be left behind by one that dies.
+//!
+//! ```text
+//!              process 71 (generation 1)   72 (2)     free   …
+//!   row "a"    3 taken, 1 waits            2, 0       0
+//!   row "b"    0                           1, 4       0
+//! ```
+//!
+//! Who wants one more counts itself first and looks at the others then: of two that do so at the same time at least one
+//! sees the other, and takes its own back if that is too much. Requests that wait in an older process have come
+//! earlier: they are first, as long as that process [shows](SharedCounts::beat) that it looks after them.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+/// Processes that can share: the newest, those before it that finish what they have, and some that end just now.
+const COLUMNS: usize = 16;
+/// Limits that can be shared. What comes after that is counted by each process for itself.
+const ROWS: usize = 1 << 15;
+/// Words in a table of clients.
+const CLIENT_WORDS: usize = 1 << 16;
+
+/// Where what lies, in words.
+const SECRET: usize = 0;
+const USED_ROWS: usize = 2;
+const USED_COLUMNS: usize = 3;
+const PROCESSES: usize = 16;
+const BEATS: usize = PROCESSES + COLUMNS;
+const COUNTS: usize = BEATS + COLUMNS;
+const BUCKETS: usize = COUNTS + ROWS * COLUMNS;
+const CLIENTS: usize = BUCKETS + CLIENT_WORDS;
+
+/// For so long an older process is taken to look after requests that wait in it.
+const BEAT_MS: u64 = 1000;
+
+/// One that waits, in the word of a column; one that has a place is 1.
+const ONE_WAITS: u64 = 1 << 32;
+const TAKEN: u64 = ONE_WAITS - 1;
+
+/// The counts of one process, and its view of those of the others.
+#[derive(Debug)]
+pub struct SharedCounts {
+    words: &'static [AtomicU64],
+    column: usize,
+    generation: u32,
+    rows: Mutex<HashMap<String, u32>>,
+}
+
+/// One limit: what this process has of it, and what the others have.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedCount {
+    words: &'static [AtomicU64],
+    row: &'static [AtomicU64],
+    column: usize,
+}
+
+/// Tables of clients: what each is charged is the same for all processes, what each has under way is counted by column.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedClients {
+    words: &'static [AtomicU64],
+    column: usize,
+}
+
+impl SharedCounts {
+    /// How many words it needs, which are zero at first.
+    pub const WORDS: usize = CLIENTS + COLUMNS * CLIENT_WORDS;
+
+    /// What the words mean. Processes that differ here have nothing in common.
+    pub const LAYOUT: u32 = 1;
+
+    /// Counts of a process that replaces no other; `words` are [so many](SharedCounts::WORDS). The secret keys the
+    /// hashes of clients.
+    pub fn new(words: &'static [AtomicU64], process: u32, secret: [u64; 2]) -> SharedCounts {
+        for (at, half) in secret.into_iter().enumerate() {
+            words[SECRET + at].store(half, Relaxed);
+        }
+        words[PROCESSES].store(of_process(process, 1), SeqCst);
+        words[USED_COLUMNS].store(1, SeqCst);
+        SharedCounts { words, column: 0, generation: 1, rows: Mutex::default() }
+    }
+
+    /// Counts of the process that replaces one which has [handed](SharedCounts::hand) this. `None` if as many share them
+    /// as can.
+    pub fn join(
+        words: &'static [AtomicU64],
+        process: u32,
+        generation: u32,
+        rows: impl IntoIterator<Item = (String, u32)>,
+    ) -> Option<SharedCounts> {
+        let generation = generation.saturating_add(1);
+        let own = of_process(process, generation);
+        let is_free = |column: &usize| {
+            words[PROCESSES + column].compare_exchange(0, own, SeqCst, Relaxed).is_ok()
+        };
+        let column = (0..COLUMNS).find(is_free)?;
+        // one that has joined and failed may have left something
+        wipe(words, column);
+        words[USED_COLUMNS].fetch_add(1, SeqCst);
+        let rows = rows.into_iter().filter(|(_, row)| (*row as usize) < ROWS).collect();
+        Some(SharedCounts { words, column, generation, rows: Mutex::new(rows) })
+    }
+
+    /// What the process that replaces this one has to know: the generation, and which limit has which row.
+    pub fn hand(&self) -> (u32, Vec<(String, u32)>) {
+        let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.generation, rows.iter().map(|(name, row)| (name.clone(), *row)).collect())
+    }
+
+    /// The limit of this name: the same in each process. `None` if there are as many as can be.
+    pub fn of(&self, name: &str) -> Option<SharedCount> {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = match rows.get(name) {
+            Some(row) => *row as usize,
+            None => {
+                let more = |used: u64| (used < ROWS as u64).then_some(used + 1);
+                let row = self.words[USED_ROWS].fetch_update(SeqCst, SeqCst, more).ok()?;
+                rows.insert(name.to_owned(), row as u32);
+                row as usize
+            }
+        };
+        let row = &self.words[COUNTS + row * COLUMNS..][..COLUMNS];
+        Some(SharedCount { words: self.words, row, column: self.column })
+    }
+
+    /// What is kept for clients.
+    pub fn clients(&self) -> SharedClients {
+        SharedClients { words: self.words, column: self.column }
+    }
+
+    /// Whether another process shares them now.
+    #[inline]
+    pub fn has_others(&self) -> bool {
+        has_others(self.words)
+    }
+
+    /// Shows that this process looks after what waits in it.
+    pub fn beat(&self, now_ms: u64) {
+        self.words[BEATS + self.column].store(now_ms, Relaxed);
+    }
+
+    /// A process has ended: what it had is free.
+    pub fn ended(&self, process: u32) {
+        self.clear(|word| word >> 32 == u64::from(process));
+    }
+
+    /// The processes that have replaced this one, or were about to, have ended.
+    pub fn newer_ended(&self) {
+        let own = u64::from(self.generation);
+        self.clear(|word| word & TAKEN > own);
+    }
+
+    fn clear(&self, is_ended: impl Fn(u64) -> bool) {
+        for column in (0..COLUMNS).filter(|column| *column != self.column) {
+            let word = self.words[PROCESSES + column].load(SeqCst);
+            if word == 0 || !is_ended(word) {
+                continue;
+            }
+            wipe(self.words, column);
+            // another process that hears of it does this, too
+            let freed = self.words[PROCESSES + column].compare_exchange(word, 0, SeqCst, Relaxed);
+            if freed.is_ok() {
+                self.words[USED_COLUMNS].fetch_sub(1, SeqCst);
+            }
+        }
+    }
+}
+
+impl SharedCount {
+    /// This process has one more.
+    #[inline]
+    pub fn take(&self) {
+        self.row[self.column].fetch_add(1, SeqCst);
+    }
+
+    /// One less.
+    #[inline]
+    pub fn give_back(&self) {
+        self.row[self.column].fetch_sub(1, SeqCst);
+    }
+
+    /// One more of those that this process has, unless they are as many as that.
+    #[inline]
+    pub fn take_below(&self, most: u32) -> bool {
+        let more = |word: u64| (word & TAKEN < u64::from(most)).then_some(word + 1);
+        self.row[self.column].fetch_update(SeqCst, SeqCst, more).is_ok()
+    }
+
+    /// So many that this process has, and others that wait in it, were counted elsewhere until now.
+    pub fn add(&self, taken: u32, waiting: u32) {
+        let more = u64::from(taken) + u64::from(waiting) * ONE_WAITS;
+        self.row[self.column].fetch_add(more, SeqCst);
+    }
+
+    /// From now on they are.
+    pub fn subtract(&self, taken: u32, waiting: u32) {
+        let less = u64::from(taken) + u64::from(waiting) * ONE_WAITS;
+        self.row[self.column].fetch_sub(less, SeqCst);
+    }
+
+    /// What this process has.
+    pub fn own(&self) -> u32 {
+        (self.row[self.column].load(SeqCst) & TAKEN) as u32
+    }
+
+    /// What the others have.
+    #[inline]
+    pub fn others(&self) -> u32 {
+        if !has_others(self.words) {
+            return 0;
+        }
+        let others = self.others_words().map(|(_, word)| word & TAKEN).fold(0, u64::saturating_add);
+        u32::try_from(others).unwrap_or(u32::MAX)
+    }
+
+    /// Whether something waits in an older process, which looks after it.
+    #[inline]
+    pub fn older_wait(&self, now_ms: u64) -> bool {
+        has_others(self.words) && self.is_after_older(now_ms)
+    }
+
+    fn is_after_older(&self, now_ms: u64) -> bool {
+        let generation = |column: usize| self.words[PROCESSES + column].load(SeqCst) & TAKEN;
+        let own = generation(self.column);
+        let beats = |column: usize| {
+            let beat_ms = self.words[BEATS + column].load(Relaxed);
+            now_ms.saturating_sub(beat_ms) < BEAT_MS
+        };
+        self.others_words()
+            .any(|(column, word)| word >= ONE_WAITS && generation(column) < own && beats(column))
+    }
+
+    /// The words of the columns that others have.
+    fn others_words(&self) -> impl Iterator<Item = (usize, u64)> {
+        let others = (0..COLUMNS).filter(|column| *column != self.column);
+        others
+            .filter(|column| self.words[PROCESSES + column].load(SeqCst) != 0)
+            .map(|column| (column, self.row[column].load(SeqCst)))
+    }
+}
+
+impl SharedClients {
+    /// The secret of hashes.
+    pub fn secret(&self) -> [u64; 2] {
+        [0, 1].map(|half| self.words[SECRET + half].load(Relaxed))
+    }
+
+    /// What clients are charged, for all processes.
+    pub fn buckets(&self) -> &'static [AtomicU64] {
+        table(self.words, BUCKETS)
+    }
+
+    /// What clients have under way in this process.
+    pub fn counts(&self) -> &'static [AtomicU64] {
+        table(self.words, CLIENTS + self.column * CLIENT_WORDS)
+    }
+
+    /// The same in each other process.
+    pub fn counts_of_others(&self) -> impl Iterator<Item = &'static [AtomicU64]> + use<> {
+        let SharedClients { words, column: own } = *self;
+        let most = if has_others(words) { COLUMNS } else { 0 };
+        let others = (0..most)
+            .filter(move |column| *column != own && words[PROCESSES + column].load(SeqCst) != 0);
+        others.map(move |column| table(words, CLIENTS + column * CLIENT_WORDS))
+    }
+}
+
+/// Nothing is taken in this column, and nothing waits.
+fn wipe(words: &'static [AtomicU64], column: usize) {
+    let used = (words[USED_ROWS].load(SeqCst) as usize).min(ROWS);
+    for row in 0..used {
+        words[COUNTS + row * COLUMNS + column].store(0, SeqCst);
+    }
+    for word in table(words, CLIENTS + column * CLIENT_WORDS) {
+        // pages that nobody has written to are left alone
+        if word.load(Relaxed) != 0 {
+            word.store(0, Relaxed);
+        }
+    }
+    words[BEATS + column].store(0, Relaxed);
+}
+
+fn of_process(process: u32, generation: u32) -> u64 {
+    u64::from(process) << 32 | u64::from(generation)
+}
+
+#[inline]
+fn has_others(words: &[AtomicU64]) -> bool {
+    words[USED_COLUMNS].load(SeqCst) > 1
+}
+
+fn table(words: &'static [AtomicU64], start: usize) -> &'static [AtomicU64] {
+    &words[start..][..CLIENT_WORDS]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> &'static [AtomicU64] {
+        (0..SharedCounts::WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>().leak()
+    }
+
+    fn next(words: &'static [AtomicU64], before: &SharedCounts, process: u32) -> SharedCounts {
+        let (generation, rows) = before.hand();
+        SharedCounts::join(words, process, generation, rows).unwrap()
+    }
+
+    #[test]
+    fn each_sees_what_the_others_have_until_they_end() {
+        let words = words();
+        let old = SharedCounts::new(words, 71, [1, 2]);
+        let of_old = old.of("a").unwrap();
+        of_old.add(3, 0);
+        assert!(!old.has_others() && of_old.others() == 0 && of_old.own() == 3);
+        let new = next(words, &old, 72);
+        let (of_new, other) = (new.of("a").unwrap(), new.of("b").unwrap());
+        assert_eq!((of_new.others(), other.others()), (3, 0));
+        of_new.take();
+        assert_eq!((of_old.others(), old.of("b").unwrap().others()), (1, 0));
+        of_old.give_back();
+        assert_eq!(of_new.others(), 2);
+        assert_eq!(new.clients().secret(), [1, 2]);
+        old.clients().counts()[5].store(9, Relaxed);
+        let of_others = || new.clients().counts_of_others().map(|table| table[5].load(Relaxed));
+        assert_eq!(of_others().collect::<Vec<_>>(), [9]);
+        let newest = next(words, &new, 73);
+        assert_eq!(newest.of("a").unwrap().others(), 3);
+        new.ended(71);
+        assert_eq!((newest.of("a").unwrap().others(), of_new.others()), (1, 0));
+        assert_eq!(of_others().count(), 1);
+        // what the newest has is free if it ends
+        newest.of("a").unwrap().take();
+        assert_eq!(of_new.others(), 1);
+        new.newer_ended();
+        assert!(of_new.others() == 0 && !new.has_others());
+        assert_eq!(next(words, &new, 74).of("a").unwrap().others(), 1);
+    }
+
+    #[test]
+    fn who_waits_in_an_older_process_is_first_while_that_is_awake() {
+        let words = words();
+        let old = SharedCounts::new(words, 71, [1, 2]);
+        let of_old = old.of("a").unwrap();
+        let new = next(words, &old, 72);
+        let of_new = new.of("a").unwrap();
+        of_new.add(0, 1);
+        old.beat(5000);
+        new.beat(5000);
+        assert!(!of_old.older_wait(5000), "the other one is younger");
+        of_old.add(0, 2);
+        assert!(of_new.older_wait(5900) && !of_new.older_wait(6000));
+        assert_eq!((of_new.others(), of_old.others()), (0, 0));
+        of_old.subtract(0, 2);
+        assert!(!of_new.older_wait(5900));
+    }
+
+    #[test]
+    fn there_is_an_end_to_rows_and_columns() {
+        let words = words();
+        let first = SharedCounts::new(words, 1, [0, 0]);
+        for row in 0..ROWS {
+            assert!(first.of(&row.to_string()).is_some());
+        }
+        assert!(first.of("more").is_none() && first.of("7").is_some());
+        let (generation, _) = first.hand();
+        let join = |process| SharedCounts::join(words, process, generation, []);
+        let others: Vec<_> = (2..=COLUMNS as u32).map(|process| join(process).unwrap()).collect();
+        assert!(join(99).is_none());
+        first.ended(2);
+        assert!(join(99).is_some() && others.len() == COLUMNS - 1);
+    }
+
+    /// Of threads that stand for processes none ever has more than there is.
+    #[test]
+    fn together_they_never_have_more_than_there_is() {
+        const MOST: u32 = 3;
+        let words = words();
+        let mut counts = vec![SharedCounts::new(words, 1, [0, 0])];
+        for process in 2..5 {
+            counts.push(next(words, counts.last().unwrap(), process));
+        }
+        let (under_way, peak, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for counts in &counts {
+                let count = counts.of("a").unwrap();
+                scope.spawn({
+                    let (under_way, peak, done) = (&under_way, &peak, &done);
+                    move || {
+                        for _ in 0..20_000 {
+                            if !count.take_below(MOST) {
+                                continue;
+                            }
+                            if count.own() + count.others() <= MOST {
+                                let now = under_way.fetch_add(1, SeqCst) + 1;
+                                peak.fetch_max(now, SeqCst);
+                                done.fetch_add(1, Relaxed);
+                                under_way.fetch_sub(1, SeqCst);
+                            }
+                            count.give_back();
+                        }
+                    }
+                });
+            }
+        });
+        assert!(peak.load(Relaxed) <= u64::from(MOST) && done.load(Relaxed) > 1000);
+    }
+}
