@@ -27,6 +27,7 @@
 //! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
+//! | [`websocket`] | Where in the frames of a WebSocket is a stream of bytes? |
 //!
 //! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
 //! HTTP/2 is another crate.
@@ -65,3 +66,4 @@ pub mod range;
 pub mod readings;
 pub mod response;
 pub mod status;
+pub mod websocket;

@@ -94,8 +94,7 @@ fn both_keep_the_places_of_an_application(engine: &str) {
 
 fn both_keep_the_places_of_a_rule(engine: &str) {
     let gate = Gate::start();
-    let rule =
-        "[[rule]]\nname = \"few\"\nin_flight = { most = 1, over = \"queue\", deadline = \"1m\" }";
+    let rule = "[[rule]]\nname = \"few\"\npath = \"/app/*\"\nin_flight = { most = 1, over = \"queue\", deadline = \"1m\" }";
     let (served, _folder) = serve(engine, &gate, "", rule);
     take_turns(engine, &gate, &served, "forebay_requests_queued");
 }
