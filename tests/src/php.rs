@@ -62,7 +62,7 @@ impl Fpm {
         let file = folder.write("fpm.conf", text);
         let mut command = Command::new(program);
         command.args(["-n", "-F", "-y"]).arg(file).stdin(Stdio::null());
-        settings.iter().for_each(|setting| drop(command.args(["-d", setting])));
+        command.args(settings.iter().flat_map(|setting| ["-d", setting]));
         if geteuid().is_root() {
             command.arg("-R");
         }

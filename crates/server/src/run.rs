@@ -93,6 +93,8 @@ enum Later {
     LeaveClients,
     /// The wait before a drain is over.
     Begin,
+    /// The time for a drain is nearly over.
+    Farewell,
     /// The time for a drain is over.
     Stop,
     /// Servers that were replaced have had the time to end.
@@ -266,6 +268,7 @@ impl Server {
                 }
                 Later::Drain => {}
                 Later::LeaveClients => self.leave_clients_to_successor(),
+                Later::Farewell => self.end_web_sockets(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(

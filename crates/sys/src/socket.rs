@@ -226,9 +226,19 @@ impl SocketNumber {
                 size_of_val(&linger) as libc::socklen_t,
             );
         }
+        self.shut(libc::SHUT_RDWR);
+    }
+
+    /// Has whoever receives from it find its end behind what has come. The caller sees to it that the socket is not
+    /// closed before.
+    pub fn end_reading(self) {
+        self.shut(libc::SHUT_RD);
+    }
+
+    fn shut(self, how: libc::c_int) {
         // SAFETY: no memory is involved; a number that is not open is refused.
         unsafe {
-            libc::shutdown(self.0, libc::SHUT_RDWR);
+            libc::shutdown(self.0, how);
         }
     }
 }

@@ -342,6 +342,7 @@ impl<T> Exchange<T> {
             Coming::Nothing => RelayRead::End,
             Coming::Chunked(_) => self.read_chunks(out, most),
             Coming::OfScript => self.read_script(out, most),
+            Coming::WebSocket(_) => self.read_frames(out, most),
             Coming::All => match self.take(out, most) {
                 RelayRead::Broken => self.broken(),
                 RelayRead::End if self.asked.is_http2 => {

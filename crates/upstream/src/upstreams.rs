@@ -11,6 +11,7 @@
 //! | `connection` | a connection to it, in either version of HTTP |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
+//! | `tunnels` | WebSockets that are open, and end when the server goes away |
 //! | `drains` | requests whose client has left and that an application still works on |
 
 pub(crate) mod addresses;
@@ -18,6 +19,7 @@ pub(crate) mod connection;
 pub(crate) mod drains;
 pub(crate) mod http2;
 pub mod sign_in;
+pub(crate) mod tunnels;
 
 use crate::group::health::{HealthSign, UpstreamCondition};
 use crate::group::notices::Notices;
@@ -28,6 +30,7 @@ use crate::settings;
 use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::addresses::UpstreamAddresses;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
 use forebay_conn::SocketId;
 use forebay_control::shared::SharedCounts;
 use forebay_sys::clock;
@@ -48,6 +51,7 @@ pub struct Upstreams {
     is_fastcgi: bool,
     places: Mutex<Places<Arc<Waiter>>>,
     notices: Mutex<Notices>,
+    web_sockets: OpenWebSockets,
     each: Vec<Upstream>,
 }
 
@@ -108,6 +112,8 @@ pub(crate) struct UpstreamSlot {
     /// What the request is to tell of the upstream when it is over.
     pub(crate) told: HealthSign,
     is_over: bool,
+    /// Its connection has become a WebSocket.
+    web_socket: Option<OpenWebSocket>,
 }
 
 impl UpstreamSlot {
@@ -117,6 +123,7 @@ impl UpstreamSlot {
             begun,
             told: HealthSign::Nothing,
             is_over: false,
+            web_socket: None,
         }
     }
 
@@ -141,6 +148,11 @@ impl UpstreamSlot {
     /// The connection has become a tunnel.
     pub(crate) fn becomes_tunnel(&mut self) {
         self.begun.becomes_tunnel();
+    }
+
+    /// Its connection has become a WebSocket. The place is to be given back before that is closed.
+    pub(crate) fn becomes_web_socket(&mut self, connection: BorrowedFd<'_>) {
+        self.web_socket = Some(OpenWebSocket::new(&self.upstreams, connection));
     }
 
     /// The upstream.
@@ -241,7 +253,9 @@ impl Upstreams {
         let seed = RandomState::new().hash_one(number);
         let places = Mutex::new(Places::new(settings, seed, now_ms));
         let notices = Mutex::new(Notices::new(settings.to.len()));
-        let upstreams = Upstreams { number, is_fastcgi, places, notices, each: each.collect() };
+        let web_sockets = OpenWebSockets::default();
+        let each = each.collect();
+        let upstreams = Upstreams { number, is_fastcgi, places, notices, web_sockets, each };
         upstreams.look_up();
         Arc::new(upstreams)
     }
@@ -363,6 +377,17 @@ impl Upstreams {
             waiter.tell(what, if is_same { connection.take() } else { None });
         }
         connection
+    }
+
+    /// Ends the WebSockets that are open, because the server goes away: their clients are told so. Says how many there
+    /// were.
+    pub fn end_web_sockets(&self) -> usize {
+        self.web_sockets.end()
+    }
+
+    /// Whether WebSockets end because the server goes away.
+    pub(crate) fn end_of_web_sockets(&self) -> bool {
+        self.web_sockets.are_ending()
     }
 
     /// When this one has answered a request last, by the monotonic clock; 0 if never.

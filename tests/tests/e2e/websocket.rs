@@ -28,6 +28,7 @@ on_each_engine!(
     a_reset_is_a_reset_on_the_other_side,
     a_side_that_takes_nothing_holds_up_only_itself,
     a_drain_ends_tunnels_at_its_deadline,
+    clients_are_told_that_the_server_goes,
     tunnels_count_as_requests_under_way,
     reloads_cut_nothing,
 );
@@ -317,6 +318,40 @@ fn a_drain_ends_tunnels_at_its_deadline(engine: &str) {
     assert!(said.contains("1s of draining are over"), "{engine}: {said}");
     drop(tunnels);
     assert!(soon(PATIENCE, || ends() == 4), "{engine}: {:?}", application.told().ends);
+}
+
+fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Frame::whole(opcode, payload, [1, 2, 3, 4]).write(&mut frame);
+    frame
+}
+
+/// Shortly before the end of a drain, between two frames; in the middle of one there is no place for that.
+fn clients_are_told_that_the_server_goes(engine: &str) {
+    let application = WebSocketServer::start();
+    let (mut server, _folder) = start(engine, &application, "", "timeouts.drain = \"3s\"");
+    let mut tunnels = both(&server, "/ws/echo");
+    let mut in_a_frame = both(&server, "/ws/raw");
+    for tunnel in &mut tunnels {
+        tunnel.send(&masked(TEXT, b"hello"));
+        assert_eq!(tunnel.take(7), b"\x81\x05hello", "{engine}");
+    }
+    for tunnel in &mut in_a_frame {
+        tunnel.send(&[0x82, 5, b'a']);
+        assert_eq!(tunnel.take(3), [0x82, 5, b'a'], "{engine}");
+    }
+    server.signal(Signal::TERM);
+    for mut tunnel in tunnels {
+        assert_eq!(tunnel.take(4), [0x88, 2, 0x03, 0xe9], "{engine}");
+        tunnel.send(&masked(CLOSE, &[0x03, 0xe9]));
+        assert_eq!(tunnel.rest(), b"", "{engine}");
+    }
+    for mut tunnel in in_a_frame {
+        assert_eq!(tunnel.rest(), b"", "{engine}");
+    }
+    assert!(server.wait(PATIENCE).is_some(), "{engine}");
+    let said = server.stderr();
+    assert!(said.contains("WebSockets open: 4, their clients are told"), "{engine}: {said}");
 }
 
 /// There may be as many as there may be requests under way; a further one waits, and is told 503 when that

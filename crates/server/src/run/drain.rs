@@ -11,6 +11,9 @@ use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 use std::time::{Duration, Instant};
 
+/// How long before the end of a drain clients of WebSockets are told, or half of it where it is shorter.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
 
@@ -121,9 +124,23 @@ impl Server {
         self.notifier.stopping("draining");
         let is_bounded = signal != SIGQUIT;
         if is_bounded {
-            self.later.push((Instant::now() + self.plan.drain, Later::Stop));
+            let (now, drain) = (Instant::now(), self.plan.drain);
+            self.later.push((now + drain.saturating_sub(FAREWELL.min(drain / 2)), Later::Farewell));
+            self.later.push((now + drain, Later::Stop));
         }
         self.say_draining(name(signal), is_bounded);
+    }
+
+    /// Tells clients of WebSockets that the server goes away.
+    pub(super) fn end_web_sockets(&self) {
+        let snapshot = self.common.live.get();
+        let ended = snapshot.applications.upstreams().map(|upstreams| upstreams.end_web_sockets());
+        let ended: usize = ended.sum();
+        if ended > 0 {
+            say(format_args!(
+                "draining: WebSockets open: {ended}, their clients are told to leave"
+            ));
+        }
     }
 
     /// Cuts what is left, also at servers that were replaced.

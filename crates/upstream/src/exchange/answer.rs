@@ -4,6 +4,7 @@ use super::script::ScriptAnswer;
 use crate::messages::response::ResponseReader;
 use forebay_http::body::BodyDecoder;
 use forebay_http::response::{KeptResponse, ResponseContext, ResponseHeadLimits};
+use forebay_http::websocket::FramePosition;
 
 /// An answer has ended before it was whole, in a word.
 pub(super) const BROKEN_OFF: &str = "broken_off";
@@ -28,6 +29,8 @@ pub(super) enum Coming {
     Chunked(Box<BodyDecoder>),
     /// Whatever comes.
     All,
+    /// The frames of a WebSocket, which has come so far.
+    WebSocket(Box<FramePosition>),
     /// What is left of what a script says.
     OfScript,
 }
@@ -37,7 +40,7 @@ impl Coming {
         match self {
             Coming::Nothing => true,
             Coming::Chunked(decoder) => decoder.is_done(),
-            Coming::Sized(_) | Coming::All | Coming::OfScript => false,
+            Coming::Sized(_) | Coming::All | Coming::WebSocket(_) | Coming::OfScript => false,
         }
     }
 }

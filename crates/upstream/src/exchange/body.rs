@@ -4,6 +4,7 @@ use super::answer::{BROKEN_OFF, Coming, RECEIVE_BYTES};
 use super::state::Exchange;
 use super::upload::TunnelEnd;
 use forebay_conn::handler::relay::RelayRead;
+use forebay_http::websocket::GOING_AWAY;
 use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket::Received;
 use std::os::fd::AsFd;
@@ -78,6 +79,29 @@ impl<T> Exchange<T> {
         let Some(connection) = self.phase.connection().filter(|_| is_open) else { return false };
         let state = poll::wait([(connection.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)
+    }
+
+    /// Takes the next bytes of a WebSocket. Where that ends because this server goes away, its client is told.
+    pub(super) fn read_frames(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
+        let start = out.len();
+        let read = self.take(out, most);
+        let is_leaving = || self.application.upstreams().end_of_web_sockets();
+        let Coming::WebSocket(position) = &mut self.answer.coming else { return read };
+        match read {
+            RelayRead::Bytes(_) => position.pass(&out[start..]),
+            RelayRead::Nothing => {}
+            // TLS misses a last word then
+            RelayRead::End | RelayRead::Broken
+                if most >= GOING_AWAY.len() && position.is_between() && is_leaving() =>
+            {
+                position.pass(&GOING_AWAY);
+                out.extend_from_slice(&GOING_AWAY);
+                return RelayRead::Bytes(GOING_AWAY.len());
+            }
+            RelayRead::Broken => return self.broken(),
+            RelayRead::End => {}
+        }
+        read
     }
 
     /// It breaks off: the upstream is to blame.

@@ -93,7 +93,11 @@ impl<T> Exchange<T> {
                     }
                     return Ok(Some(None));
                 }
+                let is_web_socket = head.body == BodyFraming::Upgraded
+                    && !self.asked.is_http2
+                    && head.values("Upgrade").any(|to| to.eq_ignore_ascii_case(b"websocket"));
                 self.answer.coming = match head.body {
+                    BodyFraming::Upgraded if is_web_socket => Coming::WebSocket(Box::default()),
                     BodyFraming::None => Coming::Nothing,
                     BodyFraming::Sized(length) => Coming::Sized(length),
                     BodyFraming::UntilClose | BodyFraming::Upgraded => Coming::All,
@@ -129,9 +133,7 @@ impl<T> Exchange<T> {
                     self.link_heard(noted);
                 }
                 if self.is_tunnel() {
-                    if let Some(slot) = self.phase.slot_mut() {
-                        slot.becomes_tunnel();
-                    }
+                    self.phase.becomes_tunnel(is_web_socket);
                     self.link_changed();
                 }
                 if is_unfit {

@@ -5,6 +5,7 @@ use crate::group::retry::AttemptFailure;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::{QueueWait, UpstreamSlot};
 use std::io;
+use std::os::fd::AsFd;
 
 /// How far an exchange has come.
 pub(super) enum ExchangePhase {
@@ -26,7 +27,8 @@ pub(super) enum ExchangePhase {
 
 /// One upstream that is asked, over one connection.
 pub(super) struct Attempt {
-    /// Its place among what the upstream has under way; none at the next stage, or if it is given back.
+    /// Its place among what the upstream has under way; none at the next stage, or if it is given back. It goes before
+    /// the connection does.
     pub(super) slot: Option<UpstreamSlot>,
     /// None if it is given back, or of no more use.
     pub(super) connection: Option<UpstreamConnection>,
@@ -105,6 +107,15 @@ impl ExchangePhase {
         self.attempt_mut()?.slot.as_mut()
     }
 
+    /// The connection has become a tunnel.
+    pub(super) fn becomes_tunnel(&mut self, is_web_socket: bool) {
+        let Some(Attempt { slot: Some(slot), connection, .. }) = self.attempt_mut() else { return };
+        slot.becomes_tunnel();
+        if let Some(connection) = connection.as_ref().filter(|_| is_web_socket) {
+            slot.becomes_web_socket(connection.as_fd());
+        }
+    }
+
     /// Whether nothing more can be sent.
     pub(super) fn is_cut(&self) -> bool {
         self.attempt().is_some_and(|attempt| attempt.is_cut)
@@ -118,7 +129,8 @@ impl ExchangePhase {
     /// What was asked is left: its connection is closed, its place given back.
     pub(super) fn leave_attempt(&mut self) {
         if let Some(attempt) = self.attempt_mut() {
-            (attempt.connection, attempt.slot) = (None, None);
+            attempt.slot = None;
+            attempt.connection = None;
         }
     }
 
