@@ -9,9 +9,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-/// What cannot be done to the memory.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-
 /// Words that other processes may have, too. They stay until the process ends.
 #[derive(Debug)]
 pub struct SharedWords {
@@ -28,7 +25,8 @@ impl SharedWords {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = rustix::fs::memfd_create(c"forebay", flags)?;
         rustix::fs::ftruncate(&memory, bytes(count)? as u64)?;
-        rustix::fs::fcntl_add_seals(&memory, SEALS)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals)?;
         SharedWords::map(memory, count)
     }
 
