@@ -47,12 +47,15 @@ use forebay_engine::control::{Ended, LoopOrder};
 use forebay_policy::bans::BanList;
 use forebay_sys::process;
 use forebay_sys::stderr::say;
-use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGURG, SIGUSR1, SIGUSR2};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use takeover::{Reload, Wanted};
+
+/// Tells a stage that stages of another server replace it. Nobody else sends this, and who does not know it ignores it.
+pub(crate) const UPGRADED: i32 = SIGURG;
 
 /// What the main thread waits for.
 enum Event {
@@ -205,7 +208,8 @@ impl Server {
         while !self.groups.is_empty() || self.waits_for_earlier() {
             match self.next_event() {
                 Some(Event::Signal(SIGUSR1)) => self.reopen_logs(),
-                Some(Event::Signal(SIGUSR2)) => self.be_replaced(),
+                Some(Event::Signal(SIGUSR2)) => self.be_replaced(self.config.timeouts.drain),
+                Some(Event::Signal(UPGRADED)) => self.be_replaced(self.config.timeouts.upgrade),
                 // the supervisor replaces stages
                 Some(Event::Signal(SIGHUP)) if self.config.place.is_some() => {}
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),

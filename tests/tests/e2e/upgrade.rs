@@ -119,7 +119,8 @@ fn upgrades_lose_nobody(engine: &str) {
     fs::write(folder.0.join("large.bin"), &large).unwrap();
     let socket = folder.0.join("server.sock");
     let options = Options::new(&folder.0).engine(engine);
-    let server = Server::start(&options.config(""));
+    // an upgrade gives more time than a drain
+    let server = Server::start(&options.config("[timeouts]\ndrain = \"500ms\""));
     let text = fs::read_to_string(server.file()).unwrap();
     assert!(text.contains("listen = [\""), "{text}");
     let at = format!("listen = [\"unix:{}\", \"", socket.display());

@@ -14,6 +14,7 @@ use super::links::{Hearing, Links};
 use super::stage::addresses;
 use super::status::{InstanceStatus, Is};
 use crate::privileges;
+use crate::run::UPGRADED;
 use crate::start_error::{RunError, resources};
 use forebay_config::{Config, Role, StageProcess};
 use forebay_sys::broker::{self, Broker};
@@ -326,17 +327,22 @@ impl Generation {
 
     /// Begins to end: first what clients see. SIGQUIT gives them all the time that they take.
     pub(super) fn end(&mut self, signal: i32) {
-        self.begin_to_end(signal, signal, false);
+        let time = self.wait(signal).unwrap_or_default() + self.config.timeouts.drain;
+        self.begin_to_end(signal, signal, time, false);
     }
 
     /// Begins to end, where another generation has the clients that come from now on.
     pub(super) fn be_replaced(&mut self) {
-        self.begin_to_end(SIGUSR2, SIGTERM, true);
+        self.begin_to_end(SIGUSR2, SIGTERM, self.config.timeouts.drain, true);
     }
 
-    fn begin_to_end(&mut self, first: i32, signal: i32, is_replaced: bool) {
-        let wait = self.wait(signal).filter(|_| !is_replaced).unwrap_or_default();
-        let until = Instant::now() + wait + self.config.timeouts.drain + MARGIN;
+    /// The same where that is one of another supervisor: there is more time.
+    pub(super) fn be_replaced_by_upgrade(&mut self) {
+        self.begin_to_end(UPGRADED, SIGTERM, self.config.timeouts.upgrade, true);
+    }
+
+    fn begin_to_end(&mut self, first: i32, signal: i32, time: Duration, is_replaced: bool) {
+        let until = Instant::now() + time + MARGIN;
         let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
         self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         self.signal(role, first);

@@ -154,7 +154,7 @@ impl Supervisor {
     /// The stages finish what they have, and this process ends with them.
     pub(super) fn leave_clients(&mut self) {
         if let Some(mut generation) = self.serving.take() {
-            generation.be_replaced();
+            generation.be_replaced_by_upgrade();
             self.leaving.push(generation);
         }
     }

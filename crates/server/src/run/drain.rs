@@ -19,17 +19,17 @@ const LOG_CLOSE: Duration = Duration::from_secs(2);
 
 impl Server {
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each
-    /// connection; whoever has not asked by half of the time for a drain is not waited for.
-    pub(super) fn be_replaced(&mut self) {
+    /// connection; what is left at the end of this time is drained within it, and for half of it at most.
+    pub(super) fn be_replaced(&mut self, time: Duration) {
         if self.is_replaced || self.draining.is_some() {
             return;
         }
-        self.plan.drain /= 2;
-        self.leave_clients(self.plan.drain);
+        self.plan.drain = self.plan.drain.min(time / 2);
+        let patience = time.saturating_sub(self.plan.drain);
+        self.leave_clients(patience);
         say(format_args!(
-            "replaced: connections open: {}, each gets one more answer if it asks within {:?}",
+            "replaced: connections open: {}, each gets one more answer if it asks within {patience:?}",
             self.common.admission.open(),
-            self.plan.drain
         ));
     }
 

@@ -2,7 +2,7 @@
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
 use super::takeover::Reload;
-use super::{Event, Server};
+use super::{Event, Server, UPGRADED};
 use crate::admin::AdminListener;
 use crate::ban_files;
 use crate::control_socket::{self, ControlSocket};
@@ -332,11 +332,10 @@ fn confine(
 }
 
 /// From here on signals wait until a thread listens.
-/// A stage is told by one more that others replace it.
+/// A stage is told by two more that others replace it.
 pub(super) fn catch_signals(is_stage: bool) -> io::Result<Signals> {
-    let more = is_stage.then_some(SIGUSR2);
-    let signals =
-        Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1].into_iter().chain(more))?;
+    let more = if is_stage { &[SIGUSR2, UPGRADED][..] } else { &[] };
+    let signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1].iter().chain(more))?;
     passing::take_signals()?;
     Ok(signals)
 }
