@@ -5,14 +5,15 @@
 //! be left behind by one that dies.
 //!
 //! ```text
-//!              process 71 (generation 1)   72 (2)     free   …
-//!   row "a"    3 taken, 1 waits            2, 0       0
-//!   row "b"    0                           1, 4       0
+//!              process 71 (generation 1)   72 (2)        free   …
+//!   row "a"    3 taken, rank 1 waits       2, none       0
+//!   row "b"    0                           1, 0 and 1    0
 //! ```
 //!
 //! Who wants one more counts itself first and looks at the others then: of two that do so at the same time at least one
-//! sees the other, and takes its own back if that is too much. Requests that wait in an older process have come
-//! earlier: they are first, as long as that process [shows](SharedCounts::beat) that it looks after them.
+//! sees the other, and takes its own back if that is too much. Of requests that wait in several processes the highest
+//! rank is first, and of one rank those in the oldest process, as long as that [shows](SharedCounts::beat) that it looks
+//! after them.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -21,6 +22,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Processes that can share: the newest, those before it that finish what they have, and some that end just now.
 const COLUMNS: usize = 16;
+/// Words of a row: what each process has, and then which ranks wait in each.
+const ROW: usize = 2 * COLUMNS;
 /// Limits that can be shared. What comes after that is counted by each process for itself.
 const ROWS: usize = 1 << 15;
 /// Words in a table of clients.
@@ -33,15 +36,11 @@ const USED_COLUMNS: usize = 3;
 const PROCESSES: usize = 16;
 const BEATS: usize = PROCESSES + COLUMNS;
 const COUNTS: usize = BEATS + COLUMNS;
-const BUCKETS: usize = COUNTS + ROWS * COLUMNS;
+const BUCKETS: usize = COUNTS + ROWS * ROW;
 const CLIENTS: usize = BUCKETS + CLIENT_WORDS;
 
 /// For so long an older process is taken to look after requests that wait in it.
 const BEAT_MS: u64 = 1000;
-
-/// One that waits, in the word of a column; one that has a place is 1.
-const ONE_WAITS: u64 = 1 << 32;
-const TAKEN: u64 = ONE_WAITS - 1;
 
 /// The counts of one process, and its view of those of the others.
 #[derive(Debug)]
@@ -72,7 +71,7 @@ impl SharedCounts {
     pub const WORDS: usize = CLIENTS + COLUMNS * CLIENT_WORDS;
 
     /// What the words mean. Processes that differ here have nothing in common.
-    pub const LAYOUT: u32 = 1;
+    pub const LAYOUT: u32 = 2;
 
     /// Counts of a process that replaces no other; `words` are [so many](SharedCounts::WORDS). The secret keys the
     /// hashes of clients.
@@ -124,7 +123,7 @@ impl SharedCounts {
                 row as usize
             }
         };
-        let row = &self.words[COUNTS + row * COLUMNS..][..COLUMNS];
+        let row = &self.words[COUNTS + row * ROW..][..ROW];
         Some(SharedCount { words: self.words, row, column: self.column })
     }
 
@@ -152,7 +151,7 @@ impl SharedCounts {
     /// The processes that have replaced this one, or were about to, have ended.
     pub fn newer_ended(&self) {
         let own = u64::from(self.generation);
-        self.clear(|word| word & TAKEN > own);
+        self.clear(|word| generation(word) > own);
     }
 
     fn clear(&self, is_ended: impl Fn(u64) -> bool) {
@@ -187,25 +186,34 @@ impl SharedCount {
     /// One more of those that this process has, unless they are as many as that.
     #[inline]
     pub fn take_below(&self, most: u32) -> bool {
-        let more = |word: u64| (word & TAKEN < u64::from(most)).then_some(word + 1);
+        let more = |taken: u64| (taken < u64::from(most)).then_some(taken + 1);
         self.row[self.column].fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
-    /// So many that this process has, and others that wait in it, were counted elsewhere until now.
-    pub fn add(&self, taken: u32, waiting: u32) {
-        let more = u64::from(taken) + u64::from(waiting) * ONE_WAITS;
-        self.row[self.column].fetch_add(more, SeqCst);
+    /// So many that this process has were counted elsewhere until now.
+    pub fn add(&self, taken: u32) {
+        self.row[self.column].fetch_add(taken.into(), SeqCst);
     }
 
     /// From now on they are.
-    pub fn subtract(&self, taken: u32, waiting: u32) {
-        let less = u64::from(taken) + u64::from(waiting) * ONE_WAITS;
-        self.row[self.column].fetch_sub(less, SeqCst);
+    pub fn subtract(&self, taken: u32) {
+        self.row[self.column].fetch_sub(taken.into(), SeqCst);
+    }
+
+    /// Requests of these ranks wait in this process, a bit for each.
+    #[inline]
+    pub fn set_waiting(&self, ranks: u32) {
+        self.row[COLUMNS + self.column].store(ranks.into(), SeqCst);
+    }
+
+    /// The word with what this process has: one less is there what [`give_back`](SharedCount::give_back) does.
+    pub fn word(&self) -> &'static AtomicU64 {
+        &self.row[self.column]
     }
 
     /// What this process has.
     pub fn own(&self) -> u32 {
-        (self.row[self.column].load(SeqCst) & TAKEN) as u32
+        u32::try_from(self.row[self.column].load(SeqCst)).unwrap_or(u32::MAX)
     }
 
     /// What the others have.
@@ -214,33 +222,35 @@ impl SharedCount {
         if !has_others(self.words) {
             return 0;
         }
-        let others = self.others_words().map(|(_, word)| word & TAKEN).fold(0, u64::saturating_add);
-        u32::try_from(others).unwrap_or(u32::MAX)
+        let others = self.other_columns().map(|column| self.row[column].load(SeqCst));
+        u32::try_from(others.fold(0, u64::saturating_add)).unwrap_or(u32::MAX)
     }
 
-    /// Whether something waits in an older process, which looks after it.
+    /// Whether a request that waits in another process, which looks after it, is before one of this rank.
     #[inline]
-    pub fn older_wait(&self, now_ms: u64) -> bool {
-        has_others(self.words) && self.is_after_older(now_ms)
+    pub fn is_behind(&self, rank: u8, now_ms: u64) -> bool {
+        has_others(self.words) && self.is_behind_others(rank, now_ms)
     }
 
-    fn is_after_older(&self, now_ms: u64) -> bool {
-        let generation = |column: usize| self.words[PROCESSES + column].load(SeqCst) & TAKEN;
+    fn is_behind_others(&self, rank: u8, now_ms: u64) -> bool {
+        let generation = |column: usize| generation(self.words[PROCESSES + column].load(SeqCst));
         let own = generation(self.column);
+        let (of_newer, of_older) = (above(rank), above(rank.saturating_add(1)));
         let beats = |column: usize| {
             let beat_ms = self.words[BEATS + column].load(Relaxed);
             now_ms.saturating_sub(beat_ms) < BEAT_MS
         };
-        self.others_words()
-            .any(|(column, word)| word >= ONE_WAITS && generation(column) < own && beats(column))
+        self.other_columns().any(|column| {
+            let waiting = self.row[COLUMNS + column].load(SeqCst);
+            let before = if generation(column) < own { of_older } else { of_newer };
+            waiting & before != 0 && beats(column)
+        })
     }
 
-    /// The words of the columns that others have.
-    fn others_words(&self) -> impl Iterator<Item = (usize, u64)> {
+    /// The columns that others have.
+    fn other_columns(&self) -> impl Iterator<Item = usize> {
         let others = (0..COLUMNS).filter(|column| *column != self.column);
-        others
-            .filter(|column| self.words[PROCESSES + column].load(SeqCst) != 0)
-            .map(|column| (column, self.row[column].load(SeqCst)))
+        others.filter(|column| self.words[PROCESSES + column].load(SeqCst) != 0)
     }
 }
 
@@ -273,8 +283,9 @@ impl SharedClients {
 /// Nothing is taken in this column, and nothing waits.
 fn wipe(words: &'static [AtomicU64], column: usize) {
     let used = (words[USED_ROWS].load(SeqCst) as usize).min(ROWS);
-    for row in 0..used {
-        words[COUNTS + row * COLUMNS + column].store(0, SeqCst);
+    for row in (0..used).map(|row| COUNTS + row * ROW) {
+        words[row + column].store(0, SeqCst);
+        words[row + COLUMNS + column].store(0, SeqCst);
     }
     for word in table(words, CLIENTS + column * CLIENT_WORDS) {
         // pages that nobody has written to are left alone
@@ -285,8 +296,18 @@ fn wipe(words: &'static [AtomicU64], column: usize) {
     words[BEATS + column].store(0, Relaxed);
 }
 
+/// The word of a column.
 fn of_process(process: u32, generation: u32) -> u64 {
     u64::from(process) << 32 | u64::from(generation)
+}
+
+/// The ranks above this one, a bit for each.
+fn above(rank: u8) -> u64 {
+    1_u64.checked_shl(rank.into()).map_or(u64::MAX, |bit| bit - 1)
+}
+
+fn generation(word: u64) -> u64 {
+    word & u64::from(u32::MAX)
 }
 
 #[inline]
@@ -316,7 +337,7 @@ mod tests {
         let words = words();
         let old = SharedCounts::new(words, 71, [1, 2]);
         let of_old = old.of("a").unwrap();
-        of_old.add(3, 0);
+        of_old.add(3);
         assert!(!old.has_others() && of_old.others() == 0 && of_old.own() == 3);
         let new = next(words, &old, 72);
         let (of_new, other) = (new.of("a").unwrap(), new.of("b").unwrap());
@@ -343,21 +364,24 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_in_an_older_process_is_first_while_that_is_awake() {
+    fn the_highest_rank_is_first_and_then_the_oldest_process_that_is_awake() {
         let words = words();
         let old = SharedCounts::new(words, 71, [1, 2]);
         let of_old = old.of("a").unwrap();
         let new = next(words, &old, 72);
         let of_new = new.of("a").unwrap();
-        of_new.add(0, 1);
         old.beat(5000);
         new.beat(5000);
-        assert!(!of_old.older_wait(5000), "the other one is younger");
-        of_old.add(0, 2);
-        assert!(of_new.older_wait(5900) && !of_new.older_wait(6000));
+        of_new.set_waiting(0b10);
+        assert!(!of_old.is_behind(1, 5000), "the other one is younger");
+        assert!(of_old.is_behind(2, 5000), "the other one is of a higher rank");
+        of_old.set_waiting(0b110);
+        assert!(of_new.is_behind(1, 5900) && of_new.is_behind(63, 5900));
+        assert!(!of_new.is_behind(0, 5900), "it is of a higher rank");
+        assert!(!of_new.is_behind(1, 6000), "nobody looks after it");
         assert_eq!((of_new.others(), of_old.others()), (0, 0));
-        of_old.subtract(0, 2);
-        assert!(!of_new.older_wait(5900));
+        of_old.set_waiting(0);
+        assert!(!of_new.is_behind(1, 5900));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use forebay_control::shared::{SharedCount, SharedCounts};
 use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// What is charged for one rule.
@@ -103,30 +103,23 @@ enum RuleCount {
 
 impl RuleCount {
     #[inline]
-    fn enter(&self, most: u32) -> bool {
+    fn enter(&self, most: u32) -> Option<Held> {
         match self {
             RuleCount::Own(count) => {
                 let more = |now: u32| (now < most).then_some(now + 1);
-                count.0.fetch_update(Relaxed, Relaxed, more).is_ok()
+                count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
+                Some(Held::Rule(Arc::clone(count)))
             }
             RuleCount::Shared(count) => {
                 if !count.take_below(most) {
-                    return false;
+                    return None;
                 }
                 let is_room = u64::from(count.own()) + u64::from(count.others()) <= most.into();
                 if !is_room {
                     count.give_back();
                 }
-                is_room
+                is_room.then(|| Held::Shared(count.word()))
             }
-        }
-    }
-
-    #[inline]
-    fn leave(&self) {
-        match self {
-            RuleCount::Own(count) => drop(count.0.fetch_sub(1, Relaxed)),
-            RuleCount::Shared(count) => count.give_back(),
         }
     }
 
@@ -393,9 +386,7 @@ impl InFlightMeter {
         client: IpAddr,
     ) -> Option<InFlightGuard> {
         match &self.count {
-            InFlightCount::Rule(count) => {
-                count.enter(self.limit.most).then(|| InFlightGuard(Some(Held::Rule(count.clone()))))
-            }
+            InFlightCount::Rule(count) => Some(InFlightGuard(Some(count.enter(self.limit.most)?))),
             InFlightCount::Client(number) => {
                 let key: ClientHash = clients.key(*number, client);
                 let client_slot = clients.enter(key, self.limit.most).ok()?;
@@ -430,7 +421,8 @@ pub struct InFlightGuard(Option<Held>);
 
 #[derive(Debug)]
 enum Held {
-    Rule(RuleCount),
+    Rule(Arc<CacheLine<AtomicU32>>),
+    Shared(&'static AtomicU64),
     Client(Arc<ClientTable>, ClientSlot),
 }
 
@@ -446,7 +438,8 @@ impl Drop for InFlightGuard {
     fn drop(&mut self) {
         match self.0.take() {
             None => {}
-            Some(Held::Rule(count)) => count.leave(),
+            Some(Held::Rule(count)) => drop(count.0.fetch_sub(1, Relaxed)),
+            Some(Held::Shared(count)) => drop(count.fetch_sub(1, SeqCst)),
             Some(Held::Client(clients, client_slot)) => clients.leave(client_slot),
         }
     }

@@ -116,9 +116,9 @@ impl UpstreamGroup {
     /// What is under way to each is counted there from now on, too, and what other processes have counts.
     pub fn share(&mut self, counts: impl IntoIterator<Item = Option<SharedCount>>) {
         for (one, shared) in self.members.iter_mut().zip(counts) {
-            shared.iter().for_each(|shared| shared.add(one.in_flight, 0));
+            shared.iter().for_each(|shared| shared.add(one.in_flight));
             let before = std::mem::replace(&mut one.shared, shared);
-            before.iter().for_each(|before| before.subtract(one.in_flight, 0));
+            before.iter().for_each(|before| before.subtract(one.in_flight));
         }
     }
 

@@ -97,27 +97,26 @@ impl<T> Places<T> {
     }
 
     /// What is under way to each upstream, and what waits, is counted there from now on, too: what other processes
-    /// have counts, and what waits in older ones is first.
+    /// have counts, and what waits there takes its turn.
     pub fn share(
         &mut self,
         members: impl IntoIterator<Item = Option<SharedCount>>,
         queue: Option<SharedCount>,
     ) {
         self.group.share(members);
-        let waiting = self.queue.len() as u32;
-        queue.iter().for_each(|queue| queue.add(0, waiting));
-        let before = std::mem::replace(&mut self.shared, queue);
-        before.iter().for_each(|before| before.subtract(0, waiting));
+        self.shared.iter().for_each(|before| before.set_waiting(0));
+        self.shared = queue;
+        self.show_waiting();
     }
 
-    /// Whether something waits in an older process: it has come earlier.
-    fn is_after_others(&self, now: Clocks) -> bool {
-        self.shared.is_some_and(|shared| shared.older_wait(now.ms))
+    /// Whether something that waits in another process is before a request of this rank.
+    fn is_behind_others(&self, rank: u8, now: Clocks) -> bool {
+        self.shared.is_some_and(|shared| shared.is_behind(rank, now.ms))
     }
 
-    /// One waits no longer.
-    fn note_left(&self) {
-        self.shared.iter().for_each(|shared| shared.subtract(0, 1));
+    /// Shows others what waits.
+    fn show_waiting(&self) {
+        self.shared.iter().for_each(|shared| shared.set_waiting(self.queue.ranks_waiting()));
     }
 
     /// Takes over other settings, of the same upstreams, and other shares of the ranks. What is under way
@@ -160,7 +159,7 @@ impl<T> Places<T> {
             return Ok(Placement::Begun(Begun::new(member, now.ns, None)));
         }
         match self.group.has_room(now.ms) {
-            Ok(()) if self.queue.is_empty() && !self.is_after_others(now) => {
+            Ok(()) if self.queue.is_empty() && !self.is_behind_others(asking.owner.rank, now) => {
                 let turn = self.queue.pass(asking.owner, again)?;
                 match self.begin(&asking, turn, now) {
                     // another process was faster
@@ -178,9 +177,7 @@ impl<T> Places<T> {
             self.lacks(rank, now.ns);
         }
         let (id, displaced) = pushed?;
-        if displaced.is_none() {
-            self.shared.iter().for_each(|shared| shared.add(0, 1));
-        }
+        self.show_waiting();
         self.displaced.extend(displaced.map(|waiting| waiting.item));
         Ok(Placement::Waits(id))
     }
@@ -232,9 +229,7 @@ impl<T> Places<T> {
     /// One that waits leaves. Says whether it still did: if not, it has been told.
     pub fn leave(&mut self, id: WaiterId) -> bool {
         let has_left = self.queue.remove(id).is_some();
-        if has_left {
-            self.note_left();
-        }
+        self.show_waiting();
         has_left
     }
 
@@ -243,7 +238,8 @@ impl<T> Places<T> {
         if let Some(item) = self.displaced.pop_front() {
             return Some((item, Err(Unavailable::Full)));
         }
-        if self.queue.is_empty() || self.is_after_others(now) {
+        let highest = self.queue.ranks_waiting().trailing_zeros() as u8;
+        if self.queue.is_empty() || self.is_behind_others(highest, now) {
             return None;
         }
         match self.group.has_room(now.ms) {
@@ -259,7 +255,7 @@ impl<T> Places<T> {
 
     fn begin_next(&mut self, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
         let (waiting, turn) = self.queue.pop(now.ns)?;
-        self.note_left();
+        self.show_waiting();
         // the loop that keeps its time may not have looked yet, and its place is better used
         if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
             self.queue.ended(turn, 0);

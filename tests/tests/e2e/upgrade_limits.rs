@@ -14,6 +14,7 @@ use std::time::Duration;
 on_each_engine!(
     both_keep_the_places_of_an_application,
     both_keep_the_places_of_a_rule,
+    the_highest_class_is_first_in_both,
     both_count_what_a_rule_and_a_client_have,
     what_is_charged_stays_charged,
     what_a_server_had_that_dies_is_free,
@@ -97,6 +98,29 @@ fn both_keep_the_places_of_a_rule(engine: &str) {
     let rule = "[[rule]]\nname = \"few\"\npath = \"/app/*\"\nin_flight = { most = 1, over = \"queue\", deadline = \"1m\" }";
     let (served, _folder) = serve(engine, &gate, "", rule);
     take_turns(engine, &gate, &served, "forebay_requests_queued");
+}
+
+fn the_highest_class_is_first_in_both(engine: &str) {
+    let gate = Gate::start();
+    let classes = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
+                   [[rule]]\nname = \"gold\"\npath = \"/app/gold\"\nclass = \"gold\"\n\
+                   [[rule]]\nname = \"bulk\"\npath = \"/app/*\"\nclass = \"bulk\"\n";
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1\nqueue.time = \"5m\"", classes);
+    let waiting = "forebay_upstream_requests_waiting";
+    let mut clients = vec![ask(&served, "/app/1"), ask(&served, "/app/2")];
+    gate.has(1);
+    wait(&served, waiting, 1);
+    let _second = upgrade_and_settle(&served);
+    for path in ["/app/3", "/app/gold"] {
+        clients.push(asked_of_the_new(&served, path, waiting));
+    }
+    for number in 1..=4 {
+        gate.has(number);
+        gate.answer(1);
+    }
+    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
+    let came = gate.came();
+    assert_eq!((came[1].as_str(), came[3].as_str()), ("/app/gold", "/app/3"), "{engine}: {came:?}");
 }
 
 fn both_count_what_a_rule_and_a_client_have(engine: &str) {

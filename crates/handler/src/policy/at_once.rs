@@ -131,7 +131,7 @@ impl AtOnce {
     pub fn ask(self: &Arc<Self>, owner: RequestOwner, now_ms: u64) -> Result<PlaceAsked, NoPlace> {
         let since_ns = clock::monotonic_ns();
         let mut places = self.places();
-        if places.queue.is_empty() && places.take(since_ns) {
+        if places.queue.is_empty() && places.take(owner.rank, since_ns) {
             let Ok(turn) = places.queue.pass(owner, false) else {
                 places.give_back();
                 return Err(NoPlace);
@@ -149,10 +149,10 @@ impl AtOnce {
         let asking = Asking { owner, ..Asking::default() };
         let (id, displaced) = places.queue.push(asking, since_ns, item).map_err(|_| NoPlace)?;
         let waiter = waiter.ok_or(NoPlace)?;
-        match displaced {
-            Some(displaced) => displaced.item.tell(None),
-            None => places.note_waits(),
+        if let Some(displaced) = displaced {
+            displaced.item.tell(None);
         }
+        places.show_waiting();
         // what is free although others wait is the first one's
         places.hand_out(since_ns);
         let until_ms = now_ms + u64::from(places.deadline_ms);
@@ -188,23 +188,27 @@ impl AtOnce {
 impl Places {
     /// Places that are free go to the requests that are next, which are told.
     fn hand_out(&mut self, now_ns: u64) {
-        while !self.queue.is_empty() && self.take(now_ns) {
+        while !self.queue.is_empty() {
+            let highest = self.queue.ranks_waiting().trailing_zeros() as u8;
+            if !self.take(highest, now_ns) {
+                break;
+            }
             let Some((waiting, turn)) = self.queue.pop(now_ns) else {
                 self.give_back();
                 break;
             };
-            self.note_left();
+            self.show_waiting();
             waiting.item.tell(Some(Taken { turn: Some(turn), since_ns: now_ns }));
         }
     }
 
-    /// Takes a place, if one is free that no other process has, nor is about to have.
-    fn take(&mut self, now_ns: u64) -> bool {
+    /// Takes a place for a request of this rank, if one is free that no other process has, nor is about to have.
+    fn take(&mut self, rank: u8, now_ns: u64) -> bool {
         if self.taken >= self.most {
             return false;
         }
         if let Some(shared) = &self.shared {
-            if shared.older_wait(now_ns / 1_000_000) {
+            if shared.is_behind(rank, now_ns / 1_000_000) {
                 return false;
             }
             // after it counts: another process that takes one now sees this one, or is seen
@@ -223,14 +227,9 @@ impl Places {
         self.shared.iter().for_each(SharedCount::give_back);
     }
 
-    /// One more waits.
-    fn note_waits(&self) {
-        self.shared.iter().for_each(|shared| shared.add(0, 1));
-    }
-
-    /// One waits no longer.
-    fn note_left(&self) {
-        self.shared.iter().for_each(|shared| shared.subtract(0, 1));
+    /// Shows other processes what waits.
+    fn show_waiting(&self) {
+        self.shared.iter().for_each(|shared| shared.set_waiting(self.queue.ranks_waiting()));
     }
 }
 
@@ -275,7 +274,7 @@ impl PlaceWait {
         // a request that is not in the queue any more was told
         let mut places = self.at_once.places();
         if places.queue.remove(self.id).is_some() {
-            places.note_left();
+            places.show_waiting();
         }
         drop(places);
         let taken = self.waiter.told.get().copied().flatten().ok_or(NoPlace)?;

@@ -180,6 +180,12 @@ impl<T> UpstreamQueue<T> {
         self.waiting.is_empty()
     }
 
+    /// The ranks of which some wait, a bit for each.
+    pub fn ranks_waiting(&self) -> u32 {
+        let waits = |(_, rank): &(u32, &RankQueue)| rank.counts.waiting > 0;
+        (0..u32::BITS).zip(&self.ranks).filter(waits).fold(0, |ranks, (rank, _)| ranks | 1 << rank)
+    }
+
     /// A request comes, and enters the queue; one that has come before is not refused by an agent. Its `item`
     /// is made when it is known that it may wait. Where it takes another's place, that is returned.
     ///
