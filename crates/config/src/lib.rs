@@ -119,7 +119,7 @@ pub struct Config {
     pub firewall: FirewallSettings,
     /// For requests that belong to no site: what the top level says.
     pub log: LogConfig,
-    /// `server_header`
+    /// For requests that belong to no site: `server_header` of the top level.
     pub server_header: bool,
     /// `sample`: every so many requests one is timed; 0 is never
     pub sample: u64,

@@ -96,7 +96,6 @@ impl VirtualHost {
     pub(crate) fn open(
         settings: &SiteSettings,
         first_realm: u32,
-        is_server_named: bool,
         files: FilesLocation,
     ) -> Result<VirtualHost, OpenError> {
         let root = settings.root.iter().map(|root| ("", root));
@@ -125,7 +124,7 @@ impl VirtualHost {
         let of_values = values.iter().flat_map(Template::variables);
         let variables = of_values.chain(of_redirects).cloned().collect();
         let conditions = SiteConditions::of(&settings);
-        let pages = Pages::new(is_server_named);
+        let pages = Pages::new(settings.server_header);
         let to_https =
             settings.to_https.map(|to| route::to_https(&pages, HeaderRuleSet::default(), to, None));
         Ok(VirtualHost {

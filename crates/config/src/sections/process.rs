@@ -25,7 +25,7 @@ impl Section for Config {
             gate_charge: GateCharge::default(),
             firewall: FirewallSettings::default(),
             log: LogConfig::default(),
-            server_header: false,
+            server_header: true,
             sample: 0,
             durations: false,
             send_order: SendOrder::default(),
@@ -64,14 +64,6 @@ const SETTINGS: &[Setting<Config>] = &[
                   top level stands in one file only. Only the main file may have it.",
         example: "[\"sites/*.toml\"]",
         at: |c| &mut c.include,
-    },
-    Setting {
-        key: "server_header",
-        preset: Preset::Value("true"),
-        range: None,
-        meaning: "Whether answers say `Server: Forebay`.",
-        example: "false",
-        at: |c| &mut c.server_header,
     },
     Setting {
         key: "sample",

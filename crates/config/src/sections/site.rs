@@ -85,6 +85,8 @@ pub struct SiteConfig {
     pub types: MediaTypes,
     /// `cache_control`
     pub cache_control: OptionalFieldValue,
+    /// `server_header`
+    pub server_header: bool,
     /// `errors`
     pub errors: ErrorPages,
     /// `tls.*`
@@ -241,6 +243,7 @@ impl SiteConfig {
             hsts,
             to_https,
             cache_control: self.cache_control.0.clone(),
+            server_header: self.server_header,
             try_files: self.try_files.clone(),
             try_files_except: self.try_files_except.clone(),
             errors: self.errors.0.clone(),
@@ -294,6 +297,7 @@ impl Section for SiteConfig {
             etag: EtagMode::default(),
             types: MediaTypes::default(),
             cache_control: OptionalFieldValue::default(),
+            server_header: false,
             errors: ErrorPages::default(),
             tls: SiteTls::default(),
             log: LogConfig::default(),
@@ -536,6 +540,15 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
                   say ts = \"video/mp2t\".",
         example: "{ ts = \"video/mp2t\", wat = \"text/plain\" }",
         at: |s| &mut s.types,
+    },
+    Setting {
+        key: "server_header",
+        preset: Preset::Value("true"),
+        range: None,
+        meaning: "Whether answers say `Server: Forebay`. What the top level says holds for requests that belong to no \
+                  site, too.",
+        example: "false",
+        at: |s| &mut s.server_header,
     },
     Setting {
         key: "cache_control",
