@@ -80,6 +80,7 @@ pub use values::log_condition::LogCondition;
 pub use values::member::Member;
 pub use values::optional::Optional;
 pub use values::per_stage::PerStage;
+pub use values::redacted::Redacted;
 pub use values::stage_process::{Role, StageProcess};
 pub use values::units::{ByteRate, Percent, Size};
 pub use values::value::AutoCount;
@@ -280,6 +281,10 @@ pub struct LogConfig {
     pub sample_refused: u64,
     /// `log.fields`
     pub fields: Vec<Member>,
+    /// `log.query`
+    pub query: bool,
+    /// `log.redact`
+    pub redact: Vec<Redacted>,
 }
 
 /// The admin listener.

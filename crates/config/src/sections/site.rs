@@ -723,4 +723,22 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
         example: "[\"time\", \"client\", \"target\", \"status\"]",
         at: |s| &mut s.log.fields,
     },
+    Setting {
+        key: "log.query",
+        preset: Preset::Value("true"),
+        range: None,
+        meaning: "Whether lines have the query of the path, and that of the address in Referer.",
+        example: "false",
+        at: |s| &mut s.log.query,
+    },
+    Setting {
+        key: "log.redact",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Whose values lines do not have, but *** in their place: query.NAME for query parameters, also \
+                  those of the address in Referer and path parameters; header.Referer and header.User-Agent for \
+                  these fields. Case does not matter, nor how a name is encoded.",
+        example: "[\"query.token\", \"query.session\"]",
+        at: |s| &mut s.log.redact,
+    },
 ];
