@@ -88,6 +88,7 @@ pub use values::without_parents::without_parents;
 
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
+use forebay_http::field::FieldName;
 use forebay_http::forwarded::ForwardedFamily;
 use forebay_http::head::HeadLimits;
 use forebay_site::rules::Network;
@@ -132,6 +133,8 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// `forwarded`
     pub forwarded: ForwardedFamily,
+    /// `trusted_header`
+    pub trusted_header: Option<FieldName>,
     /// `user`
     pub user: Option<Account>,
     /// `group`

@@ -85,6 +85,9 @@ impl ConfigDraft {
         if self.process.trusted_proxies.is_empty() && text.says(&top.child("forwarded")) {
             remark("forwarded", "trusted_proxies");
         }
+        if self.process.trusted_proxies.is_empty() && self.process.trusted_header.is_some() {
+            remark("trusted_header", "trusted_proxies");
+        }
         for key in ["admin.allow", "admin.token_file"] {
             if self.process.admin.listen.0.is_empty() && text.says(&top.child(key)) {
                 remark(key, "admin.listen");

@@ -31,6 +31,7 @@ impl Section for Config {
             send_order: SendOrder::default(),
             trusted_proxies: Vec::new(),
             forwarded: ForwardedFamily::default(),
+            trusted_header: None,
             user: None,
             group: None,
             timeouts: TimeoutsConfig::default(),
@@ -116,6 +117,16 @@ const SETTINGS: &[Setting<Config>] = &[
                   of every request. The others are dropped.",
         example: "\"forwarded\"",
         at: |c| &mut c.forwarded,
+    },
+    Setting {
+        key: "trusted_header",
+        preset: Preset::Unset("none; the fields that forwarded says count"),
+        range: None,
+        meaning: "The field in which trusted_proxies say the address of their client, and nothing else, such as \
+                  CF-Connecting-IP. Its last value counts; X-Forwarded-For does not any more. Applications are told \
+                  this field with the client's address, whoever asks.",
+        example: "\"CF-Connecting-IP\"",
+        at: |c| &mut c.trusted_header,
     },
     Setting {
         key: "agent",
