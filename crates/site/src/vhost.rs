@@ -15,16 +15,18 @@ use crate::bodies::forms;
 use crate::heads::fields::{HeaderRuleSet, header_rules_of};
 use crate::heads::pages::Pages;
 use crate::notice::OpenError;
-use crate::routing::names::{self, MountedDirectory};
+use crate::routing::names::{self, MountedPlace};
 use crate::routing::redirection::Redirection;
-use crate::routing::route::{self, inside};
+use crate::routing::route;
 use crate::rules::{
-    AccessRule, Alias, ConditionBits, HeaderRule, Redirect, RequestVariable, Template,
+    AccessRule, Alias, AliasFile, ConditionBits, HeaderRule, Redirect, RequestVariable, Template,
+    place_in,
 };
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::vhost::conditions::SiteConditions;
 use crate::vhost::root::RootDirectory;
 use forebay_sys::file::{self, OpenFailure};
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -56,10 +58,12 @@ pub(crate) struct Mount {
     /// Beneath which path; empty for the root.
     pub(crate) path: Box<[u8]>,
     pub(crate) place: RootDirectory,
+    /// Of it these alone; none for all of it.
+    pub(crate) files: Box<[AliasFile]>,
 }
 
 impl Mount {
-    fn open(path: &str, to: &Path) -> Result<Mount, OpenError> {
+    fn open(path: &str, to: &Path, files: &[AliasFile]) -> Result<Mount, OpenError> {
         let failed = |error| OpenError::Root { root: to.to_owned(), error };
         let place = RootDirectory::open(to).map_err(failed)?;
         let found = file::find_beneath(place.current().directory.as_fd(), b"");
@@ -67,19 +71,19 @@ impl Mount {
             OpenFailure::Denied => failed(error),
             _ => OpenError::Beneath { error },
         })?;
-        Ok(Mount { path: path.as_bytes().into(), place })
+        Ok(Mount { path: path.as_bytes().into(), place, files: files.into() })
     }
 
     /// Where in the directory a path leads, if it leads there.
-    fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
-        inside(&self.path, path)
+    fn inside<'p>(&'p self, path: &'p [u8]) -> Option<&'p [u8]> {
+        place_in(&self.files, &self.path, path)
     }
 }
 
 /// The rules about clients of a site, while its directories stay where they are.
 pub(crate) struct Protection<'v> {
     vhost: &'v VirtualHost,
-    directories: Vec<MountedDirectory<'v>>,
+    directories: Vec<MountedPlace<'v>>,
 }
 
 impl Protection<'_> {
@@ -98,11 +102,11 @@ impl VirtualHost {
         first_realm: u32,
         files: FilesLocation,
     ) -> Result<VirtualHost, OpenError> {
-        let root = settings.root.iter().map(|root| ("", root));
+        let root = settings.root.iter().map(|root| ("", root, &[][..]));
         let others = settings.aliases.iter().chain(&settings.links);
-        let others = others.map(|other| (other.path().as_str(), &other.to));
+        let others = others.map(|other| (other.path().as_str(), &other.to, other.files()));
         let mounts = root.chain(others).filter(|_| files == FilesLocation::Here);
-        let mounts = mounts.map(|(path, to)| Mount::open(path, to));
+        let mounts = mounts.map(|(path, to, files)| Mount::open(path, to, files));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
         // a sort that is stable: of two with one path the first decides
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
@@ -161,7 +165,7 @@ impl VirtualHost {
     }
 
     /// Which of the mounts has what is at a path, and where within it.
-    pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
+    pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
         let mut mounts = self.mounts.iter().enumerate();
         mounts.find_map(|(at, mount)| Some((at, mount.inside(path)?)))
     }
@@ -195,10 +199,25 @@ impl VirtualHost {
     }
 
     /// Its directories if there are several, in which one file may have several paths.
-    fn directories(&self) -> Vec<MountedDirectory<'_>> {
+    fn directories(&self) -> Vec<MountedPlace<'_>> {
         let has_others = self.mounts.len() > 1;
         let mounts = self.mounts.iter().filter(|_| has_others);
-        mounts.map(|mount| (&*mount.path, mount.place.current().path.clone())).collect()
+        let places = mounts.flat_map(|mount| {
+            let directory = mount.place.current().path.clone();
+            let files = mount.files.iter().map({
+                let directory = directory.clone();
+                move |file| MountedPlace {
+                    path: &file.path,
+                    at: directory.join(OsStr::from_bytes(&file.name)),
+                    is_file: true,
+                }
+            });
+            let all = mount.files.is_empty();
+            let all =
+                all.then(|| MountedPlace { path: &mount.path, at: directory, is_file: false });
+            files.chain(all)
+        });
+        places.collect()
     }
 
     /// The paths that the file at one has: of the file it is a compressed form of, and where other

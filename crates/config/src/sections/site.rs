@@ -318,8 +318,8 @@ impl Section for SiteConfig {
 const LISTS: &[SectionList<SiteConfig>] = &[
     SectionList {
         name: "alias",
-        meaning: "Serves another directory beneath a path. The longest path that fits decides, before \
-                  the root; all other rules go by the path that is asked for.",
+        meaning: "Serves another directory beneath a path, or a file at one. The longest path that fits \
+                  decides, before the root; all other rules go by the path that is asked for.",
         at: |s| &mut s.aliases,
     },
     SectionList {

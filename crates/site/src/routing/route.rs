@@ -11,15 +11,6 @@ use forebay_http::path;
 /// No file system has longer names (`NAME_MAX`).
 const MOST_NAME_BYTES: usize = 255;
 
-/// What a path of the site is within what lies beneath another, if it is there.
-pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
-    match path.strip_prefix(beneath)? {
-        [] => Some(&[]),
-        [b'/', inside @ ..] => Some(inside),
-        _ => None,
-    }
-}
-
 /// The redirect for a path, if there is one among those that may be, by their places.
 pub(crate) fn redirect(
     site: &SiteSettings,
@@ -111,7 +102,7 @@ pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
     let (number, len) = first_route(site, path)?;
     let is_longer = |mount: &Alias| {
         let beneath = mount.path().as_str().as_bytes();
-        len.is_some_and(|len| beneath.len() > len) && inside(beneath, path).is_some()
+        len.is_some_and(|len| beneath.len() > len) && mount.inside(path).is_some()
     };
     let links = site.links.iter().filter(|_| site.scripts(number).is_none());
     (!site.aliases.iter().chain(links).any(is_longer)).then_some(number)
