@@ -37,6 +37,8 @@ pub struct ProxySection {
     pub redirects: Redirects,
     /// `upgrade`
     pub upgrade: bool,
+    /// `half_close`
+    pub half_close: bool,
     /// `bare_lf`
     pub bare_lf: bool,
     /// `connection_auth`
@@ -117,6 +119,7 @@ impl ProxyConfig {
                 prefix: prefix.clone().unwrap_or_default(),
                 ambiguous: *ambiguous,
                 upgrade: self.0.upgrade,
+                ends_with_client: !self.0.half_close,
                 close: group.keep_alive.connections == 0,
                 set: set.0.clone(),
                 remove: remove.clone(),
@@ -191,6 +194,7 @@ impl Section for ProxySection {
             remove: Vec::new(),
             redirects: Redirects::default(),
             upgrade: false,
+            half_close: false,
             bare_lf: false,
             connection_auth: settings::ConnectionAuth::default(),
             proxy_protocol: Optional::default(),
@@ -297,6 +301,16 @@ impl Section for ProxySection {
                           without TLS is never passed on.",
                 example: "false",
                 at: |p| &mut p.upgrade,
+            },
+            Setting {
+                key: "half_close",
+                preset: Preset::Value("true"),
+                range: None,
+                meaning: "Whether a WebSocket, or another tunnel, goes on in one direction after its client has ended \
+                          the other (a FIN, or END_STREAM). If not, what the client has sent is passed on, and both \
+                          connections end.",
+                example: "false",
+                at: |p| &mut p.half_close,
             },
             Setting {
                 key: "bare_lf",

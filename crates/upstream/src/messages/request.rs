@@ -66,6 +66,8 @@ pub struct RequestSettings {
     pub ambiguous: Ambiguous,
     /// Whether other protocols may be asked for (WebSocket).
     pub upgrade: bool,
+    /// Whether a tunnel is over when its client has ended its direction.
+    pub ends_with_client: bool,
     /// Whether each connection is for one request.
     pub close: bool,
     /// Fields to set, each instead of what the client, or this proxy, says.
