@@ -19,8 +19,8 @@ use crate::routing::names::{self, MountedPlace};
 use crate::routing::redirection::Redirection;
 use crate::routing::route;
 use crate::rules::{
-    AccessRule, Alias, AliasFile, ConditionBits, HeaderRule, Redirect, RequestVariable, Template,
-    place_in,
+    AccessRule, Alias, AliasFile, ConditionBits, HeaderRule, Redirect, RequestVariable, Rewrite,
+    Route, Template, place_in,
 };
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::vhost::conditions::SiteConditions;
@@ -120,7 +120,10 @@ impl VirtualHost {
         let of_headers = settings.headers.iter().filter_map(HeaderRule::varying);
         let of_redirects = settings.redirects.iter().filter_map(Redirect::varying);
         let of_access = settings.access.iter().flat_map(AccessRule::varying);
-        let varying: Vec<_> = of_headers.chain(of_redirects).chain(of_access).collect();
+        let of_rewrites = settings.rewrites.iter().filter_map(Rewrite::varying);
+        let of_routes = settings.routes.iter().flat_map(Route::varying);
+        let varying = of_headers.chain(of_redirects).chain(of_access);
+        let varying: Vec<_> = varying.chain(of_rewrites).chain(of_routes).collect();
         settings.headers.extend(varying);
         let mut values = Vec::new();
         settings.headers.iter_mut().for_each(|rule| rule.number(&mut values));
@@ -241,9 +244,11 @@ impl VirtualHost {
         let settings = &self.settings;
         // what an application alone may have sent, it has chosen
         let is_internal = settings.internal.iter().any(|scope| scope.contains(path));
+        // for those for whom no condition holds: what runs files has none
+        let held = self.conditions.held(ConditionBits::default());
         let route = match is_internal {
-            true => route::route_of(settings, path),
-            false => route::route_around(settings, path),
+            true => route::route_for(settings, path, held),
+            false => route::route_around(settings, path, held),
         };
         let scripts = route.and_then(|route| settings.scripts(route));
         scripts.is_some_and(|scripts| scripts.ending.is_of(path))

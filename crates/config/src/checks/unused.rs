@@ -300,9 +300,9 @@ impl ConfigDraft {
             let redirects = site.redirects.iter();
             let redirects: Vec<_> =
                 redirects.map(|rule| (rule.pattern(), rule.conditions())).collect();
-            let none = RequestConditions::default();
+            let rewrites = site.rewrites.iter();
             let rewrites: Vec<_> =
-                site.rewrites.iter().map(|rule| (rule.pattern(), &none)).collect();
+                rewrites.map(|rule| (rule.pattern(), rule.conditions())).collect();
             for (list, patterns) in [("redirect", redirects), ("rewrite", rewrites)] {
                 for (index, (pattern, conditions)) in patterns.iter().enumerate() {
                     let is_before = |(other, asked): &(&Pattern, &RequestConditions)| {

@@ -155,31 +155,34 @@ pub struct RewriteSection {
     path: Option<Pattern>,
     regex: Option<Regex>,
     to: Option<Template>,
+    conditions: ConditionKeys,
 }
 
 impl Item for Rewrite {
     type Section = RewriteSection;
 
     fn new(section: RewriteSection) -> Result<Rewrite, KeyFault> {
-        let RewriteSection { path, regex, to } = section;
+        let RewriteSection { path, regex, to, conditions } = section;
         let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
         let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
         let text = to.to_string();
-        Rewrite::new(pattern, to).map_err(|error| ("to", unfit(text, error)))
+        let rule = Rewrite::new(pattern, to).map_err(|error| ("to", unfit(text, error)))?;
+        Ok(rule.under(conditions.conditions()?))
     }
 
     fn section(&self) -> RewriteSection {
         let (path, regex) = two_ways(Some(self.pattern()));
-        RewriteSection { path, regex, to: Some(self.to().clone()) }
+        let conditions = ConditionKeys::of(self.conditions());
+        RewriteSection { path, regex, to: Some(self.to().clone()), conditions }
     }
 }
 
 impl Section for RewriteSection {
     fn blank() -> RewriteSection {
-        RewriteSection { path: None, regex: None, to: None }
+        RewriteSection { path: None, regex: None, to: None, conditions: ConditionKeys::default() }
     }
 
-    const SETTINGS: &'static [Setting<RewriteSection>] = &[
+    const SETTINGS: &'static [Setting<RewriteSection>] = rows_with_conditions![
         Setting {
             key: "path",
             preset: Preset::Unset("none; path or regex is needed"),
