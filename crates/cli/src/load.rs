@@ -1,8 +1,10 @@
 //! `forebay load`: the options of the load generator, and what is done with its report.
 
+mod find;
 mod progress;
 
 use clap::{Args, Subcommand, ValueEnum};
+use find::{RateBounds, RateWanted};
 use forebay_load::report::expect::Expectation;
 use forebay_load::setting::SETTINGS;
 use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget, Report, fileset, units};
@@ -105,6 +107,16 @@ pub(crate) struct LoadArgs {
     /// Exit with 3 if this does not hold: gold.p99<5ms, flood.errors<=1%, rate>1000
     #[arg(long, value_name = "CONDITION")]
     expect: Vec<Expectation>,
+    /// Look for the highest rate of an open loop at which this holds, such as p99<50ms; each rate is tried for
+    /// --duration. Exit with 3 if the lowest does not. Unless a condition is about errors, so must errors<=1%
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["rate", "requests", "plan", "group", "baseline", "expect"])]
+    find: Vec<Expectation>,
+    /// The rates that --find looks between [default: 10/s-100000/s]
+    #[arg(long, value_name = "N/s-N/s", requires = "find")]
+    between: Option<RateBounds>,
+    /// How often --find tries each rate; it holds if it does in most of them [default: 1]
+    #[arg(long, value_name = "N", requires = "find", value_parser = clap::value_parser!(u8).range(1..=9))]
+    tries: Option<u8>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -205,6 +217,10 @@ fn make(load: &LoadArgs) -> Result<ExitCode, LoadFailure> {
     for expectation in &load.expect {
         expectation.check_names(&plan).map_err(usage)?;
     }
+    let tries = load.tries.unwrap_or(1);
+    let wanted = (!load.find.is_empty())
+        .then(|| RateWanted::new(&load.find, load.between, tries, &plan))
+        .transpose()?;
     let outputs = Outputs::open(load)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -214,6 +230,16 @@ fn make(load: &LoadArgs) -> Result<ExitCode, LoadFailure> {
         second.and(first).map_err(|error| (RUN_FAILED, error.to_string()))?;
     }
     let mut live = progress::ProgressDisplay::new(load.progress);
+    if let Some(wanted) = wanted {
+        // the table is on standard output, unless a report is
+        let is_taken = outputs.has_stdout();
+        let tell = |line: &str| if is_taken { say(line) } else { print(line) };
+        let (code, report) = wanted.find(&plan, &stop, &mut live, tell)?;
+        if let Some(report) = report.filter(|_| outputs.has_any()) {
+            outputs.write(&report, None)?;
+        }
+        return Ok(code);
+    }
     let report = forebay_load::run(&plan, &stop, &mut |progress| live.show(progress));
     live.end();
     let report = report.map_err(|error| (RUN_FAILED, error.to_string()))?;
@@ -287,6 +313,9 @@ fn single(load: &LoadArgs, base: Option<&LoadTarget>) -> Result<ClientGroup, Loa
     let connections = load.connections.as_deref();
     match &load.rate {
         Some(rate) => draft.set("rate", rate),
+        None if !load.find.is_empty() => {
+            draft.set("rate", &load.between.unwrap_or_default().low());
+        }
         None if connections.is_none() => draft.set("connections", "10"),
         None => {}
     }
@@ -357,6 +386,16 @@ impl Outputs<'_> {
         Ok(Outputs { json, html })
     }
 
+    /// Whether a report goes to standard output.
+    fn has_stdout(&self) -> bool {
+        [&self.json, &self.html].into_iter().any(|output| matches!(output, Some(Output::Stdout)))
+    }
+
+    /// Whether a report is wanted as JSON or as a page.
+    fn has_any(&self) -> bool {
+        self.json.is_some() || self.html.is_some()
+    }
+
     fn write(self, report: &Report, baseline: Option<&Report>) -> Result<(), LoadFailure> {
         let mut stdout = None;
         let forms = [(self.json, report.to_json()), (self.html, report.to_html(baseline))];
@@ -391,6 +430,12 @@ impl Output<'_> {
         let opened = File::options().write(true).create(true).truncate(false).open(file);
         opened.map(|open| Output::File(file, open)).map_err(|error| failed(file, error))
     }
+}
+
+/// A line of the result as it comes.
+fn print(line: &str) {
+    // a reader that has left needs no more of it
+    let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
 /// Writes a text in the place of what is in the file.

@@ -80,6 +80,7 @@ pub use values::log_condition::LogCondition;
 pub use values::member::Member;
 pub use values::optional::Optional;
 pub use values::per_stage::PerStage;
+pub use values::redacted::Redacted;
 pub use values::stage_process::{Role, StageProcess};
 pub use values::units::{ByteRate, Percent, Size};
 pub use values::value::AutoCount;
@@ -87,6 +88,7 @@ pub use values::without_parents::without_parents;
 
 use forebay_engine::pipeline::Fuse;
 use forebay_engine::settings::SendOrder;
+use forebay_http::field::FieldName;
 use forebay_http::forwarded::ForwardedFamily;
 use forebay_http::head::HeadLimits;
 use forebay_site::rules::Network;
@@ -119,7 +121,7 @@ pub struct Config {
     pub firewall: FirewallSettings,
     /// For requests that belong to no site: what the top level says.
     pub log: LogConfig,
-    /// `server_header`
+    /// For requests that belong to no site: `server_header` of the top level.
     pub server_header: bool,
     /// `sample`: every so many requests one is timed; 0 is never
     pub sample: u64,
@@ -131,6 +133,8 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// `forwarded`
     pub forwarded: ForwardedFamily,
+    /// `trusted_header`
+    pub trusted_header: Option<FieldName>,
     /// `user`
     pub user: Option<Account>,
     /// `group`
@@ -280,6 +284,10 @@ pub struct LogConfig {
     pub sample_refused: u64,
     /// `log.fields`
     pub fields: Vec<Member>,
+    /// `log.query`
+    pub query: bool,
+    /// `log.redact`
+    pub redact: Vec<Redacted>,
 }
 
 /// The admin listener.

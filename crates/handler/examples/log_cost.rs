@@ -45,7 +45,7 @@ fn main() {
     };
     let access = if word == "off" { AccessLog::Off } else { AccessLog::File("/dev/null".into()) };
     let fields = Member::ALL.to_vec();
-    let log = LogConfig { access, format, sample: 1, fields, ..LogConfig::default() };
+    let log = LogConfig { access, format, sample: 1, fields, query: true, ..LogConfig::default() };
     let site = LogSettings::new("www".to_owned(), &log);
     let logs = match Logs::open(&LogConfig::default(), &[site], false, None) {
         Ok(logs) => logs,

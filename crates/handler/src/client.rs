@@ -15,6 +15,7 @@
 
 use forebay_config::{Config, Role};
 use forebay_conn::Peer;
+use forebay_http::field::FieldName;
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last};
 use forebay_http::head::{Head, Name};
 use forebay_site::RequestScheme;
@@ -33,6 +34,22 @@ pub struct TrustedProxies {
     counts: ForwardedFamily,
     /// Which fields applications are told besides those of X-Forwarded.
     told: ForwardedFamily,
+    /// Where they say who their client is.
+    client: ClientField,
+    /// The field that applications are told with the client's address.
+    named: Option<FieldName>,
+}
+
+/// Where trusted proxies say who their client is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum ClientField {
+    /// `X-Forwarded-For`
+    #[default]
+    XForwardedFor,
+    /// `Forwarded`
+    Forwarded,
+    /// A field with an address, and nothing else.
+    Named(FieldName),
 }
 
 impl TrustedProxies {
@@ -46,7 +63,33 @@ impl TrustedProxies {
         // stages tell one another in the fields of X-Forwarded, whatever clients' proxies say
         let is_behind = config.place.as_ref().is_some_and(|place| place.role != Role::Receive);
         let counts = if is_behind { ForwardedFamily::XForwarded } else { config.forwarded };
-        TrustedProxies { networks: config.trusted_proxies.clone(), counts, told: config.forwarded }
+        let named = config.trusted_header.clone();
+        let client = match (counts, named.clone().filter(|_| !is_behind)) {
+            (_, Some(name)) => ClientField::Named(name),
+            (ForwardedFamily::XForwarded, None) => ClientField::XForwardedFor,
+            (ForwardedFamily::Forwarded, None) => ClientField::Forwarded,
+        };
+        let networks = config.trusted_proxies.clone();
+        TrustedProxies { networks, counts, told: config.forwarded, client, named }
+    }
+
+    /// Whether they name their client in a field of its own, so that no list of addresses counts.
+    pub fn name_one(&self) -> bool {
+        matches!(self.client, ClientField::Named(_))
+    }
+
+    /// The field by whose name applications are told the client's address, if the proxies have one.
+    pub fn told_field(&self) -> Option<&FieldName> {
+        self.named.as_ref()
+    }
+
+    /// Where the proxies say who their client is.
+    pub fn client_field(&self) -> &str {
+        match &self.client {
+            ClientField::XForwardedFor => "X-Forwarded-For",
+            ClientField::Forwarded => "Forwarded",
+            ClientField::Named(name) => name.as_str(),
+        }
     }
 
     /// The same, to be shared by all handlers.
@@ -115,9 +158,10 @@ impl TrustedProxies {
 #[inline]
 pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAddr {
     let nearest = peer.address().ip().to_canonical();
-    let (counts, dropped) = match trusted.counts {
-        ForwardedFamily::XForwarded => (Name::XForwardedFor, Name::Forwarded),
-        ForwardedFamily::Forwarded => (Name::Forwarded, Name::XForwardedFor),
+    let (counts, dropped) = match &trusted.client {
+        ClientField::XForwardedFor => (Name::XForwardedFor, Name::Forwarded),
+        ClientField::Forwarded => (Name::Forwarded, Name::XForwardedFor),
+        ClientField::Named(name) => return named_client(nearest, name, peer, head, trusted),
     };
     if head.has(dropped) && trusted.are_believed(peer) {
         say_dropped(nearest, trusted.counts);
@@ -129,6 +173,23 @@ pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAd
         ForwardedFamily::XForwarded => behind(nearest, forwarders(head), trusted),
         ForwardedFamily::Forwarded => Believed::of(nearest, head, trusted).client,
     }
+}
+
+/// The client in the field of this name. One that adds a line, or an item, to what its client has sent adds it at the
+/// end; where that is no address, nobody is named.
+fn named_client(
+    nearest: IpAddr,
+    name: &FieldName,
+    peer: &Peer,
+    head: &Head<'_>,
+    trusted: &TrustedProxies,
+) -> IpAddr {
+    if !trusted.are_believed(peer) {
+        return nearest;
+    }
+    let last = head.fields().filter(|(field, _)| name.is(field)).last();
+    let last = last.and_then(|(_, value)| value.rsplit(|&byte| byte == b',').next());
+    last.map(<[u8]>::trim_ascii).and_then(read).unwrap_or(nearest)
 }
 
 /// The client of a request with its port, which is 0 where a proxy states only the address.
@@ -475,7 +536,12 @@ mod tests {
     /// What is said by `Forwarded`: the client, its scheme, and how many elements count.
     fn by_forwarded(from: &Peer, values: &[&str], trusted: &TrustedProxies) -> String {
         let counts = ForwardedFamily::Forwarded;
-        let trusted = &TrustedProxies { counts, told: counts, ..trusted.clone() };
+        let trusted = &TrustedProxies {
+            counts,
+            told: counts,
+            client: ClientField::Forwarded,
+            ..trusted.clone()
+        };
         said("Forwarded", values, |head| {
             let scheme = match scheme_of(from, head, trusted) {
                 RequestScheme::Https => "https",
@@ -547,9 +613,60 @@ mod tests {
             ("10.0.0.1".parse().unwrap(), RequestScheme::Http, 0)
         );
         let counts = ForwardedFamily::Forwarded;
-        let other = TrustedProxies { counts, ..trusted };
+        let other = TrustedProxies { counts, client: ClientField::Forwarded, ..trusted };
         assert_eq!(client(&from, &["1.1.1.1"], &other), "10.0.0.1");
         assert!(!is_https(&from, &["https"], &other));
+    }
+
+    #[test]
+    fn a_field_of_its_own_has_the_client() {
+        let field = FieldName::parse("CF-Connecting-IP").unwrap();
+        let client = ClientField::Named(field);
+        let trusted = TrustedProxies { client, ..proxies(&["10.0.0.0/8", "unix"]) };
+        let found = |from: &Peer, name: &str, values: &[&str]| {
+            said(name, values, |head| client_of(from, head, &trusted).to_string())
+        };
+        for (from, values, expected) in [
+            ("192.0.2.7", &["1.1.1.1"][..], "192.0.2.7"),
+            ("10.0.0.1", &["1.1.1.1"], "1.1.1.1"),
+            ("unix", &["1.1.1.1"], "1.1.1.1"),
+            ("10.0.0.1", &["1.1.1.1:4711"], "1.1.1.1"),
+            ("10.0.0.1", &["2a00::1"], "2a00::1"),
+            ("10.0.0.1", &["[2a00::1]:4711"], "2a00::1"),
+            ("10.0.0.1", &["::ffff:1.1.1.1"], "1.1.1.1"),
+            // a proxy that adds has the last word, also where its client is one that is trusted
+            ("10.0.0.1", &["6.6.6.6", "1.1.1.1"], "1.1.1.1"),
+            ("10.0.0.1", &["6.6.6.6, 1.1.1.1"], "1.1.1.1"),
+            ("10.0.0.1", &["6.6.6.6", "10.0.0.5"], "10.0.0.5"),
+            // what is no address names nobody, whatever stands before it
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &[""], "10.0.0.1"),
+            ("10.0.0.1", &["1.1.1.1", ""], "10.0.0.1"),
+            ("10.0.0.1", &["1.1.1.1,"], "10.0.0.1"),
+            ("10.0.0.1", &["1.1.1.1, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["1.1.1.1 2.2.2.2"], "10.0.0.1"),
+            ("10.0.0.1", &["fe80::1%eth0"], "10.0.0.1"),
+            ("10.0.0.1", &["0.0.0.0"], "10.0.0.1"),
+            ("10.0.0.1", &["1.1.1.1/32"], "10.0.0.1"),
+        ] {
+            assert_eq!(
+                found(&peer(from), "cf-connecting-ip", values),
+                expected,
+                "{from} {values:?}"
+            );
+        }
+        // other fields, and other spellings of this one, say nothing
+        for name in ["X-Forwarded-For", "CF_Connecting_IP", "X-Real-IP", "Forwarded"] {
+            assert_eq!(
+                found(&peer("10.0.0.1"), name, &["for=1.1.1.1", "1.1.1.1"]),
+                "10.0.0.1",
+                "{name}"
+            );
+        }
+        // one that passes bytes on has said nothing
+        let mut through = peer("10.0.0.1");
+        through.stated = Some(through.remote);
+        assert_eq!(found(&through, "CF-Connecting-IP", &["1.1.1.1"]), "10.0.0.1");
     }
 
     /// An element of the list: an address of a trusted proxy, of another client, or anything.

@@ -25,6 +25,7 @@
 //! |---|---|
 //! | [`line`](mod@line) | one answer as a line, common, combined or JSON, that no client can forge |
 //! | [`choice`] | which requests have a line |
+//! | [`redaction`] | what lines do not say |
 //! | [`text`] | the pieces of a line: numbers, addresses, escapes |
 //! | [`stamp`] | the time as lines show it |
 //! | [`request_id`] | what tells one request from all others |
@@ -36,6 +37,7 @@
 pub mod choice;
 pub mod line;
 pub mod logger;
+pub mod redaction;
 pub mod request_id;
 pub(crate) mod scripts;
 pub mod sink;
@@ -50,6 +52,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 use forebay_config::member::Members;
 use forebay_config::{AccessLog, LogConfig, LogFormat};
 use forebay_metrics::{Local, SiteNames, SiteSlot, SiteTotals, Totals};
+use redaction::Redaction;
 use sink::Sink;
 use std::fmt;
 use std::io;
@@ -75,14 +78,18 @@ pub struct LogSettings {
     pub choice: LogChoice,
     /// What JSON lines have.
     pub members: Members,
+    /// What no line has.
+    pub redaction: Option<Redaction>,
 }
 
 impl LogSettings {
     /// What `log` says of a site with this name, which is empty for what belongs to none.
     pub fn new(site: String, log: &LogConfig) -> LogSettings {
-        let LogConfig { access, format, conditions, sample, sample_refused, fields } = log.clone();
+        let redaction = Redaction::of(log);
+        let LogConfig { access, format, conditions, sample, sample_refused, fields, .. } =
+            log.clone();
         let choice = LogChoice { conditions, sample, sample_refused };
-        LogSettings { site, access, format, choice, members: Members::of(&fields) }
+        LogSettings { site, access, format, choice, members: Members::of(&fields), redaction }
     }
 }
 
@@ -113,6 +120,7 @@ pub(crate) struct LogTarget {
     pub(crate) format: LogFormat,
     pub(crate) choice: LogChoice,
     pub(crate) members: Members,
+    pub(crate) redaction: Option<Redaction>,
     pub(crate) slot: SiteSlot,
     pub(crate) site: String,
 }
@@ -268,14 +276,14 @@ impl Logs {
         let mut sinks = Vec::new();
         let mut targets = Vec::with_capacity(sites.len() + 1);
         for (settings, slot) in all {
-            let LogSettings { site, format, members, .. } = settings.clone();
+            let LogSettings { site, format, members, redaction, .. } = settings.clone();
             let choice = settings.choice.of_site(&site);
             let sink = match (&running, &choice) {
                 (Some(running), Some(_)) => open_sink(settings, &running.shared, &mut sinks)?,
                 _ => None,
             };
             let choice = choice.unwrap_or_default();
-            targets.push(LogTarget { sink, format, choice, members, slot, site });
+            targets.push(LogTarget { sink, format, choice, members, redaction, slot, site });
         }
         if let Some(running) = &running {
             let mut open = running.shared.sinks();

@@ -13,6 +13,7 @@
 //! | [`mod@file`] | a plan from a TOML file |
 //! | [`target`], [`mix`], [`fileset`] | which server is asked, and for what |
 //! | [`arrivals`] | when requests are due in an open loop |
+//! | [`search`] | the highest rate at which something holds |
 //! | [`run`](mod@run) | threads, started and added up |
 //! | `worker` | the loop of one thread |
 //! | `timers` | what it has to do at a later time |
@@ -52,6 +53,7 @@ pub mod report;
 mod request;
 mod response;
 pub mod run;
+pub mod search;
 pub mod setting;
 mod tally;
 pub mod target;

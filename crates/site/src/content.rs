@@ -110,7 +110,7 @@ impl Content {
         let open = |site: &SiteSettings| {
             let first_realm = realms;
             realms += site.auth.len() as u32;
-            VirtualHost::open(site, first_realm, settings.server_header, files)
+            VirtualHost::open(site, first_realm, files)
         };
         let vhosts = settings.sites.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let realms = Realms::new(settings.sites.iter().flat_map(|site| &site.auth));

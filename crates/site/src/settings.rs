@@ -18,7 +18,7 @@ pub struct ContentSettings {
     /// The sites. A request goes to the one that has its host, else to the one without hosts, of
     /// which there is at most one. Order has no meaning otherwise.
     pub sites: Vec<SiteSettings>,
-    /// Whether answers carry `Server: Forebay`. Default: yes.
+    /// Whether answers to requests that are no site's carry `Server: Forebay`. Default: yes.
     pub server_header: bool,
     /// What is kept between requests.
     pub cache: CacheSettings,
@@ -74,6 +74,8 @@ pub struct SiteSettings {
     pub links: Vec<Alias>,
     /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
     pub index: Vec<String>,
+    /// Whether answers carry `Server: Forebay`. Default: yes.
+    pub server_header: bool,
     /// Whether paths with a segment that begins with a dot are served. `/.well-known/` always is.
     /// Default: no.
     pub hidden: bool,
@@ -181,6 +183,7 @@ impl Default for SiteSettings {
             types: Vec::new(),
             listing: Vec::new(),
             appended: Vec::new(),
+            server_header: true,
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),
             try_files_except: Vec::new(),

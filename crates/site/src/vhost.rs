@@ -15,16 +15,18 @@ use crate::bodies::forms;
 use crate::heads::fields::{HeaderRuleSet, header_rules_of};
 use crate::heads::pages::Pages;
 use crate::notice::OpenError;
-use crate::routing::names::{self, MountedDirectory};
+use crate::routing::names::{self, MountedPlace};
 use crate::routing::redirection::Redirection;
-use crate::routing::route::{self, inside};
+use crate::routing::route;
 use crate::rules::{
-    AccessRule, Alias, ConditionBits, HeaderRule, Redirect, RequestVariable, Template,
+    AccessRule, Alias, AliasFile, ConditionBits, HeaderRule, Redirect, RequestVariable, Rewrite,
+    Route, Template, place_in,
 };
 use crate::settings::{FilesLocation, SiteSettings};
 use crate::vhost::conditions::SiteConditions;
 use crate::vhost::root::RootDirectory;
 use forebay_sys::file::{self, OpenFailure};
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -56,10 +58,12 @@ pub(crate) struct Mount {
     /// Beneath which path; empty for the root.
     pub(crate) path: Box<[u8]>,
     pub(crate) place: RootDirectory,
+    /// Of it these alone; none for all of it.
+    pub(crate) files: Box<[AliasFile]>,
 }
 
 impl Mount {
-    fn open(path: &str, to: &Path) -> Result<Mount, OpenError> {
+    fn open(path: &str, to: &Path, files: &[AliasFile]) -> Result<Mount, OpenError> {
         let failed = |error| OpenError::Root { root: to.to_owned(), error };
         let place = RootDirectory::open(to).map_err(failed)?;
         let found = file::find_beneath(place.current().directory.as_fd(), b"");
@@ -67,19 +71,19 @@ impl Mount {
             OpenFailure::Denied => failed(error),
             _ => OpenError::Beneath { error },
         })?;
-        Ok(Mount { path: path.as_bytes().into(), place })
+        Ok(Mount { path: path.as_bytes().into(), place, files: files.into() })
     }
 
     /// Where in the directory a path leads, if it leads there.
-    fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
-        inside(&self.path, path)
+    fn inside<'p>(&'p self, path: &'p [u8]) -> Option<&'p [u8]> {
+        place_in(&self.files, &self.path, path)
     }
 }
 
 /// The rules about clients of a site, while its directories stay where they are.
 pub(crate) struct Protection<'v> {
     vhost: &'v VirtualHost,
-    directories: Vec<MountedDirectory<'v>>,
+    directories: Vec<MountedPlace<'v>>,
 }
 
 impl Protection<'_> {
@@ -96,14 +100,13 @@ impl VirtualHost {
     pub(crate) fn open(
         settings: &SiteSettings,
         first_realm: u32,
-        is_server_named: bool,
         files: FilesLocation,
     ) -> Result<VirtualHost, OpenError> {
-        let root = settings.root.iter().map(|root| ("", root));
+        let root = settings.root.iter().map(|root| ("", root, &[][..]));
         let others = settings.aliases.iter().chain(&settings.links);
-        let others = others.map(|other| (other.path().as_str(), &other.to));
+        let others = others.map(|other| (other.path().as_str(), &other.to, other.files()));
         let mounts = root.chain(others).filter(|_| files == FilesLocation::Here);
-        let mounts = mounts.map(|(path, to)| Mount::open(path, to));
+        let mounts = mounts.map(|(path, to, files)| Mount::open(path, to, files));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
         // a sort that is stable: of two with one path the first decides
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
@@ -117,7 +120,10 @@ impl VirtualHost {
         let of_headers = settings.headers.iter().filter_map(HeaderRule::varying);
         let of_redirects = settings.redirects.iter().filter_map(Redirect::varying);
         let of_access = settings.access.iter().flat_map(AccessRule::varying);
-        let varying: Vec<_> = of_headers.chain(of_redirects).chain(of_access).collect();
+        let of_rewrites = settings.rewrites.iter().filter_map(Rewrite::varying);
+        let of_routes = settings.routes.iter().flat_map(Route::varying);
+        let varying = of_headers.chain(of_redirects).chain(of_access);
+        let varying: Vec<_> = varying.chain(of_rewrites).chain(of_routes).collect();
         settings.headers.extend(varying);
         let mut values = Vec::new();
         settings.headers.iter_mut().for_each(|rule| rule.number(&mut values));
@@ -125,7 +131,7 @@ impl VirtualHost {
         let of_values = values.iter().flat_map(Template::variables);
         let variables = of_values.chain(of_redirects).cloned().collect();
         let conditions = SiteConditions::of(&settings);
-        let pages = Pages::new(is_server_named);
+        let pages = Pages::new(settings.server_header);
         let to_https =
             settings.to_https.map(|to| route::to_https(&pages, HeaderRuleSet::default(), to, None));
         Ok(VirtualHost {
@@ -162,7 +168,7 @@ impl VirtualHost {
     }
 
     /// Which of the mounts has what is at a path, and where within it.
-    pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
+    pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
         let mut mounts = self.mounts.iter().enumerate();
         mounts.find_map(|(at, mount)| Some((at, mount.inside(path)?)))
     }
@@ -196,10 +202,25 @@ impl VirtualHost {
     }
 
     /// Its directories if there are several, in which one file may have several paths.
-    fn directories(&self) -> Vec<MountedDirectory<'_>> {
+    fn directories(&self) -> Vec<MountedPlace<'_>> {
         let has_others = self.mounts.len() > 1;
         let mounts = self.mounts.iter().filter(|_| has_others);
-        mounts.map(|mount| (&*mount.path, mount.place.current().path.clone())).collect()
+        let places = mounts.flat_map(|mount| {
+            let directory = mount.place.current().path.clone();
+            let files = mount.files.iter().map({
+                let directory = directory.clone();
+                move |file| MountedPlace {
+                    path: &file.path,
+                    at: directory.join(OsStr::from_bytes(&file.name)),
+                    is_file: true,
+                }
+            });
+            let all = mount.files.is_empty();
+            let all =
+                all.then(|| MountedPlace { path: &mount.path, at: directory, is_file: false });
+            files.chain(all)
+        });
+        places.collect()
     }
 
     /// The paths that the file at one has: of the file it is a compressed form of, and where other
@@ -223,9 +244,11 @@ impl VirtualHost {
         let settings = &self.settings;
         // what an application alone may have sent, it has chosen
         let is_internal = settings.internal.iter().any(|scope| scope.contains(path));
+        // for those for whom no condition holds: what runs files has none
+        let held = self.conditions.held(ConditionBits::default());
         let route = match is_internal {
-            true => route::route_of(settings, path),
-            false => route::route_around(settings, path),
+            true => route::route_for(settings, path, held),
+            false => route::route_around(settings, path, held),
         };
         let scripts = route.and_then(|route| settings.scripts(route));
         scripts.is_some_and(|scripts| scripts.ending.is_of(path))

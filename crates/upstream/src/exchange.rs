@@ -539,6 +539,10 @@ impl<T: Send> Relay for Exchange<T> {
         if self.upload.is_too_large {
             return RelayRead::Broken;
         }
+        // what its client has sent is with the application
+        if self.upload.tunnel == TunnelEnd::Shut && self.ends_with_client() {
+            return RelayRead::End;
+        }
         match &self.linked {
             None => self.read_body(out, most),
             Some(linked) if linked.is_broken() => RelayRead::Broken,

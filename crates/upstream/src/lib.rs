@@ -44,6 +44,7 @@
 //!     family: ForwardedFamily::XForwarded,
 //!     elements: 0,
 //!     tells_forwarded: false,
+//!     names_client: false,
 //! };
 //! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[] };
 //! let mut out = Vec::new();

@@ -19,10 +19,11 @@ pub mod pings;
 
 use crate::exchange::{ATTEMPT, Copy};
 use crate::messages::client_url::ClientUrl;
-use crate::messages::names::{FieldKind, kind};
+use crate::messages::names::{FieldKind, is_same, kind};
 use crate::messages::request::{self, WrittenHead};
 use crate::messages::sent_fields;
 use crate::messages::target::{self, Ambiguous, TargetRefusal};
+use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
 use forebay_http::response::ResponseContext;
@@ -48,13 +49,15 @@ pub struct Origin<'o> {
     pub may_change: bool,
     /// Under what name the request is known.
     pub id: &'o [u8],
+    /// The field in which proxies name their client, which is written anew.
+    pub named: Option<&'o FieldName>,
 }
 
 /// Bytes that are added to a head at most.
-pub const ADDED_BYTES: usize = 512;
+pub const ADDED_BYTES: usize = 640;
 
 /// Lines that are added to a head at most.
-pub const ADDED_LINES: usize = 10;
+pub const ADDED_LINES: usize = 11;
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
@@ -98,7 +101,9 @@ pub fn write(
     out.extend_from_slice(b"1\r\n");
     let mut is_for_whole = head.framing == Framing::None;
     for (name, value) in head.fields() {
+        let is_named_field = origin.named.is_some_and(|named| is_same(named.as_str(), name));
         let is_passed = match kind(name) {
+            _ if is_named_field => false,
             FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             FieldKind::Trailer => head.framing == Framing::Chunked,
             FieldKind::Own | FieldKind::Forwarding(_) => false,
@@ -109,7 +114,11 @@ pub fn write(
         }
     }
     if !origin.client.is_unspecified() {
-        push(out, format_args!("X-Forwarded-For: {}\r\n", origin.client.to_canonical()));
+        let client = origin.client.to_canonical();
+        push(out, format_args!("X-Forwarded-For: {client}\r\n"));
+        if let Some(name) = origin.named {
+            push(out, format_args!("{name}: {client}\r\n"));
+        }
     }
     line(out, "X-Forwarded-Proto", request::scheme(origin.is_secure).as_bytes());
     let ClientUrl { host, port, prefix } = origin.url;
@@ -250,7 +259,17 @@ mod tests {
         let may_change = !text.contains("X-Never");
         let (url, id) = (&ClientUrl::default(), b"seven");
         let sent: &[u8] = if text.contains("X-Real-IP") { b"real-ip" } else { b"" };
-        let origin = Origin { client, is_secure: true, url, local, sent, tunnel, may_change, id };
+        let origin = Origin {
+            client,
+            is_secure: true,
+            url,
+            local,
+            sent,
+            tunnel,
+            may_change,
+            id,
+            named: None,
+        };
         let (out, copy) = written(text, None, &origin).unwrap();
         assert!(out.len() <= text.len() + ADDED_BYTES);
         assert!(out.lines().count() <= text.lines().count() + ADDED_LINES);
@@ -294,7 +313,8 @@ mod tests {
             let (is_secure, local, tunnel, may_change) = (false, None, None, false);
             let url = &ClientUrl::default();
             let (id, sent) = (b"seven", b"");
-            let origin = Origin { client, is_secure, url, local, sent, tunnel, may_change, id };
+            let origin =
+                Origin { client, is_secure, url, local, sent, tunnel, may_change, id, named: None };
             written(&text, Some(judged), &origin)
                 .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())
         };

@@ -5,12 +5,15 @@ use forebay_tests::answer::Answer;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::{Options, Server, wire};
 use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 /// Asks once, on a connection of its own.
 fn ask(server: &Server, method: &str, target: &str, fields: &str) -> Answer {
+    let body = if method == "POST" { "abc" } else { "" };
     let request = format!(
-        "{method} {target} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{fields}\r\n"
+        "{method} {target} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{fields}\r\n{body}"
     );
     let bytes = wire::exchange(server.addr(), request.as_bytes());
     let (mut answer, head_len) = Answer::parse_head(&bytes).unwrap().unwrap();
@@ -25,6 +28,7 @@ fn start(engine: &str, folder: &Folder, config: &str) -> Server {
 forebay_tests::on_each_engine! {
     each_origin_is_told_itself,
     a_redirect_depends_on_a_cookie,
+    routes_and_rewrites_depend_on_the_request,
     classes_and_clients_are_told_apart,
     values_are_the_requests_own,
     an_access_rule_is_for_the_requests_it_names,
@@ -33,6 +37,7 @@ forebay_tests::on_each_engine! {
 forebay_tests::on_isolated! {
     each_origin_is_told_itself,
     a_redirect_depends_on_a_cookie,
+    routes_and_rewrites_depend_on_the_request,
     values_are_the_requests_own,
     an_access_rule_is_for_the_requests_it_names,
 }
@@ -85,6 +90,75 @@ set = { "Access-Control-Allow-Methods" = "GET, HEAD" }
             }
         }
     });
+}
+
+/// Clients of several kinds, side by side: each has its application, or its file.
+fn routes_and_rewrites_depend_on_the_request(engine: &str) {
+    let (beta, write) = (answering("beta"), answering("write"));
+    let config = format!(
+        "[[proxy]]\npath = \"/shop\"\nto = \"http://{beta}\"\nwhen.cookie = \"beta=1\"\n\
+         [[proxy]]\npath = \"/shop\"\nto = \"http://{write}\"\nwhen.method = [\"POST\", \"PUT\"]\n\
+         [[rewrite]]\npath = \"/shop/*\"\nquery = \"lang=de\"\nto = \"/de/$1\"\n"
+    );
+    let folder = Folder::new();
+    folder.write("shop/a.txt", "the shop");
+    folder.write("de/a.txt", "der Laden");
+    let server = &start(engine, &folder, &config);
+    let check = |method: &str, query: &str, fields: &str, expected: &str| {
+        for _ in 0..4 {
+            let answer = ask(server, method, &format!("/shop/a.txt{query}"), fields);
+            let body = String::from_utf8_lossy(&answer.body);
+            assert_eq!(
+                (answer.status, &*body),
+                (200, expected),
+                "{engine} {method} {query} {fields}"
+            );
+            let vary = answer.value("vary").unwrap_or_default();
+            assert!(vary.contains("Cookie"), "{engine} {method} {fields}: {vary}");
+        }
+    };
+    let check = &check;
+    thread::scope(|scope| {
+        for (method, query, fields, expected) in [
+            ("GET", "", "", "the shop"),
+            ("GET", "", "Cookie: beta=1\r\n", "beta"),
+            ("GET", "", "Cookie: beta=2\r\n", "the shop"),
+            ("POST", "", "Content-Length: 3\r\n", "write"),
+            ("POST", "", "Cookie: beta=1\r\nContent-Length: 3\r\n", "beta"),
+            ("GET", "?lang=de", "", "der Laden"),
+        ] {
+            scope.spawn(move || check(method, query, fields, expected));
+        }
+    });
+}
+
+/// An application that answers each request with a text.
+fn answering(text: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream);
+                let mut head = String::new();
+                while reader.read_line(&mut head).is_ok_and(|read| read > 0) {
+                    if !head.ends_with("\r\n\r\n") {
+                        continue;
+                    }
+                    if head.starts_with("POST") && reader.read_exact(&mut [0; 3]).is_err() {
+                        return;
+                    }
+                    let length = text.len();
+                    let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{text}");
+                    if reader.get_mut().write_all(said.as_bytes()).is_err() {
+                        return;
+                    }
+                    head.clear();
+                }
+            });
+        }
+    });
+    addr
 }
 
 /// Who has the cookie is sent on, whatever was cached for others.

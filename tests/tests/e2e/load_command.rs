@@ -339,3 +339,46 @@ fn a_file_set_is_written_served_and_asked_for() {
     let output = load_for("500ms", &args, is_over);
     assert_eq!(code(&output), 0, "{}{}", text(&output.stdout), text(&output.stderr));
 }
+
+#[test]
+fn the_highest_rate_is_looked_for() {
+    let (server, root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let find = |condition: &str, more: &[&str]| {
+        let all =
+            [&[&url, "-d", "200ms", "--find", condition, "--between", "20-80"], more].concat();
+        load(&all)
+    };
+    // what always holds, and what never does
+    let json = root.join("best.json");
+    let output = find("p99<1h", &["--json", json.to_str().unwrap()]);
+    let table = text(&output.stdout);
+    assert_eq!(code(&output), 0, "{table}{}", text(&output.stderr));
+    // a busy machine is warned of between them
+    let words = table.lines().filter_map(|line| line.split_whitespace().next());
+    let rates: Vec<_> = words.filter(|word| word.ends_with("/s")).collect();
+    assert_eq!(rates[..3], ["20/s", "40/s", "80/s"], "{table}");
+    assert!(
+        table.ends_with("it holds at 80/s, the highest rate that was to be tried (--between)\n"),
+        "{table}"
+    );
+    let report = fs::read_to_string(json).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["groups"][0]["offered"], 16, "{report}");
+    let output = find("p99<1us", &["--tries", "3"]);
+    assert_eq!(code(&output), 3, "{}", text(&output.stdout));
+    assert_eq!(
+        text(&output.stdout).matches("expected p99<1us").count(),
+        2,
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(text(&output.stderr).contains("does not hold at 20/s"), "{}", text(&output.stderr));
+    // an answer that says no is none
+    let gone = format!("{url}/none");
+    let output = load(&[&gone, "-d", "200ms", "--find", "p99<1h", "--between", "20-80"]);
+    assert_eq!((code(&output), text(&output.stdout).contains("errors<=1%")), (3, true));
+    for wrong in [&["--rate", "5"][..], &["--group", "a:rate=1"], &["-n", "5"], &["--tries", "0"]] {
+        assert_eq!(code(&find("p99<1h", wrong)), 2, "{wrong:?}");
+    }
+}

@@ -467,3 +467,56 @@ fn only_a_trusted_proxy_names_clients_and_requests() {
     assert_eq!((of(1).0, of(1).1.len()), (Some("192.0.2.7"), 32));
     assert_eq!((of(2).0, of(2).1.len()), (Some("127.0.0.1"), 32));
 }
+
+/// Whatever the format, and whichever way a client writes it: nothing of it is in the log.
+#[test]
+fn what_is_redacted_is_in_no_line() {
+    let secret = "GEHEIM";
+    for engine in ENGINES {
+        for format in ["common", "combined", "json"] {
+            let folder = site();
+            let (access, short) = (folder.join("logs/access.log"), folder.join("logs/short.log"));
+            let root = folder.join("site");
+            let config = format!(
+                "{}\nlog.redact = [\"query.token\", \"header.User-Agent\"]\n\
+                 [[site]]\nhosts = [\"a.example\"]\nroot = {root:?}\n\
+                 [[site]]\nhosts = [\"b.example\"]\nroot = {root:?}\n[site.log]\naccess = {short:?}\n\
+                 query = false\nredact = []\n",
+                log_settings(&access, format)
+            );
+            let served = WatchedServer::with(Options::new(&root).engine(engine).config(&config));
+            let targets = ["/a.txt?x=1&token=", "/a.txt?to%6ben=", "/none;token="];
+            let asked = |target: &str, host: &str| {
+                let request = format!(
+                    "GET {target}{secret} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {secret}\r\n\
+                     Referer: https://r.example/x?next=%3Ftoken%3D{secret}&y=1\r\n\r\n"
+                );
+                send(&served, request.as_bytes())
+            };
+            let statuses: Vec<_> =
+                targets.iter().map(|target| asked(target, "a.example")).collect();
+            assert_eq!(statuses, [200, 200, 404], "{engine} {format}");
+            // a request of no site has what the top level says
+            assert_eq!(asked("/a.txt?token=", "c.example"), 421);
+            let lines = lines(&access, 4);
+            let text = lines.join("\n");
+            assert!(!text.contains(secret), "{engine}: {text}");
+            assert!(
+                text.contains("/a.txt?x=1&token=***") && text.contains("/none;token=***"),
+                "{text}"
+            );
+            assert_eq!(
+                text.contains("https://r.example/x?next=%3Ftoken%3D***&y=1"),
+                format != "common"
+            );
+            let request = format!(
+                "GET /a.txt?{secret} HTTP/1.1\r\nHost: b.example\r\nUser-Agent: curl\r\n\
+                 Referer: https://r.example/x?{secret}\r\n\r\n"
+            );
+            assert_eq!(send(&served, request.as_bytes()), 200);
+            let line = &self::lines(&short, 1)[0];
+            assert!(!line.contains(secret) && line.contains("/a.txt"), "{engine}: {line}");
+            assert_eq!(line.contains("curl"), format != "common", "{line}");
+        }
+    }
+}

@@ -308,3 +308,31 @@ fn a_site_has_nothing_of_another() {
         assert_eq!(status("two.example", "/../one/secret"), 400);
     }
 }
+
+#[test]
+fn each_site_says_whether_answers_name_the_server() {
+    let folder = folder(&[("a/x", "a"), ("b/x", "b")]);
+    let (a, b) = (folder.join("a"), folder.join("b"));
+    let config = format!(
+        "server_header = false\n[[site]]\nhosts = [\"a.example\"]\nroot = {a:?}\nserver_header = true\n\
+         [[site.redirect]]\npath = \"/old\"\nto = \"/x\"\n\
+         [[site]]\nhosts = [\"b.example\"]\nroot = {b:?}\n\
+         [[site.redirect]]\npath = \"/old\"\nto = \"/x\"\n"
+    );
+    for engine in ENGINES {
+        let options = Options::new(&a).engine(engine).config(&config);
+        let server = Server::start(&options);
+        for (host, named) in [("a.example", Some("Forebay")), ("b.example", None)] {
+            for (target, status) in [("/x", 200), ("/x", 200), ("/missing", 404), ("/old", 301)] {
+                let answer = ask(server.addr(), host, target, "");
+                assert_eq!(
+                    (answer.status, answer.value("Server")),
+                    (status, named),
+                    "{engine} {host}{target}"
+                );
+            }
+        }
+        let nobodys = ask(server.addr(), "c.example", "/x", "");
+        assert_eq!((nobodys.status, nobodys.value("Server")), (421, None), "{engine}");
+    }
+}

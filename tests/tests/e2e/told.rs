@@ -12,6 +12,7 @@ use std::thread;
 on_each_engine!(
     the_table_of_the_manual_holds,
     scripts_are_told_of_the_client_what_a_proxy_has_sent,
+    a_field_of_its_own_names_the_client,
     programs_that_are_no_files_have_every_path,
     scripts_that_are_not_named_are_never_run,
 );
@@ -19,6 +20,7 @@ on_each_engine!(
 on_isolated!(
     the_table_of_the_manual_holds,
     scripts_are_told_of_the_client_what_a_proxy_has_sent,
+    a_field_of_its_own_names_the_client,
     programs_that_are_no_files_have_every_path,
     scripts_that_are_not_named_are_never_run,
 );
@@ -272,6 +274,67 @@ fn holds(engine: &str, server: &Server, row: &Row, forwarded: &str) {
         let found = variables.get(name).cloned().unwrap_or_default();
         let expected: Vec<_> = expected.into_iter().collect();
         assert_eq!(found, expected, "{engine} {forwarded} {name} of {row:?}:\n{told}");
+    }
+}
+
+/// `trusted_header`: the access rules and all applications know the same client, and nobody else's word for it.
+fn a_field_of_its_own_names_the_client(engine: &str) {
+    let (http, program) = (application(), program());
+    let folder = Folder::new();
+    folder.write("root/index.html", "hello");
+    let name = "CF-Connecting-IP";
+    for (trusted, believed) in [("127.0.0.1", true), ("192.0.2.1", false)] {
+        let lines = format!(
+            "trusted_proxies = [\"{trusted}\"]\ntrusted_header = \"{name}\"\n\
+             [[access]]\npath = \"=/index.html\"\nallow = [\"192.0.2.0/24\"]\n\
+             [[proxy]]\npath = \"/http\"\nto = \"http://{http}\"\n\
+             [[fastcgi]]\npath = \"/app\"\nto = \"{program}\"\ncheck_local = false\n"
+        );
+        let options = Options::new(folder.join("root")).engine(engine).config(&lines);
+        let server = Server::start(&options);
+        for (fields, named) in [
+            ("", None),
+            ("CF-Connecting-IP: 192.0.2.7\r\n", Some("192.0.2.7")),
+            (
+                "cf-connecting-ip: 192.0.2.7:4711\r\nCF_Connecting_IP: 6.6.6.6\r\n",
+                Some("192.0.2.7"),
+            ),
+            ("CF-Connecting-IP: 6.6.6.6\r\nCF-Connecting-IP: 192.0.2.7\r\n", Some("192.0.2.7")),
+            ("CF-Connecting-IP: 6.6.6.6, [2001:db8::7]:1\r\n", Some("2001:db8::7")),
+            ("CF-Connecting-IP: 192.0.2.7, nobody\r\n", None),
+            ("X-Forwarded-For: 192.0.2.7\r\nX-Real-IP: 192.0.2.7\r\n", None),
+        ] {
+            let client = named.filter(|_| believed).unwrap_or("127.0.0.1");
+            let ask_for = |path: &str| {
+                let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close");
+                ask(&server, &head)
+            };
+            let (status, _) = ask_for("/index.html");
+            let expected = if client.starts_with("192.0.2.") { 200 } else { 403 };
+            assert_eq!(status, expected, "{engine} {trusted} {fields:?}");
+            let (_, told) = ask_for("/http/x");
+            let list = match client {
+                "127.0.0.1" => "127.0.0.1".to_owned(),
+                client if engine == ISOLATED => client.to_owned(),
+                client => format!("{client}, 127.0.0.1"),
+            };
+            let told_fields = values(&told);
+            for (name, expected) in
+                [(name, client), ("X-Real-IP", client), ("X-Forwarded-For", &list)]
+            {
+                let found: Vec<_> = told_fields.get(name).cloned().unwrap_or_default();
+                assert_eq!(found, [expected], "{engine} {trusted} {name} of {fields:?}:\n{told}");
+            }
+            let (_, told) = ask_for("/app/x");
+            let variables = values(&told);
+            for name in ["HTTP_CF_CONNECTING_IP", "REMOTE_ADDR"] {
+                let found: Vec<_> = variables.get(name).cloned().unwrap_or_default();
+                assert_eq!(found, [client], "{engine} {trusted} {name} of {fields:?}:\n{told}");
+            }
+            let list = variables.get("HTTP_X_FORWARDED_FOR").cloned().unwrap_or_default();
+            assert!(list.iter().all(|list| *list == client), "{engine} {fields:?}:\n{told}");
+            assert!(!told.contains("6.6.6.6"), "{engine} {trusted} {fields:?}:\n{told}");
+        }
     }
 }
 

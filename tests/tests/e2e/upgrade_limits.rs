@@ -72,7 +72,8 @@ fn upgrade_and_settle(served: &WatchedServer) -> Successor {
     let accepted = || served.metric("forebay_connections_accepted_total");
     let takes_all = || {
         let before = accepted();
-        (0..8).for_each(|_| assert_eq!(status(&mut ask(served, "/index.html")), 200));
+        // some are refused where a client may have few connections
+        (0..8).for_each(|_| assert!([200, 503].contains(&status(&mut ask(served, "/index.html")))));
         soon(Duration::from_millis(200), || accepted() == before + 8)
     };
     assert!(soon(PATIENCE, takes_all), "the server before accepts yet");
@@ -132,11 +133,11 @@ fn both_count_what_a_rule_and_a_client_have(engine: &str) {
         let (served, _folder) = serve(engine, &gate, "", &rule);
         let mut first = ask(&served, "/app/1");
         gate.has(1);
-        let _second = upgrade(&served);
+        let _second = upgrade_and_settle(&served);
         let mut second = ask(&served, "/app/2");
         gate.has(2);
         assert_eq!(status(&mut ask(&served, "/app/3")), 503, "{engine}, per {per}");
-        let _third = upgrade(&served);
+        let _third = upgrade_and_settle(&served);
         assert_eq!(status(&mut ask(&served, "/app/4")), 503, "{engine}, per {per}");
         gate.answer(2);
         assert_eq!((status(&mut first), status(&mut second)), (200, 200), "{engine}, per {per}");
@@ -156,7 +157,8 @@ fn what_is_charged_stays_charged(engine: &str) {
     for path in ["/all", "/each"] {
         assert!(admitted(path) && admitted(path), "{engine}: {path}");
     }
-    let successors = [upgrade(&served), upgrade(&served)];
+    // a request that the server before accepts yet is charged there
+    let successors = [upgrade_and_settle(&served), upgrade_and_settle(&served)];
     for path in ["/all", "/each"] {
         assert!(admitted(path), "{engine}: {path}: one is left");
         assert!(!admitted(path), "{engine}: {path}: none is left");
@@ -187,9 +189,15 @@ fn a_client_has_no_more_connections_than_it_may(engine: &str) {
     let (served, _folder) = serve(engine, &gate, "", limits);
     let mut first = ask(&served, "/app/1");
     gate.has(1);
-    let _second = upgrade(&served);
-    let mut second = ask(&served, "/app/2");
-    gate.has(2);
+    let _second = upgrade_and_settle(&served);
+    let mut second = None;
+    // connections that have just ended are counted for a moment
+    let is_let_in = || {
+        second = Some(ask(&served, "/app/2"));
+        soon(Duration::from_secs(5), || gate.came().len() == 2)
+    };
+    assert!(soon(PATIENCE, is_let_in), "{engine}");
+    let mut second = second.unwrap();
     assert_eq!(status(&mut ask(&served, "/app/3")), 503, "{engine}");
     gate.answer(100);
     assert_eq!((status(&mut first), status(&mut second)), (200, 200), "{engine}");

@@ -7,7 +7,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::http2::Client;
 use forebay_tests::websocket::{
-    BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, TunnelEnd, WebSocketServer, begin,
+    BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, TunnelEnd, WebSocketServer, accept, begin,
 };
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{
@@ -15,9 +15,11 @@ use forebay_tests::{
 };
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
 
 on_each_engine!(
@@ -25,6 +27,7 @@ on_each_engine!(
     only_the_right_answer_makes_a_tunnel,
     what_is_no_websocket_is_told_apart,
     each_direction_ends_by_itself,
+    a_tunnel_may_end_with_its_client,
     a_reset_is_a_reset_on_the_other_side,
     a_side_that_takes_nothing_holds_up_only_itself,
     a_drain_ends_tunnels_at_its_deadline,
@@ -38,6 +41,7 @@ on_isolated!(
     only_the_right_answer_makes_a_tunnel,
     what_is_no_websocket_is_told_apart,
     each_direction_ends_by_itself,
+    a_tunnel_may_end_with_its_client,
     a_reset_is_a_reset_on_the_other_side,
     a_side_that_takes_nothing_holds_up_only_itself,
     a_drain_ends_tunnels_at_its_deadline,
@@ -202,6 +206,54 @@ fn each_direction_ends_by_itself(engine: &str) {
     client.until(Client::may_open_tunnels);
     let stream = client.begin("CONNECT", "/ws/raw", &[(":protocol", "websocket")], true);
     assert_eq!(client.answer(stream).body, b"bye", "{engine}");
+}
+
+/// With an application that takes the end of its client and does not end itself.
+fn a_tunnel_may_end_with_its_client(engine: &str) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (heard, hears) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let heard = heard.clone();
+            thread::spawn(move || heard.send(stubborn(stream)));
+        }
+    });
+    let folder = Folder::new();
+    folder.write("root/index.html", "own");
+    let lines = format!("[[proxy]]\npath = \"/ws\"\nto = \"http://{addr}\"\nhalf_close = false\n");
+    let server = Server::start(&Options::new(folder.join("root")).engine(engine).config(&lines));
+    for mut tunnel in both(&server, "/ws") {
+        let all = vec![7; 300_000];
+        tunnel.send(&all);
+        tunnel.finish();
+        assert_eq!(tunnel.rest(), b"", "{engine}");
+        assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), all.len(), "{engine}");
+    }
+}
+
+/// Takes all of a tunnel and then waits until nothing can be said in it; says how much it has taken.
+fn stubborn(stream: TcpStream) -> usize {
+    let mut reader = BufReader::new(stream);
+    let mut key = String::new();
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap() > 2 {
+        if let Some(sent) = line.to_ascii_lowercase().strip_prefix("sec-websocket-key: ") {
+            key = line[line.len() - sent.len()..].trim().to_owned();
+        }
+        line.clear();
+    }
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {}\r\n\r\n",
+        accept(&key)
+    );
+    reader.get_mut().write_all(head.as_bytes()).unwrap();
+    let taken = std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    // the other side is gone as soon as something that is said to it is refused
+    let is_gone = soon(PATIENCE, || reader.get_mut().write_all(b"still").is_err());
+    assert!(is_gone, "the tunnel is kept");
+    taken as usize
 }
 
 fn a_reset_is_a_reset_on_the_other_side(engine: &str) {

@@ -17,6 +17,7 @@ impl ConfigDraft {
         self.check_tls(text, &mut wrong);
         self.check_acme(text, &mut wrong);
         self.check_admin(text, &mut wrong);
+        self.check_trusted_header(&mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
         self.check_routes(Text(text), &mut wrong);

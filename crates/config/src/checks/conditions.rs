@@ -1,12 +1,13 @@
 //! Conditions of a site's rules: classes that there are, how many, and what stages know of a request.
 
-use crate::SiteConfig;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
-use forebay_site::rules::{HeaderRule, Redirect, RequestConditions, RequestVariable};
+use crate::{ProxyConfig, SiteConfig};
+use forebay_site::rules::{HeaderRule, Redirect, RequestConditions, RequestVariable, Rewrite};
 use forebay_site::settings::MOST_CONDITIONS;
 use forebay_upstream::{is_forwarding, is_own};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What is wrong with conditions.
@@ -44,14 +45,20 @@ impl fmt::Display for ConditionFinding {
 /// The conditions of a site's rules, each with its list and its place there.
 pub(crate) fn conditions_of(
     site: &SiteConfig,
-) -> impl Iterator<Item = (&'static str, usize, &RequestConditions)> {
+) -> impl Iterator<Item = (&'static str, usize, Cow<'_, RequestConditions>)> {
     let redirects = site.redirects.iter().map(Redirect::conditions).enumerate();
     let headers = site.headers.iter().map(HeaderRule::conditions).enumerate();
     let redirects = redirects.map(|(index, one)| ("redirect", index, one));
     let headers = headers.map(|(index, one)| ("header", index, one));
     let access =
         site.access.iter().enumerate().map(|(index, one)| ("access", index, &one.conditions));
-    redirects.chain(headers).chain(access).filter(|(.., one)| !one.is_empty())
+    let rewrites = site.rewrites.iter().map(Rewrite::conditions).enumerate();
+    let rewrites = rewrites.map(|(index, one)| ("rewrite", index, one));
+    let lent = redirects.chain(headers).chain(access).chain(rewrites);
+    let lent = lent.map(|(list, index, one)| (list, index, Cow::Borrowed(one)));
+    let routes = site.proxies.iter().map(ProxyConfig::conditions).enumerate();
+    let routes = routes.map(|(index, one)| ("proxy", index, Cow::Owned(one)));
+    lent.chain(routes).filter(|(.., one)| !one.is_empty())
 }
 
 impl ConfigDraft {
@@ -61,6 +68,7 @@ impl ConfigDraft {
         for (path, site) in self.every_site() {
             for (list, index, one) in conditions_of(site) {
                 let at = path.child(list).item(index);
+                let at = if list == "proxy" { at.child("when") } else { at };
                 let stranger =
                     one.classes.iter().find(|class| !known.iter().any(|one| *one == ***class));
                 if let Some(class) = stranger {
@@ -68,7 +76,7 @@ impl ConfigDraft {
                     wrong.push((at.child("class"), Wrong::NoClass { found, known }));
                 }
                 if self.is_isolated() {
-                    let unknown = unknown_behind(one);
+                    let unknown = unknown_behind(&one);
                     wrong.extend(unknown.map(|(key, what)| {
                         (at.child(key), Wrong::said(ConditionFinding::NotBehind { what }))
                     }));
@@ -98,7 +106,7 @@ impl ConfigDraft {
     fn check_their_number(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.all_sites() {
             let top = if path.exact.is_empty() { None } else { Some(&self.site) };
-            let mut different: Vec<&RequestConditions> = Vec::new();
+            let mut different: Vec<Cow<'_, RequestConditions>> = Vec::new();
             for (.., one) in conditions_of(site).chain(top.into_iter().flat_map(conditions_of)) {
                 if !different.contains(&one) {
                     different.push(one);

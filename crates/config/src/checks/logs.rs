@@ -59,7 +59,9 @@ impl ConfigDraft {
         let every_site = self.every_site();
         let aliases = every_site.iter().flat_map(|(path, site)| {
             let place = |index| path.child("alias").item(index).child("to");
-            site.aliases.iter().enumerate().map(move |(at, alias)| (plain(&alias.to), place(at)))
+            let directories =
+                site.aliases.iter().enumerate().filter(|(_, one)| one.file().is_none());
+            directories.map(move |(at, alias)| (plain(&alias.to), place(at)))
         });
         let roots = sites
             .iter()

@@ -94,7 +94,12 @@ pub fn locate<'l>(
     mounts: &'l [Alias],
     path: &'l str,
 ) -> Option<(&'l Path, &'l str)> {
-    let aliased = mounts.iter().filter_map(|mount| {
+    let name = |mount: &'l Alias| Some((mount.to.as_path(), mount.file_name_at(path)?));
+    if let Some(file) = mounts.iter().find_map(name) {
+        return Some(file);
+    }
+    let directories = mounts.iter().filter(|mount| mount.file().is_none());
+    let aliased = directories.filter_map(|mount| {
         let inside = path.strip_prefix(mount.path().as_str())?;
         inside.starts_with('/').then_some((mount.to.as_path(), inside))
     });

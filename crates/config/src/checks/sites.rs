@@ -1,12 +1,12 @@
 //! No two sites answer for a host, every site has something to answer with, and none has two things for one path.
 
+use crate::FastCgiConfig;
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
 use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
-use crate::{FastCgiConfig, ProxyConfig};
 use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -136,8 +136,10 @@ impl ConfigDraft {
                 known.entry(alias.path().to_string()).or_insert(at);
             }
             let place = |list, index| path.child(list).item(index).child("path");
-            let proxies = site.proxies.iter().map(ProxyConfig::path).enumerate();
-            let proxies = proxies.map(|(index, scope)| (place("proxy", index), scope));
+            // of those with conditions one is left for another
+            let proxies = site.proxies.iter().enumerate();
+            let proxies = proxies.filter(|(_, proxy)| proxy.conditions().is_empty());
+            let proxies = proxies.map(|(index, proxy)| (place("proxy", index), proxy.path()));
             let fastcgi = site.fastcgi.iter().map(FastCgiConfig::path).enumerate();
             let fastcgi = fastcgi.map(|(index, scope)| (place("fastcgi", index), scope));
             for (at, scope) in proxies.chain(fastcgi) {

@@ -85,6 +85,9 @@ impl ConfigDraft {
         if self.process.trusted_proxies.is_empty() && text.says(&top.child("forwarded")) {
             remark("forwarded", "trusted_proxies");
         }
+        if self.process.trusted_proxies.is_empty() && self.process.trusted_header.is_some() {
+            remark("trusted_header", "trusted_proxies");
+        }
         for key in ["admin.allow", "admin.token_file"] {
             if self.process.admin.listen.0.is_empty() && text.says(&top.child(key)) {
                 remark(key, "admin.listen");
@@ -297,9 +300,9 @@ impl ConfigDraft {
             let redirects = site.redirects.iter();
             let redirects: Vec<_> =
                 redirects.map(|rule| (rule.pattern(), rule.conditions())).collect();
-            let none = RequestConditions::default();
+            let rewrites = site.rewrites.iter();
             let rewrites: Vec<_> =
-                site.rewrites.iter().map(|rule| (rule.pattern(), &none)).collect();
+                rewrites.map(|rule| (rule.pattern(), rule.conditions())).collect();
             for (list, patterns) in [("redirect", redirects), ("rewrite", rewrites)] {
                 for (index, (pattern, conditions)) in patterns.iter().enumerate() {
                     let is_before = |(other, asked): &(&Pattern, &RequestConditions)| {

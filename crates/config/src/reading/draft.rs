@@ -105,8 +105,8 @@ impl ConfigDraft {
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
         let ConfigDraft { process, site, sites, classes, rules, .. } = self;
-        let log = site.log.clone();
-        let mut config = Config { listeners, classes, rules, log, ..process };
+        let (log, server_header) = (site.log.clone(), site.server_header);
+        let mut config = Config { listeners, classes, rules, log, server_header, ..process };
         if sites.is_empty() {
             config.sites.push(site);
         } else {

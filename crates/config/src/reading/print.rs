@@ -25,14 +25,16 @@ impl Config {
         let mut printer = Printer::of(origin, shown);
         // what there is only one of stands at the top level
         let mut listener = if listeners.len() == 1 { listeners.pop() } else { None };
-        // unless it has another log than what belongs to no site
-        let is_top = matches!(&sites[..], [only] if only.log == config.log);
+        // unless what belongs to no site has another log, or names the server otherwise
+        let is_top = matches!(&sites[..], [only] if only.log == config.log
+            && only.server_header == config.server_header);
         let mut site = if is_top { sites.pop() } else { None };
         if let Some(listener) = &mut listener {
             printer.settings(listener, "");
         }
-        if let Some(site) = &mut site {
-            printer.settings(site, "");
+        match &mut site {
+            Some(site) => printer.settings(site, ""),
+            None => printer.top_server_header(config.server_header),
         }
         printer.settings(&mut config, "");
         if let Some(site) = &mut site {
@@ -56,6 +58,14 @@ impl Config {
 }
 
 impl Printer {
+    /// Whether the server is named to requests that belong to no site. The first site explains the setting.
+    fn top_server_header(&mut self, server_header: bool) {
+        let mut top = SiteConfig { server_header, ..SiteConfig::blank() };
+        self.terse = true;
+        self.only(&mut top, "server_header");
+        self.terse = false;
+    }
+
     /// The log of requests that belong to no site. The first site explains its settings.
     fn top_log(&mut self, log: LogConfig) {
         let mut top = SiteConfig { log, ..SiteConfig::blank() };

@@ -25,12 +25,13 @@ impl Section for Config {
             gate_charge: GateCharge::default(),
             firewall: FirewallSettings::default(),
             log: LogConfig::default(),
-            server_header: false,
+            server_header: true,
             sample: 0,
             durations: false,
             send_order: SendOrder::default(),
             trusted_proxies: Vec::new(),
             forwarded: ForwardedFamily::default(),
+            trusted_header: None,
             user: None,
             group: None,
             timeouts: TimeoutsConfig::default(),
@@ -64,14 +65,6 @@ const SETTINGS: &[Setting<Config>] = &[
                   top level stands in one file only. Only the main file may have it.",
         example: "[\"sites/*.toml\"]",
         at: |c| &mut c.include,
-    },
-    Setting {
-        key: "server_header",
-        preset: Preset::Value("true"),
-        range: None,
-        meaning: "Whether answers say `Server: Forebay`.",
-        example: "false",
-        at: |c| &mut c.server_header,
     },
     Setting {
         key: "sample",
@@ -124,6 +117,16 @@ const SETTINGS: &[Setting<Config>] = &[
                   of every request. The others are dropped.",
         example: "\"forwarded\"",
         at: |c| &mut c.forwarded,
+    },
+    Setting {
+        key: "trusted_header",
+        preset: Preset::Unset("none; the fields that forwarded says count"),
+        range: None,
+        meaning: "The field in which trusted_proxies say the address of their client, and nothing else, such as \
+                  CF-Connecting-IP. Its last value counts; X-Forwarded-For does not any more. Applications are told \
+                  this field with the client's address, whoever asks.",
+        example: "\"CF-Connecting-IP\"",
+        at: |c| &mut c.trusted_header,
     },
     Setting {
         key: "agent",

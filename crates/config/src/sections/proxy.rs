@@ -1,6 +1,7 @@
 //! The routes of a site to applications that speak HTTP.
 
 use crate::problems::problem::Wrong;
+use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
     Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamsConfig,
     rows_with_upstreams,
@@ -10,7 +11,7 @@ use crate::values::optional::{OneOrMore, Optional};
 use crate::values::written::HeaderFields;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::response::ResponseHeadLimits;
-use forebay_site::rules::{Route, Scope};
+use forebay_site::rules::{RequestConditions, Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
 
@@ -37,6 +38,10 @@ pub struct ProxySection {
     pub redirects: Redirects,
     /// `upgrade`
     pub upgrade: bool,
+    /// `half_close`
+    pub half_close: bool,
+    /// `when.*`
+    pub(crate) conditions: ConditionKeys,
     /// `bare_lf`
     pub bare_lf: bool,
     /// `connection_auth`
@@ -59,6 +64,12 @@ impl ProxyConfig {
         self.0.path.clone().unwrap_or_else(Scope::any)
     }
 
+    /// Which requests.
+    pub(crate) fn conditions(&self) -> RequestConditions {
+        // what is wrong with them was told when it was made
+        self.0.conditions.clone().conditions().unwrap_or_default()
+    }
+
     /// What the site is told of it.
     pub fn route(&self) -> Route {
         let UpstreamsConfig { sends, compress, .. } = &self.0.upstreams;
@@ -66,6 +77,7 @@ impl ProxyConfig {
             sends: sends.clone(),
             compress: compress.0.clone(),
             passes: self.0.ambiguous == Ambiguous::Pass,
+            conditions: self.conditions(),
             ..Route::all(self.path())
         }
     }
@@ -117,6 +129,7 @@ impl ProxyConfig {
                 prefix: prefix.clone().unwrap_or_default(),
                 ambiguous: *ambiguous,
                 upgrade: self.0.upgrade,
+                ends_with_client: !self.0.half_close,
                 close: group.keep_alive.connections == 0,
                 set: set.0.clone(),
                 remove: remove.clone(),
@@ -164,6 +177,13 @@ impl Item for ProxyConfig {
         if let Some(name) = section.remove.iter().find(|name| is_own(name.as_str())) {
             return Err(("remove", own(name)));
         }
+        let conditions = section.conditions.clone().conditions();
+        let conditions = conditions.map_err(|(key, wrong)| (when(key), wrong))?;
+        if !conditions.is_empty() && section.ambiguous == Ambiguous::Pass {
+            let reason =
+                "which application is told the path may hang on no condition: leave when out";
+            return Err(("ambiguous", unfit(reason.to_owned())));
+        }
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
@@ -176,6 +196,22 @@ impl Item for ProxyConfig {
     fn section(&self) -> ProxySection {
         self.0.clone()
     }
+}
+
+/// The key of a condition as it is written here.
+fn when(key: &str) -> &'static str {
+    let keys = [
+        "when.client",
+        "when.host",
+        "when.method",
+        "when.query",
+        "when.header",
+        "when.cookie",
+        "when.class",
+        "when.scheme",
+    ];
+    let is_it = |known: &&&str| known.strip_prefix("when.") == Some(key);
+    keys.iter().find(is_it).copied().unwrap_or("when.ignore_case")
 }
 
 impl Section for ProxySection {
@@ -191,6 +227,8 @@ impl Section for ProxySection {
             remove: Vec::new(),
             redirects: Redirects::default(),
             upgrade: false,
+            half_close: false,
+            conditions: ConditionKeys::default(),
             bare_lf: false,
             connection_auth: settings::ConnectionAuth::default(),
             proxy_protocol: Optional::default(),
@@ -299,6 +337,16 @@ impl Section for ProxySection {
                 at: |p| &mut p.upgrade,
             },
             Setting {
+                key: "half_close",
+                preset: Preset::Value("true"),
+                range: None,
+                meaning: "Whether a WebSocket, or another tunnel, goes on in one direction after its client has ended \
+                          the other (a FIN, or END_STREAM). If not, what the client has sent is passed on, and both \
+                          connections end.",
+                example: "false",
+                at: |p| &mut p.half_close,
+            },
+            Setting {
                 key: "bare_lf",
                 preset: Preset::Value("false"),
                 range: None,
@@ -335,6 +383,78 @@ impl Section for ProxySection {
             },
         ],
         [
+            Setting {
+                key: "when.client",
+                preset: Preset::Unset("every client"),
+                range: None,
+                meaning: "Only for these clients: addresses, networks and ranges of addresses, as in a [[rule]]. Other requests are for the next route that has the path, or for files: so with all keys of when.",
+                example: "[\"10.0.0.0/8\"]",
+                at: |p| &mut p.conditions.client,
+            },
+            Setting {
+                key: "when.host",
+                preset: Preset::Unset("every host of the site"),
+                range: None,
+                meaning: "Only where this host is asked for, without port and in any case of letters.",
+                example: "\"api.shop.example\"",
+                at: |p| &mut p.conditions.host,
+            },
+            Setting {
+                key: "when.method",
+                preset: Preset::Unset("every method"),
+                range: None,
+                meaning: "Only for requests with this method.",
+                example: "[\"POST\", \"PUT\"]",
+                at: |p| &mut p.conditions.method,
+            },
+            Setting {
+                key: "when.query",
+                preset: Preset::Unset("any query"),
+                range: None,
+                meaning: "Only with this parameter in the query, written as in a [[redirect]].",
+                example: "\"version=2\"",
+                at: |p| &mut p.conditions.query,
+            },
+            Setting {
+                key: "when.header",
+                preset: Preset::Unset("any fields"),
+                range: None,
+                meaning: "Only with this field in the request, written as in a [[redirect]]. Vary names the field in all answers for these paths.",
+                example: "\"Accept=application/json*\"",
+                at: |p| &mut p.conditions.header,
+            },
+            Setting {
+                key: "when.cookie",
+                preset: Preset::Unset("any cookies"),
+                range: None,
+                meaning: "Only with this cookie, written like a field. Vary names Cookie in all answers for these paths.",
+                example: "\"beta=1\"",
+                at: |p| &mut p.conditions.cookie,
+            },
+            Setting {
+                key: "when.class",
+                preset: Preset::Unset("every class"),
+                range: None,
+                meaning: "Only for requests to which rules have given this class. No cache may keep answers for these paths for others (Vary: *), and so it is with client.",
+                example: "\"gold\"",
+                at: |p| &mut p.conditions.class,
+            },
+            Setting {
+                key: "when.scheme",
+                preset: Preset::Unset("with TLS and without"),
+                range: None,
+                meaning: "Only for clients that have come through TLS (https) or without it (http), to this server or as one of trusted_proxies says.",
+                example: "\"https\"",
+                at: |p| &mut p.conditions.scheme,
+            },
+            Setting {
+                key: "when.ignore_case",
+                preset: Preset::Value("false"),
+                range: None,
+                meaning: "Whether capitals do not count in when.query and the values of when.header and when.cookie.",
+                example: "true",
+                at: |p| &mut p.conditions.ignore_case,
+            },
             Setting {
                 key: "check.path",
                 preset: Preset::Unset("none; they are not asked"),

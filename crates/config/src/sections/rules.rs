@@ -155,31 +155,34 @@ pub struct RewriteSection {
     path: Option<Pattern>,
     regex: Option<Regex>,
     to: Option<Template>,
+    conditions: ConditionKeys,
 }
 
 impl Item for Rewrite {
     type Section = RewriteSection;
 
     fn new(section: RewriteSection) -> Result<Rewrite, KeyFault> {
-        let RewriteSection { path, regex, to } = section;
+        let RewriteSection { path, regex, to, conditions } = section;
         let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
         let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
         let text = to.to_string();
-        Rewrite::new(pattern, to).map_err(|error| ("to", unfit(text, error)))
+        let rule = Rewrite::new(pattern, to).map_err(|error| ("to", unfit(text, error)))?;
+        Ok(rule.under(conditions.conditions()?))
     }
 
     fn section(&self) -> RewriteSection {
         let (path, regex) = two_ways(Some(self.pattern()));
-        RewriteSection { path, regex, to: Some(self.to().clone()) }
+        let conditions = ConditionKeys::of(self.conditions());
+        RewriteSection { path, regex, to: Some(self.to().clone()), conditions }
     }
 }
 
 impl Section for RewriteSection {
     fn blank() -> RewriteSection {
-        RewriteSection { path: None, regex: None, to: None }
+        RewriteSection { path: None, regex: None, to: None, conditions: ConditionKeys::default() }
     }
 
-    const SETTINGS: &'static [Setting<RewriteSection>] = &[
+    const SETTINGS: &'static [Setting<RewriteSection>] = rows_with_conditions![
         Setting {
             key: "path",
             preset: Preset::Unset("none; path or regex is needed"),
@@ -489,6 +492,7 @@ impl Section for AccessSection {
 pub struct AliasSection {
     path: Option<MountPath>,
     to: Option<PathBuf>,
+    file: Option<PathBuf>,
 }
 
 impl Item for Alias {
@@ -496,18 +500,28 @@ impl Item for Alias {
 
     fn new(section: AliasSection) -> Result<Alias, KeyFault> {
         let path = section.path.ok_or_else(|| missing("path", "\"/docs\""))?;
-        let to = section.to.ok_or_else(|| missing("to", "\"/srv/docs\""))?;
-        Ok(Alias::new(path, to))
+        match (section.to, section.file) {
+            (Some(to), None) => Ok(Alias::new(path, to)),
+            (None, Some(file)) => {
+                let found = file.display().to_string();
+                let reason = "the path of a file is expected".to_owned();
+                Alias::of_file(path, &file).ok_or(("file", Wrong::Unfit { found, reason }))
+            }
+            (Some(_), Some(_)) => Err(("file", Wrong::Both { other: "to" })),
+            (None, None) => Err(missing("to", "\"/srv/docs\"")),
+        }
     }
 
     fn section(&self) -> AliasSection {
-        AliasSection { path: Some(self.path().clone()), to: Some(self.to.clone()) }
+        let (path, file) = (Some(self.path().clone()), self.file());
+        let to = file.is_none().then(|| self.to.clone());
+        AliasSection { path, to, file }
     }
 }
 
 impl Section for AliasSection {
     fn blank() -> AliasSection {
-        AliasSection { path: None, to: None }
+        AliasSection { path: None, to: None, file: None }
     }
 
     const SETTINGS: &'static [Setting<AliasSection>] = &[
@@ -516,18 +530,27 @@ impl Section for AliasSection {
             preset: Preset::Required,
             range: None,
             meaning: "The path beneath which the directory is: \"/docs\" is for /docs/ and all below \
-                      it. What the root has there is not served.",
+                      it; or the path of the file. What the root has there is not served.",
             example: "\"/docs\"",
             at: |a| &mut a.path,
         },
         Setting {
             key: "to",
-            preset: Preset::Required,
+            preset: Preset::Unset("none; it has this or file"),
             range: None,
             meaning: "The directory that is served there; relative to the configuration file. Links on \
                       the way to it are followed, links within it as within a root.",
             example: "\"/srv/docs\"",
             at: |a| &mut a.to,
+        },
+        Setting {
+            key: "file",
+            preset: Preset::Unset("none; it has this or to"),
+            range: None,
+            meaning: "One file that is served at the path, with its compressed forms; relative to the configuration \
+                      file. Nothing else of its directory is served. Its type goes by the path.",
+            example: "\"/srv/shared/favicon.ico\"",
+            at: |a| &mut a.file,
         },
     ];
 }

@@ -85,6 +85,8 @@ pub struct SiteConfig {
     pub types: MediaTypes,
     /// `cache_control`
     pub cache_control: OptionalFieldValue,
+    /// `server_header`
+    pub server_header: bool,
     /// `errors`
     pub errors: ErrorPages,
     /// `tls.*`
@@ -241,6 +243,7 @@ impl SiteConfig {
             hsts,
             to_https,
             cache_control: self.cache_control.0.clone(),
+            server_header: self.server_header,
             try_files: self.try_files.clone(),
             try_files_except: self.try_files_except.clone(),
             errors: self.errors.0.clone(),
@@ -294,6 +297,7 @@ impl Section for SiteConfig {
             etag: EtagMode::default(),
             types: MediaTypes::default(),
             cache_control: OptionalFieldValue::default(),
+            server_header: false,
             errors: ErrorPages::default(),
             tls: SiteTls::default(),
             log: LogConfig::default(),
@@ -314,8 +318,8 @@ impl Section for SiteConfig {
 const LISTS: &[SectionList<SiteConfig>] = &[
     SectionList {
         name: "alias",
-        meaning: "Serves another directory beneath a path. The longest path that fits decides, before \
-                  the root; all other rules go by the path that is asked for.",
+        meaning: "Serves another directory beneath a path, or a file at one. The longest path that fits \
+                  decides, before the root; all other rules go by the path that is asked for.",
         at: |s| &mut s.aliases,
     },
     SectionList {
@@ -538,6 +542,15 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
         at: |s| &mut s.types,
     },
     Setting {
+        key: "server_header",
+        preset: Preset::Value("true"),
+        range: None,
+        meaning: "Whether answers say `Server: Forebay`. What the top level says holds for requests that belong to no \
+                  site, too.",
+        example: "false",
+        at: |s| &mut s.server_header,
+    },
+    Setting {
         key: "cache_control",
         preset: Preset::Value("no-cache"),
         range: None,
@@ -709,5 +722,23 @@ const SETTINGS: &[Setting<SiteConfig>] = &[
                   line that needs them has them.",
         example: "[\"time\", \"client\", \"target\", \"status\"]",
         at: |s| &mut s.log.fields,
+    },
+    Setting {
+        key: "log.query",
+        preset: Preset::Value("true"),
+        range: None,
+        meaning: "Whether lines have the query of the path, and that of the address in Referer.",
+        example: "false",
+        at: |s| &mut s.log.query,
+    },
+    Setting {
+        key: "log.redact",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Whose values lines do not have, but *** in their place: query.NAME for query parameters, also \
+                  those of the address in Referer and path parameters; header.Referer and header.User-Agent for \
+                  these fields. Case does not matter, nor how a name is encoded.",
+        example: "[\"query.token\", \"query.session\"]",
+        at: |s| &mut s.log.redact,
     },
 ];

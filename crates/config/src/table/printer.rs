@@ -79,6 +79,15 @@ impl Printer {
         }
     }
 
+    /// One setting, which is in no subsection.
+    pub(crate) fn only<T: Section>(&mut self, section: &mut T, key: &str) {
+        for (setting, row) in T::SETTINGS.iter().zip(rows::<T>()) {
+            if setting.key == key {
+                self.setting(setting, &row, section);
+            }
+        }
+    }
+
     fn setting<T>(&mut self, setting: &Setting<T>, row: &SettingDescription, section: &mut T) {
         let value = (setting.at)(section);
         if !self.terse {

@@ -10,7 +10,7 @@
 //! | [`include`] | which files belong to a configuration |
 //! | `written` | types of `forebay_site` and `forebay_policy` |
 //! | `limit` | the limits of a rule |
-//! | [`member`], [`log_condition`] | what lines of a log say of a request, and which requests have one |
+//! | [`member`], [`log_condition`], [`redacted`] | what lines of a log say of a request, which requests have one, what is hidden |
 //! | `stage_process`, `per_stage` | which stage a process of isolated is, and values that each stage has for itself |
 //! | `without_parents` | a path without `..`, for programs that take none |
 
@@ -23,6 +23,7 @@ pub mod log_condition;
 pub mod member;
 pub(crate) mod optional;
 pub(crate) mod per_stage;
+pub(crate) mod redacted;
 pub(crate) mod stage_process;
 pub(crate) mod units;
 pub mod value;

@@ -1,11 +1,11 @@
 //! The types of a site and of a rule as settings: each is read by `forebay_site` or `forebay_policy`,
 //! which says what is wrong with a text.
 
-use crate::LogCondition;
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::{quote, show_list};
 use crate::values::member::{Member, NOT_CHOSEN};
 use crate::values::value::{Form, TableEntry, TableOf, Value, Written, status};
+use crate::{LogCondition, Redacted};
 use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
@@ -83,6 +83,7 @@ written!(
 );
 written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\", or \"unlimited\"");
 
+written!(Redacted, "a name such as \"query.token\" or \"header.Referer\"");
 written!(LogCondition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
 
 impl Written for Member {

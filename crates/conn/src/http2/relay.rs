@@ -158,6 +158,11 @@ impl<H: HandlerTypes> Http2Relaying<H> {
         self.is_held || (self.told != Told::Head && self.wants_body())
     }
 
+    /// Whether the client's direction of a tunnel has ended, and the other has not.
+    fn has_client_ended(&self) -> bool {
+        self.told == Told::Switch { server_ended: false } && self.upload.is_none()
+    }
+
     /// Whether both directions of a tunnel have ended, or the one that has not leads nowhere.
     fn is_over(&self) -> bool {
         let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
@@ -356,6 +361,9 @@ impl<H: HandlerRoles> Http2<H> {
                     }
                     if relaying.is_over() {
                         self.end_relay(cx.handler, stream);
+                    } else if relaying.has_client_ended() {
+                        // it may be that nothing more comes from the other server, either
+                        self.machine.offer(stream);
                     }
                     return;
                 }

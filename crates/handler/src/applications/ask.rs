@@ -23,6 +23,7 @@ use forebay_upstream::balance::hash;
 use forebay_upstream::client_url::ClientUrl;
 use forebay_upstream::exchange::{ApplicationRequest, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
+use forebay_upstream::is_forwarding;
 use forebay_upstream::queue::RequestOwner;
 use forebay_upstream::request::{self, From, WrittenHead};
 use forebay_upstream::sent_fields;
@@ -41,11 +42,20 @@ pub struct Hidden<'h> {
     pub cookie: Option<&'h str>,
     /// Fields that only a server which decides may give, in any spelling.
     pub fields: &'h [FieldName],
+    /// The field in which proxies name their client; the application is told it with the client's address.
+    pub client: Option<&'h FieldName>,
 }
 
 impl Hidden<'_> {
-    /// Has those dropped that are not given.
-    fn drop_from(self, given: &mut Cow<'_, [request::FieldOverride]>) {
+    /// Has those dropped that are not given, and the client told where its proxies name it.
+    fn drop_from(self, given: &mut Cow<'_, [request::FieldOverride]>, client: IpAddr) {
+        // what has that name already is told for itself
+        let told = self.client.filter(|name| !is_forwarding(name.as_str()));
+        if let Some(name) = told.filter(|name| !given.iter().any(|(known, _)| name.is(known))) {
+            let client = client.to_canonical();
+            let value = (!client.is_unspecified()).then(|| client.to_string().into_bytes().into());
+            given.to_mut().push((name.as_str().into(), value));
+        }
         for name in self.fields {
             if !given.iter().any(|(known, _)| name.is(known)) {
                 given.to_mut().push((name.as_str().into(), None));
@@ -90,6 +100,7 @@ pub fn ask_stage(
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
         id: given.unwrap_or(&made),
+        named: trusted.told_field(),
     };
     let mut text = Vec::with_capacity(1024);
     // what is asked of the server as a whole has no path
@@ -178,7 +189,7 @@ pub fn ask(
         }
         Some(_) => return Err(Unasked::NoTunnel),
     }
-    hidden.drop_from(&mut given);
+    hidden.drop_from(&mut given, from.client);
     let (given, hidden) = (&*given, hidden.cookie);
     let asked = request::UpstreamRequest { head, judged, rewritten, from, id: *id, hidden, given };
     let mut text = Vec::with_capacity(1024);
@@ -268,7 +279,7 @@ pub fn ask_authority(
         field("X-Forwarded-Method", head.method_text.as_bytes()),
         field("X-Forwarded-Uri", &judged_target(request, judged)),
     ]);
-    hidden.drop_from(&mut given);
+    hidden.drop_from(&mut given, from.client);
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
     let head = head.redirected(Method::Get, target);
@@ -364,6 +375,7 @@ impl Asker {
             family: standpoint.trusted.counts(),
             elements: believed_elements(peer, head, standpoint.trusted),
             tells_forwarded: standpoint.trusted.tell_forwarded(),
+            names_client: standpoint.trusted.name_one(),
         };
         let key = key(&application.settings().group().key, head, client);
         let owner = RequestOwner { rank: rank.0, client: ClientKey::of(client).as_u64() };

@@ -2,12 +2,14 @@
 //!
 //! The fields Authorization and Cookie are never looked at; a user's name comes from what has verified it.
 
+use super::redaction::Redaction;
 use super::text::{push_address, push_json, push_number, push_quoted, push_word};
 use crate::policy::TraceWords;
 use forebay_config::member::{Member, Members};
 use forebay_conn::peer::ClientCertificate;
 use forebay_conn::{Request, Secured};
 use forebay_http::head::{Name, Version};
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 /// Writes a line in the common format, or in the combined one, which has two fields more; returns
@@ -22,7 +24,7 @@ pub fn clf(
     user: Option<&[u8]>,
     request: Option<&Request<'_>>,
     status: u16,
-    is_combined: bool,
+    (is_combined, redaction): (bool, Option<&Redaction>),
 ) -> usize {
     push_address(out, client);
     out.extend_from_slice(b" - ");
@@ -37,7 +39,7 @@ pub fn clf(
         Some(Request { head, .. }) => {
             push_quoted(out, head.method_text.as_bytes());
             out.push(b' ');
-            push_quoted(out, head.target);
+            push_quoted(out, &address(redaction, head.target));
             out.extend_from_slice(match head.version {
                 Version::Http10 => b" HTTP/1.0\" ",
                 Version::Http11 => b" HTTP/1.1\" ",
@@ -53,7 +55,7 @@ pub fn clf(
         for name in [Name::Referer, Name::UserAgent] {
             out.extend_from_slice(b" \"");
             match request.and_then(|request| request.head.values(name).next()) {
-                Some(value) => push_quoted(out, value),
+                Some(value) => push_quoted(out, &field(redaction, name, value)),
                 None => out.push(b'-'),
             }
             out.push(b'"');
@@ -63,11 +65,25 @@ pub fn clf(
     gap
 }
 
+/// What is said of an address.
+#[inline]
+fn address<'t>(redaction: Option<&Redaction>, address: &'t [u8]) -> Cow<'t, [u8]> {
+    redaction.map_or(Cow::Borrowed(address), |redaction| redaction.address(address))
+}
+
+/// What is said of a field.
+#[inline]
+fn field<'v>(redaction: Option<&Redaction>, name: Name, value: &'v [u8]) -> Cow<'v, [u8]> {
+    redaction.map_or(Cow::Borrowed(value), |redaction| redaction.field(name, value))
+}
+
 /// Whose answer a JSON line is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'s> {
     /// What is said of it.
     pub members: Members,
+    /// What is not.
+    pub redaction: Option<&'s Redaction>,
     /// It stands for so many.
     pub sample: u64,
     /// When the request began to arrive.
@@ -125,7 +141,7 @@ pub fn json(
     request: Option<&Request<'_>>,
     status: Option<u16>,
 ) {
-    let Subject { members, sample, .. } = *subject;
+    let Subject { members, redaction, sample, .. } = *subject;
     plain(out, members, Member::Time, subject.time);
     plain(out, members, Member::RequestId, subject.request_id);
     if !subject.site.is_empty() {
@@ -146,14 +162,14 @@ pub fn json(
             Version::Http2 => b"2.0",
         };
         text(out, members, Member::Method, head.method_text.as_bytes());
-        text(out, members, Member::Target, head.target);
+        text(out, members, Member::Target, &address(redaction, head.target));
         plain(out, members, Member::Version, version);
         text(out, members, Member::Host, head.authority);
         for (name, member) in
             [(Name::Referer, Member::Referer), (Name::UserAgent, Member::UserAgent)]
         {
             if let Some(value) = head.values(name).next() {
-                text(out, members, member, value);
+                text(out, members, member, &field(redaction, name, value));
             }
         }
     }
@@ -331,7 +347,7 @@ mod tests {
         line(request, |out, request| {
             let time = b"20/Nov/2026:06:41:03 +0000";
             let client = "192.0.2.7".parse().unwrap();
-            let gap = clf(out, time, client, None, request, 200, is_combined);
+            let gap = clf(out, time, client, None, request, 200, (is_combined, None));
             out.splice(gap..gap, *b"512");
         })
     }
@@ -339,6 +355,7 @@ mod tests {
     fn subject<'s>(site: &'s str, client: &str) -> Subject<'s> {
         Subject {
             members: Members::of(&Member::ALL),
+            redaction: None,
             sample: 1,
             time: b"2026-11-20T06:41:03.007065Z",
             request_id: b"0af7651916cd43dd8448eb211c80319c",
@@ -402,6 +419,7 @@ mod tests {
     fn what_an_application_was_asked_is_in_its_line() {
         let subject = |relayed| Subject {
             members: Members::of(&Member::ALL[18..]),
+            redaction: None,
             sample: 1,
             time: b"",
             request_id: b"",
@@ -450,6 +468,7 @@ mod tests {
     fn how_a_request_was_judged_is_in_its_line() {
         let subject = Subject {
             members: Members::of(&Member::ALL),
+            redaction: None,
             sample: 1,
             time: b"2026-11-20T06:41:03.007065Z",
             request_id: b"0af7651916cd43dd8448eb211c80319c",
@@ -482,7 +501,7 @@ mod tests {
         let said = |user: &[u8]| {
             line(BROWSER, |out, request| {
                 let client = "192.0.2.7".parse().unwrap();
-                clf(out, b"now", client, Some(user), request, 200, COMMON);
+                clf(out, b"now", client, Some(user), request, 200, (COMMON, None));
             })
         };
         for (user, expected) in [

@@ -2,6 +2,7 @@
 
 use super::choice::LogSampler;
 use super::line::{self, LoggedUpstream, Subject};
+use super::redaction::Redaction;
 use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
@@ -184,6 +185,11 @@ impl Logger {
         self.logs.target(site).sink.is_some()
     }
 
+    /// What lines of this site do not have.
+    pub(crate) fn redaction(&self, site: Option<usize>) -> Option<&Redaction> {
+        self.logs.target(site).redaction.as_ref()
+    }
+
     /// Counts an answer, or a request that was given up before it had a status, for its site, without a
     /// line. `is_read` if its head could be read.
     #[inline]
@@ -231,7 +237,8 @@ impl Logger {
                 let time = self.clf.at(self.now_ms);
                 let status = status.unwrap_or_default();
                 let text = &mut open.text;
-                LineEnd::Gap(line::clf(text, time, client, user, request, status, is_combined))
+                let written = (is_combined, target.redaction.as_ref());
+                LineEnd::Gap(line::clf(text, time, client, user, request, status, written))
             }
         };
         PendingLine { open: Some(open), ..line }
@@ -253,6 +260,7 @@ impl Logger {
         let target = self.logs.target(entry.site);
         let subject = Subject {
             members: target.members,
+            redaction: target.redaction.as_ref(),
             sample,
             time: self.rfc3339.at(self.epoch_us.wrapping_add(begun_ns / 1000)),
             request_id,

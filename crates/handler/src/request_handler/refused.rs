@@ -13,6 +13,7 @@ use forebay_http::status::reason;
 use forebay_metrics::RefusalReason;
 use forebay_site::Body;
 use forebay_upstream::request::valid_id;
+use std::borrow::Cow;
 
 /// A request whose page is written.
 #[derive(Debug)]
@@ -62,7 +63,9 @@ impl RequestHandler {
         let head = request.head;
         let mut asked = ShortText::of(head.method_text);
         // without the query, which may hold what nobody is to read
-        [b" ", head.authority, head.path].into_iter().for_each(|part| asked.push(part));
+        let redaction = self.logger.redaction(entry.site);
+        let path = redaction.map_or(Cow::Borrowed(head.path), |rules| rules.address(head.path));
+        [b" ", head.authority, &path].into_iter().for_each(|part| asked.push(part));
         let words = entry.judged.map(|judged| judged.said()).unwrap_or_default();
         let reason = entry.judged.and_then(|judged| judged.trace.refused).map(|(reason, _)| reason);
         let ban = self.judge.as_ref().filter(|_| reason == Some(RefusalReason::Banned));

@@ -407,6 +407,7 @@ impl RequestHandler {
         let hidden = Hidden {
             cookie: self.certificates.hidden_cookie.as_deref(),
             fields: self.applications.given(destination.site),
+            client: self.trusted.told_field(),
         };
         let asker = Asker::of(request, &application, rank, self.standpoint());
         let ask = match is_authority {

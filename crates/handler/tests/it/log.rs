@@ -28,6 +28,8 @@ fn log(path: &Path, format: LogFormat) -> LogConfig {
         sample: 1,
         sample_refused: 1,
         fields: Member::ALL.to_vec(),
+        query: true,
+        redact: Vec::new(),
     }
 }
 

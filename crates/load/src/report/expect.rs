@@ -220,6 +220,11 @@ impl Expectation {
         }
     }
 
+    /// Whether it is about the share of requests that failed.
+    pub fn is_about_errors(&self) -> bool {
+        self.metric == Metric::Errors
+    }
+
     /// What is wrong if it does not hold, as a line for people. Of a group without one good answer
     /// nothing holds but what is said about its errors.
     pub fn missed(&self, report: &Report) -> Option<String> {

@@ -69,6 +69,13 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
             wrong.push((path.child("root"), no_directory(root, error)));
         }
         for (index, alias) in site.aliases.iter().enumerate() {
+            if let Some(file) = alias.file() {
+                if let Err(error) = open_regular(&file) {
+                    let at = path.child("alias").item(index).child("file");
+                    wrong.push((at, Wrong::NoFile { path: file, error }));
+                }
+                continue;
+            }
             if let Err(error) = check_directory(&alias.to) {
                 let at = path.child("alias").item(index).child("to");
                 wrong.push((at, no_directory(alias.to.clone(), error)));

@@ -123,7 +123,9 @@ fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<ServedDirectory<'s>> {
 fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = ServedDirectory<'s>> {
     let at = at.child("alias");
     let aliases = site.aliases.iter().enumerate();
-    aliases.filter_map(move |(index, alias)| {
+    // nothing else of the directory of a file is served
+    let directories = aliases.filter(|(_, alias)| alias.file().is_none());
+    directories.filter_map(move |(index, alias)| {
         ServedDirectory::new(&alias.to, at.item(index).child("to"), site)
     })
 }

@@ -53,7 +53,7 @@ impl Becomes<'_> {
     fn remark(&self, needed: Needed, path: &Path) -> Option<Wrong> {
         let wanted = match needed {
             Needed::Directory => ENTER,
-            Needed::Users | Needed::Page => READ,
+            Needed::Users | Needed::Page | Needed::File => READ,
             Needed::Logs | Needed::Storage => WRITE | ENTER,
             Needed::Log => WRITE,
         };
@@ -99,7 +99,11 @@ pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
         let root_is_good =
             site.root.as_ref().is_none_or(|root| look(at.child("root"), Needed::Directory, root));
         for (index, alias) in site.aliases.iter().enumerate() {
-            look(at.child("alias").item(index).child("to"), Needed::Directory, &alias.to);
+            let at = at.child("alias").item(index);
+            match alias.file() {
+                Some(file) => look(at.child("file"), Needed::File, &file),
+                None => look(at.child("to"), Needed::Directory, &alias.to),
+            };
         }
         for (index, rule) in site.auth.iter().enumerate() {
             if let Some(file) = &rule.file {
@@ -233,6 +237,8 @@ enum Needed {
     Users,
     /// An error page.
     Page,
+    /// The file of an alias.
+    File,
     /// The directory of a log.
     Logs,
     /// A log that is there already.
@@ -248,6 +254,7 @@ impl Needed {
             Needed::Directory => "enter the directory",
             Needed::Users => "read the file of users",
             Needed::Page => "read the error page",
+            Needed::File => "read the file",
             Needed::Logs => "write to the directory",
             Needed::Log => "write to the log",
             Needed::Storage => "write to the directory",
@@ -259,6 +266,7 @@ impl Needed {
         match self {
             Needed::Directory => "the server does not start",
             Needed::Users => "what it protects is answered with 500 for everybody",
+            Needed::File => "clients get 403",
             Needed::Page => "clients get a short page of Forebay's own",
             Needed::Logs => "a log that is moved away cannot be made again",
             Needed::Log => "the server does not start",
@@ -270,7 +278,7 @@ impl Needed {
     fn remedy(self) -> &'static str {
         match self {
             Needed::Directory => "give it to a group of that user: \"chgrp\", \"chmod g+rx\"",
-            Needed::Users | Needed::Page => {
+            Needed::Users | Needed::Page | Needed::File => {
                 "give it to a group of that user: \"chgrp\", \"chmod g+r\""
             }
             Needed::Logs | Needed::Log | Needed::Storage => "give it to that user: \"chown\"",

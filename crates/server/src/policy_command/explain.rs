@@ -165,8 +165,8 @@ impl Question {
         let text = String::from_utf8_lossy;
         let client = facts.ends.client;
         let by = match client == ends.client {
-            true => "",
-            false => " (X-Forwarded-For of a trusted proxy)",
+            true => String::new(),
+            false => format!(" ({} of a trusted proxy)", trusted.client_field()),
         };
         writeln!(
             f,

@@ -126,7 +126,8 @@ pub(crate) fn uncommented(part: &str) -> String {
     let setting = |line: &str| {
         let setting = line.strip_prefix('#')?;
         let is_setting = !setting.is_empty() && !setting.starts_with([' ', '#']);
-        let second = ["regex", "requests.status", "in_flight.status", "hash"];
+        let second =
+            ["regex", "requests.status", "in_flight.status", "hash", "file = \"/srv/shared"];
         let is_second = second.iter().any(|start| setting.starts_with(start));
         (is_setting && !is_second).then(|| setting.to_owned())
     };

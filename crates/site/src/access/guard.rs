@@ -7,7 +7,7 @@
 use crate::access::auth::{AuthDecision, Own, Realms, Verification};
 use crate::heads::pages::RefusalPage;
 use crate::routing::inverse::PathName;
-use crate::routing::names::{MountedDirectory, names};
+use crate::routing::names::{MountedPlace, names};
 use crate::rules::{FieldName, FieldValue, HeaderRule, Scope};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
@@ -56,7 +56,7 @@ impl Guard {
     /// `first_realm` on.
     pub(crate) fn of(
         site: &SiteSettings,
-        directories: &[MountedDirectory<'_>],
+        directories: &[MountedPlace<'_>],
         first_realm: u32,
         paths: &[&[u8]],
     ) -> Option<Box<Guard>> {

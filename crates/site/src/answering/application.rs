@@ -18,7 +18,8 @@ use crate::making::look::scripts_of;
 use crate::request_context::RequestContext;
 use crate::routing::ambiguity::{Ambiguity, is_for_applications};
 use crate::routing::hosts::{Hosts, Memo};
-use crate::routing::route;
+use crate::routing::route::{self, HeldRules};
+use crate::rules::ConditionBits;
 use crate::settings::{FilesLocation, SiteSettings};
 use forebay_conn::{ProcessOutcome, Reply, Request};
 use forebay_http::head::Method;
@@ -102,8 +103,14 @@ fn judged_reading(reading: &[u8]) -> Vec<u8> {
 }
 
 impl SiteSettings {
-    /// The application for a request, as far as its path tells. `site` is the number of this one.
-    fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
+    /// The application for a request, as far as its path tells, and where these rules hold. `site` is the number of
+    /// this one.
+    fn destination(
+        &self,
+        site: u32,
+        request: &Request<'_>,
+        held: HeldRules<'_>,
+    ) -> Option<Destination> {
         if self.routes.is_empty() || !is_for_applications(request) {
             return None;
         }
@@ -115,7 +122,7 @@ impl SiteSettings {
             }
         }
         let path = request.path().ok()?;
-        let rewritten = route::rewrite(self, &path);
+        let rewritten = route::rewrite(self, &path, held);
         let decisive = rewritten.as_deref().unwrap_or(&path);
         let is_dots = |name: &[u8]| matches!(name, b"." | b"..");
         if self.work.iter().any(|rule| rule.path.matches(&path))
@@ -123,15 +130,24 @@ impl SiteSettings {
         {
             return None;
         }
-        let route = route::route_of(self, decisive)?;
+        let route = route::route_for(self, decisive, held)?;
         Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
     }
 
     /// Whether an application may answer a request, as far as its head tells.
     fn may_be_for_application(&self, site: u32, request: &Request<'_>) -> bool {
         // files of other paths may be scripts, too
-        self.destination(site, request).is_some()
-            || (self.has_scripts() && is_for_applications(request))
+        self.destination(site, request, HeldRules::ALL).is_some()
+            || (is_for_applications(request)
+                && (self.has_scripts() || self.may_lead_to_one(request)))
+    }
+
+    /// Whether some rewrite or none, by what holds of a request, leads to an application.
+    fn may_lead_to_one(&self, request: &Request<'_>) -> bool {
+        let is_conditional = self.rewrites.iter().any(|rule| !rule.conditions().is_empty());
+        let Some(path) = request.path().ok().filter(|_| is_conditional) else { return false };
+        let mut paths = route::rewrites(self, &path).chain([path.to_vec()]);
+        paths.any(|path| route::route_of(self, &path).is_some())
     }
 }
 
@@ -242,7 +258,8 @@ impl Site {
         let Some(path) = readings.map(PathReadings::main).or(normal.as_deref()) else {
             return Routed::Here(done);
         };
-        let destination = settings.destination(site, request);
+        let held = self.vhost(site).conditions.held(self.outcome);
+        let destination = settings.destination(site, request, held);
         let runs_scripts = match &destination {
             Some(to) => settings.scripts(to.route).is_some(),
             // files of other paths may be scripts, too
@@ -442,7 +459,9 @@ impl Site {
         if let Err(stop) = self.check(entry.guard.as_deref(), asked, &client) {
             return self.stopped(stop, asked);
         }
-        let rewritten = route::rewrite(&self.vhost(site).settings, path).map(Vec::into);
+        let vhost = self.vhost(site);
+        let held = vhost.conditions.held(self.outcome);
+        let rewritten = route::rewrite(&vhost.settings, path, held).map(Vec::into);
         Routed::To(Destination {
             site,
             route: script.route,
@@ -502,16 +521,18 @@ impl Site {
         let Some(site) = self.site_of(request) else {
             return Destination { site: u32::MAX, ..Destination::default() };
         };
-        let settings = &self.vhost(site).settings;
+        let vhost = self.vhost(site);
+        let settings = &vhost.settings;
         // one that runs files is that of the path, whichever script answers for it
         let of_path = |path: &[u8]| {
-            let rewritten = route::rewrite(settings, path);
-            let found = scripts_of(settings, rewritten.as_deref().unwrap_or(path));
+            let rewritten = route::rewrite(settings, path, HeldRules::ALL);
+            let held = vhost.conditions.held(ConditionBits::default());
+            let found = scripts_of(settings, rewritten.as_deref().unwrap_or(path), held);
             found.map(|(route, _)| route)
         };
         let route = match &before.script {
             Some(_) => request.path().ok().and_then(|path| of_path(&path)),
-            None => settings.destination(site, request).map(|now| now.route),
+            None => settings.destination(site, request, HeldRules::ALL).map(|now| now.route),
         };
         Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }
     }

@@ -34,7 +34,7 @@ impl Content {
 
 impl AnswerBuilder<'_> {
     /// The directory that has what is at a path of the site, and where within it.
-    pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(&Root, &'p [u8])> {
+    pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(&'p Root, &'p [u8])> {
         let (mount, inside) = self.vhost.locate(path)?;
         Some((&**self.roots.get(mount)?, inside))
     }

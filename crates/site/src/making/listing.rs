@@ -1,6 +1,7 @@
 //! A directory's files as a page or as JSON.
 
 use crate::cache::listing_format::{SortColumn, SortOrder};
+use crate::rules::AliasFile;
 use crate::vhost::VirtualHost;
 use crate::vhost::root::Root;
 use forebay_http::{date, path};
@@ -73,6 +74,18 @@ impl Listing {
             let name = mount.path.strip_prefix(path).filter(|name| !name.contains(&b'/'));
             let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
             items.retain(|item| item.name != name);
+            if let Some(AliasFile { name: file, .. }) = mount.files.first() {
+                let root = mount.place.current();
+                let found = file::find_beneath(root.directory.as_fd(), file);
+                let stamp = found.and_then(|found| file::stamp(found.as_fd()));
+                let stamp = stamp.ok().filter(|stamp| stamp.kind == FileKind::Regular);
+                if let Some(stamp) = stamp.filter(|_| !is_hidden(&mount.path)) {
+                    let (name, modified) = (name.to_vec(), seconds(&stamp));
+                    let size_bytes = stamp.size;
+                    items.push(ListingEntry { name, is_directory: false, size_bytes, modified });
+                }
+                continue;
+            }
             if !is_hidden(&mount.path)
                 && let Ok(stamp) = file::stamp(mount.place.current().directory.as_fd())
             {

@@ -10,7 +10,7 @@ use crate::cache::watch::PathLook;
 use crate::content::AnswerBuilder;
 use crate::heads::media_types::coding_of;
 use crate::heads::pages::RefusalPage;
-use crate::routing::route;
+use crate::routing::route::{self, HeldRules};
 use crate::rules::{Captures, ConditionBits, Scripts, TryFile};
 use crate::settings::SiteSettings;
 use crate::vhost::VirtualHost;
@@ -280,7 +280,7 @@ pub(crate) struct Look<'l, 'c> {
     pub(crate) watch: &'l mut dyn Stopwatch,
 }
 
-impl Look<'_, '_> {
+impl<'l> Look<'l, '_> {
     pub(crate) fn see(mut self) -> PathContents {
         let order = self.order;
         let seen = match order.inner {
@@ -310,9 +310,14 @@ impl Look<'_, '_> {
         PathContents { outcome, files, places }
     }
 
+    /// Which rewrites and routes hold for those that are answered.
+    fn held(&self) -> HeldRules<'l> {
+        self.vhost.conditions.held(self.order.outcome.unwrap_or_default())
+    }
+
     fn at_clients_path(&mut self) -> PathContents {
         let order = self.order;
-        let rewritten = route::rewrite(&self.vhost.settings, &order.path);
+        let rewritten = route::rewrite(&self.vhost.settings, &order.path, self.held());
         let path = rewritten.as_deref().unwrap_or(&order.path);
         if let Some(mut seen) = self.at_script(path) {
             seen.places.extend(rewritten);
@@ -342,7 +347,7 @@ impl Look<'_, '_> {
     /// The script that a path names, if its application runs scripts: run, or missing.
     fn at_script(&mut self, path: &[u8]) -> Option<PathContents> {
         let vhost = self.vhost;
-        let (route, scripts) = scripts_of(&vhost.settings, path)?;
+        let (route, scripts) = scripts_of(&vhost.settings, path, self.held())?;
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
         for (name, info) in scripts.ending.splits(path) {
             if !route::is_servable(&vhost.settings, name) {
@@ -378,7 +383,7 @@ impl Look<'_, '_> {
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
             return None;
         }
-        let (route, scripts) = scripts_of(&self.vhost.settings, path)?;
+        let (route, scripts) = scripts_of(&self.vhost.settings, path, self.held())?;
         let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
         let mut names = index.into_iter().chain(fallback).filter(|name| scripts.may_run(name));
@@ -387,7 +392,7 @@ impl Look<'_, '_> {
 
     /// The application that runs the file at a path there.
     fn runner(&self, file: &[u8]) -> Option<u32> {
-        let (route, scripts) = scripts_of(&self.vhost.settings, file)?;
+        let (route, scripts) = scripts_of(&self.vhost.settings, file, self.held())?;
         scripts.may_run(file).then_some(route)
     }
 
@@ -516,8 +521,9 @@ impl Look<'_, '_> {
 pub(crate) fn scripts_of<'s>(
     settings: &'s SiteSettings,
     path: &[u8],
+    held: HeldRules<'_>,
 ) -> Option<(u32, &'s Scripts)> {
-    let route = route::route_of(settings, path)?;
+    let route = route::route_for(settings, path, held)?;
     Some((route, settings.scripts(route)?))
 }
 

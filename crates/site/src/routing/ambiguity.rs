@@ -80,7 +80,7 @@ impl SiteSettings {
     /// Whether a rule makes another path of one, or answers in the place of an application.
     fn changes(&self, path: &[u8]) -> bool {
         self.redirects.iter().any(|rule| Redirect::pattern(rule).captures(path).is_some())
-            || route::rewrite(self, path).is_some()
+            || route::rewrites(self, path).next().is_some()
             || self.work.iter().any(|rule| rule.path.matches(path))
     }
 }

@@ -8,22 +8,48 @@
 
 use crate::bodies::forms;
 use crate::routing::inverse::{self, PathName};
-use crate::routing::route::{self, inside};
-use crate::rules::{Route, TryFile};
+use crate::routing::route;
+use crate::rules::{Route, TryFile, inside};
 use crate::settings::SiteSettings;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// Beneath which path of the site, and where on the disk, without links.
-pub(crate) type MountedDirectory<'p> = (&'p [u8], PathBuf);
+/// A directory of the site, or a file that is served by itself.
+pub(crate) struct MountedPlace<'p> {
+    /// Beneath which path of the site, or at which.
+    pub(crate) path: &'p [u8],
+    /// Where on the disk, without links.
+    pub(crate) at: PathBuf,
+    pub(crate) is_file: bool,
+}
+
+impl MountedPlace<'_> {
+    /// Where on the disk a path of the site leads, if it leads here.
+    fn file(&self, name: &[u8]) -> Option<PathBuf> {
+        match self.is_file {
+            true => (self.path == name).then(|| self.at.clone()),
+            false => Some(self.at.join(OsStr::from_bytes(inside(self.path, name)?))),
+        }
+    }
+
+    /// The path of the site at which a file is here, if it is; `slash` ends that of a directory.
+    fn path(&self, file: &Path, slash: &[u8]) -> Option<Vec<u8>> {
+        if self.is_file {
+            return (file == self.at).then(|| self.path.to_vec());
+        }
+        let below = file.strip_prefix(&self.at).ok()?.as_os_str().as_bytes();
+        let end = if below.is_empty() { b"" } else { slash };
+        Some([self.path, b"/".as_slice(), below, end].concat())
+    }
+}
 
 /// The path itself, and every other that is answered with the file there. `directories` are those of the
 /// site, the ones beneath longer paths first. Rewrites with regular expressions cannot be followed
 /// backwards; of others it may only be known how the paths begin and end that lead here.
 pub(crate) fn names(
     site: &SiteSettings,
-    directories: &[MountedDirectory<'_>],
+    directories: &[MountedPlace<'_>],
     path: &[u8],
 ) -> Vec<PathName> {
     let mut names = of_file(site, directories, path);
@@ -38,7 +64,7 @@ pub(crate) fn names(
 /// the site have either.
 pub(crate) fn of_file(
     site: &SiteSettings,
-    directories: &[MountedDirectory<'_>],
+    directories: &[MountedPlace<'_>],
     path: &[u8],
 ) -> Vec<Vec<u8>> {
     let mut names = vec![path.to_vec()];
@@ -62,18 +88,12 @@ fn add<N: PartialEq>(names: &mut Vec<N>, more: impl Fn(&N) -> Vec<N>) {
 
 /// The paths of the same file where directories of the site lie within one another. Links within them
 /// are not looked through.
-fn elsewhere(directories: &[MountedDirectory<'_>], name: &[u8]) -> Vec<Vec<u8>> {
-    let mut mounts = directories.iter();
-    let found = mounts.find_map(|(beneath, directory)| Some((directory, inside(beneath, name)?)));
-    let Some((directory, inside)) = found else { return Vec::new() };
-    let file = directory.join(OsStr::from_bytes(inside));
-    let slash: &[u8] = if name.ends_with(b"/") { b"/" } else { b"" };
-    let path = |(beneath, directory): &MountedDirectory<'_>| {
-        let below = file.strip_prefix(directory).ok()?.as_os_str().as_bytes();
-        let end = if below.is_empty() { b"" } else { slash };
-        Some([beneath, b"/".as_slice(), below, end].concat())
+fn elsewhere(directories: &[MountedPlace<'_>], name: &[u8]) -> Vec<Vec<u8>> {
+    let Some(file) = directories.iter().find_map(|place| place.file(name)) else {
+        return Vec::new();
     };
-    directories.iter().filter_map(path).collect()
+    let slash: &[u8] = if name.ends_with(b"/") { b"/" } else { b"" };
+    directories.iter().filter_map(|place| place.path(&file, slash)).collect()
 }
 
 /// The folder that the file, or the script, is the index of.
@@ -108,7 +128,7 @@ fn rewritten_to(site: &SiteSettings, name: &[u8]) -> Vec<PathName> {
         inverse::leading_to(&pieces, rule.to(), name)
     });
     // another rule may come first
-    let is_led = |path: &[u8]| route::rewrite(site, path).as_deref() == Some(name);
+    let is_led = |path: &[u8]| route::rewrites(site, path).any(|to| to == name);
     paths.filter(|path| path.path().is_none_or(is_led)).collect()
 }
 
@@ -130,7 +150,7 @@ mod tests {
     #[track_caller]
     fn check_with(
         site: &SiteSettings,
-        directories: &[MountedDirectory<'_>],
+        directories: &[MountedPlace<'_>],
         path: &str,
         others: &[&str],
     ) {
@@ -161,6 +181,7 @@ mod tests {
             sends: Vec::new(),
             compress: None,
             passes: false,
+            conditions: Default::default(),
         }];
         check(&site, "/app/in/index.php", &["/app/in/"]);
         check(&site, "/in/index.php", &[]);
@@ -168,9 +189,15 @@ mod tests {
 
     #[test]
     fn directories_within_one_another_share_their_files() {
-        let directory = |path: &'static str, to: &str| (path.as_bytes(), PathBuf::from(to));
+        let place = |path: &'static str, at: &str, is_file| MountedPlace {
+            path: path.as_bytes(),
+            at: PathBuf::from(at),
+            is_file,
+        };
+        let directory = |path, at| place(path, at, false);
         let directories = [
             directory("/other", "/elsewhere"),
+            place("/icon", "/srv/www/img/a.ico", true),
             directory("/docs", "/srv/www/in/docs"),
             directory("/up", "/srv"),
             directory("", "/srv/www"),
@@ -184,6 +211,10 @@ mod tests {
             ("/up/www/", &["/"]),
             ("/up", &["/up/"]),
             ("/other/a.txt", &[]),
+            // a file that is served by itself
+            ("/icon", &["/up/www/img/a.ico", "/img/a.ico"]),
+            ("/img/a.ico", &["/icon", "/up/www/img/a.ico"]),
+            ("/icon/", &["/up/www/icon/"]),
             ("/in/index.html", &["/up/www/in/index.html", "/in/", "/up/www/in/"]),
         ] {
             check_with(&site, &directories, path, others);
@@ -259,7 +290,7 @@ mod tests {
             let Ok(template) = Template::parse(&to) else { return Ok(()) };
             let Ok(rule) = Rewrite::new(pattern, template) else { return Ok(()) };
             let site = SiteSettings { rewrites: vec![rule], ..SiteSettings::default() };
-            let Some(file) = route::rewrite(&site, path.as_bytes()) else { return Ok(()) };
+            let Some(file) = route::rewrite(&site, path.as_bytes(), route::HeldRules::ALL) else { return Ok(()) };
             let is_it = |name: &PathName| match name {
                 PathName::Exact(name) => name == path.as_bytes(),
                 PathName::Between { start, end } => {

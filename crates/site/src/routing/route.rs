@@ -4,21 +4,12 @@ use crate::heads::fields::HeaderRuleSet;
 use crate::heads::pages::Pages;
 use crate::routing::location::{LocationPart, address};
 use crate::routing::redirection::Redirection;
-use crate::rules::{Alias, Captures, Reach, Redirect, Template, TemplatePart};
+use crate::rules::{Alias, Captures, ConditionBits, Reach, Redirect, Template, TemplatePart};
 use crate::settings::{SiteSettings, ToHttps};
 use forebay_http::path;
 
 /// No file system has longer names (`NAME_MAX`).
 const MOST_NAME_BYTES: usize = 255;
-
-/// What a path of the site is within what lies beneath another, if it is there.
-pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
-    match path.strip_prefix(beneath)? {
-        [] => Some(&[]),
-        [b'/', inside @ ..] => Some(inside),
-        _ => None,
-    }
-}
 
 /// The redirect for a path, if there is one among those that may be, by their places.
 pub(crate) fn redirect(
@@ -81,16 +72,53 @@ pub(crate) fn to_https(
     }
 }
 
+/// Which of a site's rewrites and routes hold for a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeldRules<'h> {
+    /// What must hold for each rewrite.
+    pub(crate) rewrites: &'h [ConditionBits],
+    /// What must hold for each route.
+    pub(crate) routes: &'h [ConditionBits],
+    /// What holds.
+    pub(crate) outcome: ConditionBits,
+}
+
+impl HeldRules<'_> {
+    /// All of them, whatever they depend on.
+    pub(crate) const ALL: HeldRules<'static> =
+        HeldRules { rewrites: &[], routes: &[], outcome: ConditionBits(0) };
+
+    fn holds(self, needed: &[ConditionBits], place: usize) -> bool {
+        self.outcome.has(needed.get(place).copied().unwrap_or_default())
+    }
+}
+
 /// The path under which files are looked for.
-pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
-    site.rewrites.iter().find_map(|rule| {
+pub(crate) fn rewrite(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> Option<Vec<u8>> {
+    let rules = site.rewrites.iter().enumerate();
+    let mut rules = rules.filter(|(place, _)| held.holds(held.rewrites, *place));
+    rules.find_map(|(_, rule)| {
         let captures = rule.pattern().captures(path)?;
         Some(file_path(rule.to(), path, &captures))
     })
 }
 
+/// The paths under which files may be looked for, whatever holds: of each rewrite that may decide. Without one that
+/// always does, the path itself is another.
+pub(crate) fn rewrites<'s>(
+    site: &'s SiteSettings,
+    path: &'s [u8],
+) -> impl Iterator<Item = Vec<u8>> + 's {
+    let mut is_decided = false;
+    site.rewrites.iter().filter_map(move |rule| {
+        let captures = rule.pattern().captures(path).filter(|_| !is_decided)?;
+        is_decided = rule.conditions().is_empty();
+        Some(file_path(rule.to(), path, &captures))
+    })
+}
+
 /// The application whose path has `path`, decoded and free of detours, by its place in
-/// [`SiteSettings::routes`]. `None` if files have it.
+/// [`SiteSettings::routes`], where all conditions hold. `None` if files have it.
 ///
 /// One path alone (`=/x`) goes first, then the first pattern with a star before its end, then the longest
 /// beginning; an alias beneath a longer path has what is below it. So has a link out of the root, but not where
@@ -108,23 +136,33 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
 /// assert_eq!(route_of(&site, b"/about"), Some(0));
 /// ```
 pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
-    let (number, len) = first_route(site, path)?;
+    route_for(site, path, HeldRules::ALL)
+}
+
+/// The same of those routes that hold.
+pub(crate) fn route_for(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> Option<u32> {
+    let (number, len) = first_route(site, path, held)?;
     let is_longer = |mount: &Alias| {
         let beneath = mount.path().as_str().as_bytes();
-        len.is_some_and(|len| beneath.len() > len) && inside(beneath, path).is_some()
+        len.is_some_and(|len| beneath.len() > len) && mount.inside(path).is_some()
     };
     let links = site.links.iter().filter(|_| site.scripts(number).is_none());
     (!site.aliases.iter().chain(links).any(is_longer)).then_some(number)
 }
 
 /// The application that would have a path if no alias lay there.
-pub(crate) fn route_around(site: &SiteSettings, path: &[u8]) -> Option<u32> {
-    first_route(site, path).map(|(number, _)| number)
+pub(crate) fn route_around(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> Option<u32> {
+    first_route(site, path, held).map(|(number, _)| number)
 }
 
 /// The route that goes first, and how long its path is if a longer one may go before it.
-fn first_route(site: &SiteSettings, path: &[u8]) -> Option<(u32, Option<usize>)> {
+fn first_route(
+    site: &SiteSettings,
+    path: &[u8],
+    held: HeldRules<'_>,
+) -> Option<(u32, Option<usize>)> {
     let fitting = (0..).zip(&site.routes).filter(|(_, route)| route.path.contains(path));
+    let fitting = fitting.filter(|(number, _)| held.holds(held.routes, *number as usize));
     let mut pattern = None;
     let mut longest: Option<(u32, Option<usize>)> = None;
     for (number, route) in fitting {
@@ -232,7 +270,7 @@ mod tests {
         };
         assert_eq!(route_of(&site, b"/media/a.php"), Some(0));
         assert_eq!(route_of(&site, b"/static/a.php"), None);
-        assert_eq!(route_around(&site, b"/static/a.php"), Some(0));
+        assert_eq!(route_around(&site, b"/static/a.php", HeldRules::ALL), Some(0));
         site.routes[0].scripts = None;
         assert_eq!(route_of(&site, b"/media/a.php"), None);
     }
@@ -247,9 +285,9 @@ mod tests {
             rewrites: vec![rule("^/a(/.*)", "/app/$1"), rule(r"^/dots(\.)(.*)", "/$1$1$2")],
             ..SiteSettings::default()
         };
-        assert_eq!(rewrite(&site, b"/a/b").unwrap(), b"/app/b");
-        assert_eq!(rewrite(&site, b"/b"), None);
-        let up = rewrite(&site, b"/dots./etc/passwd").unwrap();
+        assert_eq!(rewrite(&site, b"/a/b", HeldRules::ALL).unwrap(), b"/app/b");
+        assert_eq!(rewrite(&site, b"/b", HeldRules::ALL), None);
+        let up = rewrite(&site, b"/dots./etc/passwd", HeldRules::ALL).unwrap();
         assert_eq!(up, b"/../etc/passwd");
         assert!(!is_servable(&site, &up));
         assert!(is_servable(&site, b"/a/.well-known") != is_servable(&site, b"/.well-known/a"));

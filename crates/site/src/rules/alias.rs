@@ -1,25 +1,98 @@
-//! Directories that are served beneath a path, besides the root.
+//! Directories that are served beneath a path, besides the root, and files that are served at one.
 
+use forebay_http::coding::Coding;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Another directory beneath a path of the site: its files take the place of what the root has there.
+/// Another directory beneath a path of the site, or one of its files at a path: they take the place of what the root
+/// has there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
     path: MountPath,
     /// The directory. Links on the way to it are followed, wherever they lead.
     pub to: PathBuf,
+    /// Of one file: it, and the forms that may lie beside it.
+    files: Box<[AliasFile]>,
+}
+
+/// A file at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AliasFile {
+    /// The path of the site.
+    pub(crate) path: Box<[u8]>,
+    /// Its name in its directory.
+    pub(crate) name: Box<[u8]>,
 }
 
 impl Alias {
     /// The files of `to` beneath `path`.
     pub fn new(path: MountPath, to: impl Into<PathBuf>) -> Alias {
-        Alias { path, to: to.into() }
+        Alias { path, to: to.into(), files: Box::default() }
+    }
+
+    /// The file at `path`, with the compressed forms that lie beside it; `None` if it has no name.
+    pub fn of_file(path: MountPath, file: &Path) -> Option<Alias> {
+        let name = file.file_name()?.as_bytes();
+        let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+        let form = |suffix: &str| {
+            let with = |name: &[u8]| [name, suffix.as_bytes()].concat().into_boxed_slice();
+            AliasFile { path: with(path.as_str().as_bytes()), name: with(name) }
+        };
+        let forms = [Coding::Br, Coding::Zstd, Coding::Gzip]
+            .into_iter()
+            .map(|coding| form(coding.suffix()));
+        let files = std::iter::once(form("")).chain(forms).collect();
+        let to = directory.unwrap_or(Path::new(".")).to_owned();
+        Some(Alias { path, to, files })
+    }
+
+    /// The file, if it is for one.
+    pub fn file(&self) -> Option<PathBuf> {
+        Some(self.to.join(OsStr::from_bytes(&self.files.first()?.name)))
+    }
+
+    /// The name of the file, if it is for one at this path.
+    pub fn file_name_at(&self, path: &str) -> Option<&str> {
+        let is_here = self.path.as_str() == path;
+        let name = &self.files.first().filter(|_| is_here)?.name;
+        std::str::from_utf8(name).ok()
+    }
+
+    pub(crate) fn files(&self) -> &[AliasFile] {
+        &self.files
+    }
+
+    /// Where in its directory a path of the site leads, if it leads there.
+    pub fn inside<'p>(&'p self, path: &'p [u8]) -> Option<&'p [u8]> {
+        place_in(&self.files, self.path.as_str().as_bytes(), path)
     }
 
     /// Beneath which path.
     pub fn path(&self) -> &MountPath {
         &self.path
+    }
+}
+
+/// What a path of the site is within what lies beneath another, if it is there.
+pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    match path.strip_prefix(beneath)? {
+        [] => Some(&[]),
+        [b'/', inside @ ..] => Some(inside),
+        _ => None,
+    }
+}
+
+/// Where in a directory a path leads, which is that of one of these files, or, without any, beneath another path.
+pub(crate) fn place_in<'p>(
+    files: &'p [AliasFile],
+    beneath: &[u8],
+    path: &'p [u8],
+) -> Option<&'p [u8]> {
+    match files {
+        [] => inside(beneath, path),
+        files => files.iter().find(|file| *file.path == *path).map(|file| &*file.name),
     }
 }
 

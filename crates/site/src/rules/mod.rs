@@ -25,6 +25,7 @@ mod work;
 
 pub use access::AccessRule;
 pub use alias::{Alias, MountPath, MountPathError};
+pub(crate) use alias::{AliasFile, inside, place_in};
 pub use auth::{Auth, AuthError, Realm, User};
 pub use forebay_http::field::{FieldName, FieldValue};
 pub use header::{HeaderError, HeaderRule, MediaPattern};

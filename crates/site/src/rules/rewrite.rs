@@ -1,7 +1,8 @@
 //! Rules that look for the files of another path, unseen by the client.
 
+use super::header::vary;
 use super::template::no_capture;
-use super::{Pattern, Template, TemplatePart};
+use super::{HeaderRule, Pattern, RequestConditions, Template, TemplatePart};
 use std::fmt;
 
 /// Looks for the files of another path.
@@ -9,6 +10,7 @@ use std::fmt;
 pub struct Rewrite {
     pattern: Pattern,
     to: Template,
+    conditions: RequestConditions,
 }
 
 impl Rewrite {
@@ -22,10 +24,26 @@ impl Rewrite {
         }
         let captures = pattern.captures_len();
         match to.stranger(captures, |part| *part == TemplatePart::Path) {
-            None => Ok(Rewrite { pattern, to }),
+            None => Ok(Rewrite { pattern, to, conditions: RequestConditions::default() }),
             Some(name) if !is_capture(&name) => Err(RewriteError::Variable { name }),
             Some(name) => Err(RewriteError::Capture { name, captures }),
         }
+    }
+
+    /// The same for requests that meet these conditions.
+    #[must_use]
+    pub fn under(self, conditions: RequestConditions) -> Rewrite {
+        Rewrite { conditions, ..self }
+    }
+
+    /// Which requests.
+    pub fn conditions(&self) -> &RequestConditions {
+        &self.conditions
+    }
+
+    /// The rule by which caches tell its answers from those of other requests, if they must.
+    pub(crate) fn varying(&self) -> Option<HeaderRule> {
+        vary(Some(self.pattern.clone()), &self.conditions, std::iter::empty())
     }
 
     /// Which paths.

@@ -1,6 +1,7 @@
 //! Routes to applications: which paths they answer, and which files are scripts.
 
-use super::{MountPath, Scope};
+use super::header::vary;
+use super::{HeaderRule, MountPath, RequestConditions, Scope};
 use forebay_http::coding::Coding;
 use std::fmt;
 
@@ -18,12 +19,21 @@ pub struct Route {
     pub compress: Option<Vec<Coding>>,
     /// Whether the application is told paths with several readings as they were sent. Default: no.
     pub passes: bool,
+    /// Which requests. Others are for the next route, or for files. One that runs files has none.
+    pub conditions: RequestConditions,
 }
 
 impl Route {
     /// All of these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
-        Route { path, scripts: None, sends: Vec::new(), compress: None, passes: false }
+        let conditions = RequestConditions::default();
+        Route { path, scripts: None, sends: Vec::new(), compress: None, passes: false, conditions }
+    }
+
+    /// The rules by which caches tell its answers from those of other requests, if they must.
+    pub(crate) fn varying(&self) -> impl Iterator<Item = HeaderRule> {
+        let patterns = self.path.patterns().into_iter();
+        patterns.filter_map(|path| vary(Some(path), &self.conditions, std::iter::empty()))
     }
 }
 

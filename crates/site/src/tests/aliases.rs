@@ -284,3 +284,78 @@ fn a_directory_that_is_not_there_is_told_at_the_start() {
     let error = crate::Content::open(settings, |_| {}).err().unwrap();
     assert!(error.to_string().contains("none"), "{error}");
 }
+
+fn file(path: &str, to: PathBuf) -> Alias {
+    Alias::of_file(MountPath::parse(path).unwrap(), &to).unwrap()
+}
+
+/// Of its directory nothing else is served, and it follows what happens to the file.
+#[test]
+fn one_file_is_served_at_a_path() {
+    let folder = Folder::new();
+    for (name, text) in [
+        ("root/icon.txt", "hidden by the alias"),
+        ("root/other.txt", "other"),
+        ("shared/a.txt", "one file"),
+        ("shared/a.txt.gz", "small"),
+        ("shared/secret.txt", "secret"),
+    ] {
+        folder.write(name, text);
+    }
+    symlink("../root/other.txt", folder.path().join("shared/out.txt")).unwrap();
+    let shared = |name: &str| folder.path().join("shared").join(name);
+    let mut client = with(&folder, |site| {
+        site.listing = vec![Scope::parse("/").unwrap()];
+        site.aliases = vec![
+            file("/icon.txt", shared("a.txt")),
+            file("/in/icon.txt", shared("a.txt")),
+            file("/none.txt", shared("none.txt")),
+            file("/out.txt", shared("out.txt")),
+        ];
+    });
+    for _ in 0..2 {
+        for target in ["/icon.txt", "/in/icon.txt", "//%69con.txt"] {
+            let plain = client.get_with(target, "Accept-Encoding: identity\r\n");
+            assert_eq!((plain.status, plain.text()), (200, "one file"), "{target}");
+            assert!(plain.field("Content-Type").unwrap().starts_with("text/plain"), "{target}");
+            let small = client.get_with(target, "Accept-Encoding: gzip\r\n");
+            assert_eq!((small.text(), small.field("Content-Encoding")), ("small", Some("gzip")));
+        }
+        assert_eq!(client.get("/other.txt").text(), "other");
+        for target in [
+            "/icon.txt/",
+            "/icon.txt/secret.txt",
+            "/secret.txt",
+            "/none.txt",
+            "/out.txt",
+            "/in/",
+            "/a.txt",
+        ] {
+            assert_eq!(client.get(target).status, 404, "{target}");
+        }
+    }
+    let list = client.get("/");
+    assert_eq!(list.text().matches("icon.txt").count(), 2, "{}", list.text());
+    assert!(!client.get_with("/icon.txt", "Accept-Encoding: identity\r\n").is_miss);
+    folder.replace("shared/a.txt", "changed");
+    client
+        .until_with("/icon.txt", "Accept-Encoding: identity\r\n", |seen| seen.text() == "changed");
+    folder.write("shared/none.txt", "there now");
+    client.until("/none.txt", |seen| seen.text() == "there now");
+}
+
+/// A rule for either name is one for the file.
+#[test]
+fn a_file_is_protected_under_both_names() {
+    let folder = Folder::new();
+    folder.write("root/in/a.txt", "secret");
+    for closed in ["/in", "/icon"] {
+        let mut client = with(&folder, |site| {
+            site.aliases = vec![file("/icon", folder.path().join("root/in/a.txt"))];
+            site.auth = vec![auth(closed)];
+        });
+        for target in ["/icon", "/in/a.txt"] {
+            assert_eq!(client.get(target).status, 401, "{target}, {closed} is closed");
+        }
+    }
+}

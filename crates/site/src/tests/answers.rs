@@ -190,7 +190,7 @@ fn without_precompressed_siblings_are_not_looked_for() {
     folder.write("a.gz", "gzip");
     let mut settings = ContentSettings::new(folder.path());
     settings.sites[0].precompressed = false;
-    settings.server_header = false;
+    settings.sites[0].server_header = false;
     let mut client = Client::with(settings);
     let answered = client.get_with("/a", "Accept-Encoding: gzip\r\n");
     assert_eq!((answered.text(), answered.field("Vary")), ("plain", None));

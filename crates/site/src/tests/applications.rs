@@ -2,8 +2,8 @@
 
 use crate::rules::{
     AccessRule, Alias, Auth, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network,
-    Pattern, Realm, Redirect, Rewrite, Route, Scope, ScriptSuffix, Scripts, Template, TryFiles,
-    User, WorkHandler,
+    Pattern, Realm, Redirect, RequestConditions, Rewrite, Route, Scope, ScriptSuffix, Scripts,
+    Template, TryFiles, User, WorkHandler,
 };
 use crate::testing::{Answered, Client, Folder, TestContext, with_request};
 use crate::{ContentSettings, FilesLocation, RequestScheme, Routed, SiteSettings, ToHttps};
@@ -226,6 +226,7 @@ fn php(path: &str, fallback: Option<&str>) -> Route {
         sends: Vec::new(),
         compress: None,
         passes: false,
+        conditions: RequestConditions::default(),
     }
 }
 

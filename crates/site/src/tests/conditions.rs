@@ -1,7 +1,8 @@
 //! Rules under conditions: what they change, what is kept of it, and that nobody gets another's.
 
 use crate::rules::{
-    FieldName, FieldValue, HeaderRule, Pattern, Redirect, RequestConditions, Route, Scope, Template,
+    FieldName, FieldValue, HeaderRule, Pattern, Redirect, RequestConditions, Rewrite, Route, Scope,
+    ScriptSuffix, Scripts, Template,
 };
 use crate::testing::{Client, Folder};
 use crate::{ContentSettings, RequestScheme, SiteSettings};
@@ -28,6 +29,11 @@ fn header(path: Option<&str>, set: (&str, &str), conditions: RequestConditions) 
 fn redirect(path: &str, to: &str, conditions: RequestConditions) -> Redirect {
     let (path, to) = (Pattern::parse(path).unwrap(), Template::parse(to).unwrap());
     Redirect::new(path, to, 302).unwrap().under(conditions)
+}
+
+fn rewrite(path: &str, to: &str, conditions: RequestConditions) -> Rewrite {
+    let (path, to) = (Pattern::parse(path).unwrap(), Template::parse(to).unwrap());
+    Rewrite::new(path, to).unwrap().under(conditions)
 }
 
 /// A site for two origins.
@@ -239,5 +245,119 @@ fn where_an_application_answers_its_fields_are_changed_by_conditions_too() {
         assert_eq!(allowed(&mut client, "/api/x", "").0, None);
         assert_eq!(client.get_with("/api/old", "X-New: 1\r\n").status, 302);
         assert_eq!(client.get("/api/old").field("X-Route"), Some("0"));
+    }
+}
+
+/// The first whose conditions hold, whatever was kept for others.
+#[test]
+fn a_rewrite_is_for_the_requests_it_names() {
+    let folder = Folder::new();
+    for (name, text) in [("a.txt", "old"), ("beta/a.txt", "beta"), ("all/a.txt", "all")] {
+        folder.write(name, text);
+    }
+    let mut settings = ContentSettings::new(folder.path());
+    settings.sites[0].rewrites = vec![
+        rewrite("/*.txt", "/beta/$1.txt", asks(&[], &["beta=1"])),
+        rewrite("/*.txt", "/all/$1.txt", asks(&["X-All"], &[])),
+    ];
+    let mut client = Client::with(settings);
+    for _ in 0..3 {
+        for (fields, expected) in [
+            ("Cookie: beta=1\r\n", "beta"),
+            ("", "old"),
+            ("X-All: 1\r\n", "all"),
+            ("X-All: 1\r\nCookie: beta=1\r\n", "beta"),
+            ("Cookie: beta=2\r\n", "old"),
+        ] {
+            let answer = client.get_with("/a.txt", fields);
+            assert_eq!((answer.status, answer.text()), (200, expected), "{fields}");
+            let vary = answer.field("Vary").unwrap_or_default();
+            assert!(vary.contains("Cookie") && vary.contains("X-All"), "{fields}: {vary}");
+        }
+    }
+    assert!(!client.get_with("/a.txt", "Cookie: beta=1\r\n").is_miss);
+}
+
+/// A route whose conditions do not hold leaves the path to the next one, and to files; a script stays one.
+#[test]
+fn a_route_is_for_the_requests_it_names() {
+    let folder = Folder::new();
+    folder.write("a.txt", "the file");
+    folder.write("a.php", "<?php secret");
+    folder.write("api/a.txt", "below the api");
+    let route = |path: &str, cookie: &[&str]| Route {
+        conditions: asks(&[], cookie),
+        ..Route::all(Scope::parse(path).unwrap())
+    };
+    let scripts = Scripts {
+        ending: ScriptSuffix::parse(".php").unwrap(),
+        index: "index.php".into(),
+        fallback: None,
+        only: None,
+    };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.sites[0].routes = vec![
+        route("/", &["beta=1"]),
+        route("/api", &["gold=1"]),
+        route("/api", &[]),
+        Route { scripts: Some(scripts), ..route("*.php", &[]) },
+    ];
+    let mut client = Client::with(settings);
+    for _ in 0..3 {
+        for (target, fields, expected) in [
+            ("/a.txt", "", None),
+            ("/a.txt", "Cookie: beta=1\r\n", Some(0)),
+            ("/a.txt", "Cookie: beta=2\r\n", None),
+            ("/api/a.txt", "", Some(2)),
+            ("/api/a.txt", "Cookie: gold=1\r\n", Some(1)),
+            ("/api/a.txt", "Cookie: beta=1\r\n", Some(2)),
+            ("/a.php", "", Some(3)),
+            // a pattern goes before a beginning
+            ("/a.php", "Cookie: beta=1\r\n", Some(3)),
+        ] {
+            let answer = client.get_with(target, fields);
+            let routed = answer.field("X-Route").map(|route| route.parse::<u32>().unwrap());
+            assert_eq!(routed, expected, "{target} {fields}: {}", answer.head);
+            assert!(!answer.text().contains("secret"));
+        }
+        let file = client.get_with("/a.txt", "");
+        assert_eq!((file.status, file.text()), (200, "the file"));
+        assert!(file.field("Vary").is_some_and(|vary| vary.contains("Cookie")), "{}", file.head);
+    }
+}
+
+/// No condition makes the source of a script a file.
+#[test]
+fn a_script_beneath_a_route_with_conditions_is_never_sent() {
+    let folder = Folder::new();
+    folder.write("a.php", "<?php secret");
+    folder.write("in/index.php", "<?php secret");
+    let scripts = Scripts {
+        ending: ScriptSuffix::parse(".php").unwrap(),
+        index: "index.php".into(),
+        fallback: None,
+        only: None,
+    };
+    let proxy = Route {
+        conditions: asks(&[], &["beta=1"]),
+        ..Route::all(Scope::parse("=/a.php").unwrap())
+    };
+    let all = Route { scripts: Some(scripts), ..Route::all(Scope::parse("/").unwrap()) };
+    let mut settings = ContentSettings::new(folder.path());
+    settings.sites[0].index = vec!["index.php".to_owned()];
+    settings.sites[0].routes = vec![proxy, all];
+    let mut client = Client::with(settings);
+    for _ in 0..2 {
+        for (target, fields, expected) in [
+            ("/a.php", "", Some(1)),
+            ("/a.php", "Cookie: beta=1\r\n", Some(0)),
+            ("/in/", "Cookie: beta=1\r\n", Some(1)),
+            ("/in/index.php", "Cookie: beta=1\r\n", Some(1)),
+        ] {
+            let answer = client.get_with(target, fields);
+            let routed = answer.field("X-Route").map(|route| route.parse::<u32>().unwrap());
+            assert_eq!(routed, expected, "{target} {fields}: {}", answer.head);
+            assert!(!answer.text().contains("secret"));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::request_context::RequestContext;
 use crate::routing::hosts::host_of;
+use crate::routing::route::{self, HeldRules};
 use crate::rules::{ConditionBits, MOST_HOST_BYTES, RequestConditions};
 use crate::settings::{MOST_CONDITIONS, SiteSettings};
 use forebay_conn::Request;
@@ -17,6 +18,10 @@ pub(crate) struct SiteConditions {
     redirects: Box<[ConditionBits]>,
     /// What must hold for each access rule.
     access: Box<[ConditionBits]>,
+    /// What must hold for each rewrite.
+    rewrites: Box<[ConditionBits]>,
+    /// What must hold for each route.
+    routes: Box<[ConditionBits]>,
     needs_host: bool,
 }
 
@@ -30,8 +35,12 @@ impl SiteConditions {
         let redirects = redirects.collect();
         let access = settings.access.iter().map(|rule| own.needed(&rule.conditions));
         let access = access.collect();
+        let rewrites = settings.rewrites.iter().map(|rule| own.needed(rule.conditions()));
+        let rewrites = rewrites.collect();
+        let routes = settings.routes.iter().map(|route| own.needed(&route.conditions));
+        let routes = routes.collect();
         let needs_host = own.all.iter().any(|one| !one.of_policy.site.is_empty());
-        SiteConditions { headers, redirects, access, needs_host, ..own }
+        SiteConditions { headers, redirects, access, rewrites, routes, needs_host, ..own }
     }
 
     /// What must hold where these are the conditions. No rule of the checks of a configuration lets more through
@@ -102,7 +111,30 @@ impl SiteConditions {
                 }
             }
         }
+        for (rule, needed) in settings.rewrites.iter().zip(&self.rewrites) {
+            if rule.pattern().matches(path) {
+                bits |= needed.0;
+                if *needed == ConditionBits::default() {
+                    break;
+                }
+            }
+        }
+        let is_conditional = |needed: &ConditionBits| *needed != ConditionBits::default();
+        if self.routes.iter().any(is_conditional) {
+            let rewritten: Vec<_> = route::rewrites(settings, path).collect();
+            let paths = rewritten.iter().map(Vec::as_slice).chain([path]);
+            for (route, needed) in settings.routes.iter().zip(&self.routes) {
+                if paths.clone().any(|path| route.path.contains(path)) {
+                    bits |= needed.0;
+                }
+            }
+        }
         ConditionBits(bits)
+    }
+
+    /// Which rewrites and routes hold where this does.
+    pub(crate) fn held(&self, outcome: ConditionBits) -> HeldRules<'_> {
+        HeldRules { rewrites: &self.rewrites, routes: &self.routes, outcome }
     }
 
     /// What must hold for the header rule with this number.

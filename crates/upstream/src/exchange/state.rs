@@ -95,6 +95,12 @@ impl<T> Exchange<T> {
         self.answer.head.map(|head| head.status)
     }
 
+    /// Whether its tunnel is over when the client has ended its direction.
+    pub(super) fn ends_with_client(&self) -> bool {
+        let proxy = self.application.settings().proxy();
+        proxy.is_some_and(|proxy| proxy.request.ends_with_client)
+    }
+
     /// Whether its connection has become a tunnel.
     pub(super) fn is_tunnel(&self) -> bool {
         self.asked.context.upgrade && self.status() == Some(101)

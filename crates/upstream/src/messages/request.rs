@@ -66,6 +66,8 @@ pub struct RequestSettings {
     pub ambiguous: Ambiguous,
     /// Whether other protocols may be asked for (WebSocket).
     pub upgrade: bool,
+    /// Whether a tunnel is over when its client has ended its direction.
+    pub ends_with_client: bool,
     /// Whether each connection is for one request.
     pub close: bool,
     /// Fields to set, each instead of what the client, or this proxy, says.
@@ -106,6 +108,8 @@ pub struct From {
     pub elements: usize,
     /// Whether applications are told `Forwarded`.
     pub tells_forwarded: bool,
+    /// Whether trusted proxies name the client in a field of its own: no list of addresses counts.
+    pub names_client: bool,
 }
 
 impl From {
@@ -410,11 +414,16 @@ impl RequestWriter<'_> {
         let settings = self.settings;
         let nearest = from.nearest.to_canonical();
         let is_known = !nearest.is_unspecified();
+        let said = said && !from.names_client;
+        let named = from.client.to_canonical();
+        let named = (from.names_client && named != nearest).then_some(named);
         let clients = from.elements(head);
         let clients: Vec<_> = clients.iter().filter_map(Element::client).collect();
-        if !settings.changes("X-Forwarded-For") && (said || is_known || !clients.is_empty()) {
+        if !settings.changes("X-Forwarded-For")
+            && (said || is_known || named.is_some() || !clients.is_empty())
+        {
             self.list("X-Forwarded-For", said);
-            for client in clients {
+            for client in clients.into_iter().chain(named) {
                 self.more();
                 text::address(client, self.out);
             }

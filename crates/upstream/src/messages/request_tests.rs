@@ -16,6 +16,7 @@ const STRANGER: From = From {
     family: ForwardedFamily::XForwarded,
     elements: 0,
     tells_forwarded: false,
+    names_client: false,
 };
 
 /// One that is trusted, whose client has asked by https.

@@ -352,7 +352,12 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("worker_processes", Key("workers")),
     ("worker_connections", Key("limits.connections")),
     ("set_real_ip_from", Key("trusted_proxies")),
-    ("real_ip_header", Say("write trusted_proxies, X-Forwarded-For is read from those")),
+    (
+        "real_ip_header",
+        Say(
+            "write trusted_proxies, X-Forwarded-For is read from those; trusted_header names another field",
+        ),
+    ),
     ("stub_status", Key("admin.listen")),
     ("server_tokens", Key("server_header = false")),
     ("import", Key("include")),

@@ -247,6 +247,11 @@ impl Pairs<'_> {
                 FieldKind::Forwarding(Forwarding::Host) => Some(url.host.as_deref()),
                 FieldKind::Forwarding(Forwarding::Port) => Some(url.port),
                 FieldKind::Forwarding(Forwarding::Prefix) => Some(url.prefix),
+                // a list of which nobody knows who wrote what
+                FieldKind::Forwarding(Forwarding::For) if from.names_client => {
+                    self.add_text(&name, |out| text::address(from.client.to_canonical(), out));
+                    continue;
+                }
                 FieldKind::Forwarding(Forwarding::RealIp) => {
                     self.add_text(&name, |out| text::address(from.client.to_canonical(), out));
                     continue;
@@ -326,6 +331,7 @@ mod tests {
         family: ForwardedFamily::XForwarded,
         elements: 0,
         tells_forwarded: false,
+        names_client: false,
     };
 
     fn told(

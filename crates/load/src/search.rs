@@ -1,0 +1,112 @@
+//! The highest rate at which something holds, between two bounds: each rate that holds is doubled until one does not;
+//! then what lies between the two is halved, by ratio, until they are close.
+//!
+//! ```
+//! use forebay_load::search::{RateSearch, SearchEnd};
+//!
+//! let mut search = RateSearch::new(10.0, 10_000.0);
+//! while let Some(rate) = search.next() {
+//!     search.tell(rate, rate <= 730.0);
+//! }
+//! assert!(matches!(search.end(), SearchEnd::Found(rate) if (700.0..=730.0).contains(&rate)));
+//! ```
+
+/// The highest that holds is at most so much below one that does not, as a share.
+const CLOSE: f64 = 0.05;
+
+/// A search that goes on.
+#[derive(Clone, Debug)]
+pub struct RateSearch {
+    low: f64,
+    high: f64,
+    holds: Option<f64>,
+    misses: Option<f64>,
+}
+
+/// What a search has come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SearchEnd {
+    /// Not even the lowest rate holds.
+    None,
+    /// The highest rate that holds.
+    Found(f64),
+    /// The highest rate that was to be tried holds.
+    AtLeast(f64),
+}
+
+impl RateSearch {
+    /// Between these, requests per second.
+    pub fn new(low: f64, high: f64) -> RateSearch {
+        RateSearch { low, high, holds: None, misses: None }
+    }
+
+    /// The rate that is to be tried next; `None` when the search is over.
+    #[expect(clippy::should_implement_trait, reason = "what comes next depends on what it is told")]
+    pub fn next(&self) -> Option<f64> {
+        match (self.holds, self.misses) {
+            (None, None) => Some(self.low),
+            (None, Some(_)) => None,
+            (Some(holds), None) => (holds < self.high).then(|| (holds * 2.0).min(self.high)),
+            (Some(holds), Some(misses)) => {
+                let between = rounded((holds * misses).sqrt());
+                let is_near = misses <= holds * (1.0 + CLOSE);
+                (!is_near && holds < between && between < misses).then_some(between)
+            }
+        }
+    }
+
+    /// It holds at a rate, or does not.
+    pub fn tell(&mut self, rate: f64, holds: bool) {
+        *(if holds { &mut self.holds } else { &mut self.misses }) = Some(rate);
+    }
+
+    /// What it has come to so far.
+    pub fn end(&self) -> SearchEnd {
+        match (self.holds, self.misses) {
+            (None, _) => SearchEnd::None,
+            (Some(rate), None) => SearchEnd::AtLeast(rate),
+            (Some(rate), Some(_)) => SearchEnd::Found(rate),
+        }
+    }
+}
+
+/// With three digits, as people write rates.
+fn rounded(rate: f64) -> f64 {
+    let unit = 10_f64.powf(rate.log10().floor() - 2.0);
+    (rate / unit).round() * unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn found(low: f64, high: f64, most: f64) -> (SearchEnd, usize) {
+        let mut search = RateSearch::new(low, high);
+        let mut steps = 0;
+        while let Some(rate) = search.next() {
+            assert!((low..=high).contains(&rate), "{rate}");
+            search.tell(rate, rate <= most);
+            steps += 1;
+        }
+        (search.end(), steps)
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        assert_eq!(found(10.0, 1000.0, 5.0), (SearchEnd::None, 1));
+        assert_eq!(found(10.0, 1000.0, 1000.0).0, SearchEnd::AtLeast(1000.0));
+        assert_eq!(found(10.0, 10.0, 10.0), (SearchEnd::AtLeast(10.0), 1));
+        assert_eq!(found(10.0, 1000.0, 10.0).0, SearchEnd::Found(10.0));
+    }
+
+    proptest! {
+        #[test]
+        fn the_highest_is_found_in_few_steps(most in 1.0..1e6_f64) {
+            let (end, steps) = found(1.0, 1e6, most);
+            let SearchEnd::Found(rate) = end else { panic!("{end:?}") };
+            prop_assert!(rate <= most && most < rate * 1.12, "{} of {}", rate, most);
+            prop_assert!(steps < 30, "{}", steps);
+        }
+    }
+}
