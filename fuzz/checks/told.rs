@@ -33,6 +33,7 @@ pub(crate) fn check(bytes: &[u8]) {
         family: if is(5) { ForwardedFamily::Forwarded } else { ForwardedFamily::XForwarded },
         elements: if is(5) { 2 } else { 0 },
         tells_forwarded: is(5),
+        names_client: is(2),
     };
     let base = |text| Base::parse(text).unwrap_or_default();
     let field = |name, value| Some((FieldName::parse(name).ok()?, FieldValue::parse(value).ok()?));
@@ -42,6 +43,7 @@ pub(crate) fn check(bytes: &[u8]) {
         prefix: if is(4) { base("/b") } else { Base::default() },
         ambiguous: if is(5) { Ambiguous::Normalise } else { Ambiguous::Refuse },
         upgrade: is(6),
+        ends_with_client: is(5),
         close: is(7),
         set: field("X-A", "b").into_iter().filter(|_| is(7)).collect(),
         remove: Vec::new(),
