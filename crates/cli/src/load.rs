@@ -235,9 +235,8 @@ fn make(load: &LoadArgs) -> Result<ExitCode, LoadFailure> {
         let is_taken = outputs.has_stdout();
         let tell = |line: &str| if is_taken { say(line) } else { print(line) };
         let (code, report) = wanted.find(&plan, &stop, &mut live, tell)?;
-        if let Some(report) = report.filter(|_| outputs.has_any()) {
-            outputs.write(&report, None)?;
-        }
+        let text = report.map(|report| outputs.write_files(&report, None)).transpose()?;
+        text.flatten().map(|text| write_out(&text)).transpose()?;
         return Ok(code);
     }
     let report = forebay_load::run(&plan, &stop, &mut |progress| live.show(progress));
@@ -391,12 +390,12 @@ impl Outputs<'_> {
         [&self.json, &self.html].into_iter().any(|output| matches!(output, Some(Output::Stdout)))
     }
 
-    /// Whether a report is wanted as JSON or as a page.
-    fn has_any(&self) -> bool {
-        self.json.is_some() || self.html.is_some()
-    }
-
-    fn write(self, report: &Report, baseline: Option<&Report>) -> Result<(), LoadFailure> {
+    /// Writes the files; returns what standard output is to have instead of the table.
+    fn write_files(
+        self,
+        report: &Report,
+        baseline: Option<&Report>,
+    ) -> Result<Option<String>, LoadFailure> {
         let mut stdout = None;
         let forms = [(self.json, report.to_json()), (self.html, report.to_html(baseline))];
         for (output, text) in forms {
@@ -408,17 +407,16 @@ impl Outputs<'_> {
                 }
             }
         }
-        let text = stdout.unwrap_or_else(|| match baseline {
+        Ok(stdout)
+    }
+
+    fn write(self, report: &Report, baseline: Option<&Report>) -> Result<(), LoadFailure> {
+        let text = self.write_files(report, baseline)?;
+        let text = text.unwrap_or_else(|| match baseline {
             Some(baseline) => format!("{}\n{}", report.to_table(), report.compare(baseline)),
             None => report.to_table(),
         });
-        let mut stdout = io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err((RUN_FAILED, format!("standard output cannot be written: {error}")))
-            }
-            _ => Ok(()),
-        }
+        write_out(&text)
     }
 }
 
@@ -429,6 +427,17 @@ impl Output<'_> {
         }
         let opened = File::options().write(true).create(true).truncate(false).open(file);
         opened.map(|open| Output::File(file, open)).map_err(|error| failed(file, error))
+    }
+}
+
+/// Writes all of standard output.
+fn write_out(text: &str) -> Result<(), LoadFailure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err((RUN_FAILED, format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 

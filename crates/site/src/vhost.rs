@@ -217,7 +217,7 @@ impl VirtualHost {
             });
             let all = mount.files.is_empty();
             let all =
-                all.then(|| MountedPlace { path: &mount.path, at: directory, is_file: false });
+                all.then_some(MountedPlace { path: &mount.path, at: directory, is_file: false });
             files.chain(all)
         });
         places.collect()
