@@ -253,7 +253,7 @@ impl SiteConfig {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
-            asks: self.authorities.iter().map(ForwardAuth::path).collect(),
+            asks: self.authorities.iter().map(|one| one.paths().clone()).collect(),
             internal: self.routes().into_iter().flat_map(|route| route.sends).collect(),
             routes: self.routes(),
         }
