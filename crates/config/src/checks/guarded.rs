@@ -18,6 +18,11 @@ enum ExceptionRemark {
         /// What the rule is for.
         path: String,
     },
+    /// People are led to where they are led from.
+    SignInClosed {
+        /// The path where they are to sign in.
+        path: String,
+    },
     /// A folder alone, whose index is closed.
     IndexClosed {
         /// The exception.
@@ -36,6 +41,10 @@ impl fmt::Display for ExceptionRemark {
                 f,
                 "{open:?} opens nothing: the rule is for {path:?}, which has no such path; an exception is \
                  written whole, as path is"
+            ),
+            ExceptionRemark::SignInClosed { path } => write!(
+                f,
+                "{path:?} is closed by this rule itself, which leads people there again and again: add it to except"
             ),
             ExceptionRemark::IndexClosed { open, index } => write!(
                 f,
@@ -63,9 +72,16 @@ pub fn guarded<'s>(at: &At, site: &'s SiteConfig) -> Vec<(At, &'s GuardedPaths)>
 }
 
 impl ConfigDraft {
-    /// Exceptions that open nothing.
+    /// Exceptions that open nothing, and one that is missing.
     pub(crate) fn remark_exceptions(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
+            for (index, rule) in site.authorities.iter().enumerate() {
+                let closed =
+                    rule.sign_in_path().filter(|path| rule.paths().contains(path.as_bytes()));
+                let at = at.child("forward_auth").item(index).child("sign_in");
+                let remark = |path: &str| ExceptionRemark::SignInClosed { path: path.to_owned() };
+                remarks.extend(closed.map(|path| (at, Wrong::said(remark(path)))));
+            }
             for (at, paths) in guarded(&at, site) {
                 for (index, open) in paths.except.iter().enumerate() {
                     if let Some(remark) = useless(open, paths, site) {

@@ -7,6 +7,7 @@ use crate::sections::upstreams::{
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
+use crate::values::sign_in::SignInAddress;
 use crate::values::units::{Percent, Size};
 use crate::values::written::ScopeRegex;
 use forebay_http::field::FieldName;
@@ -31,6 +32,8 @@ pub struct ForwardAuthSection {
     pub uri: Option<CheckPath>,
     /// `copy`
     pub copy: Vec<FieldName>,
+    /// `sign_in`
+    pub sign_in: Option<SignInAddress>,
     /// `host`
     pub host: ToldHost,
     /// `keep_alive.*`
@@ -54,6 +57,11 @@ impl ForwardAuth {
         &self.paths
     }
 
+    /// Where people sign in, if that is a path of the site.
+    pub(crate) fn sign_in_path(&self) -> Option<&str> {
+        self.section.sign_in.as_ref()?.path()
+    }
+
     /// Where they are.
     pub fn to(&self) -> &[HttpAddress] {
         &self.section.to.0
@@ -66,7 +74,7 @@ impl ForwardAuth {
 
     /// What the proxy is told of it.
     pub fn settings(&self) -> settings::ProxySettings {
-        let ForwardAuthSection { to, uri, copy, host, .. } = &self.section;
+        let ForwardAuthSection { to, uri, copy, sign_in, host, .. } = &self.section;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let uri = uri.as_ref().map_or("/", |uri| &*uri.0);
         let (raw, query) = match uri.split_once('?') {
@@ -112,6 +120,7 @@ impl ForwardAuth {
                 path: path.into(),
                 query: query.map(|query| query.as_bytes().into()),
                 copy: copy.clone(),
+                sign_in: sign_in.as_ref().map(|address| address.parts().into()),
             }),
         }
     }
@@ -152,6 +161,7 @@ impl Section for ForwardAuthSection {
             to: OneOrMore::default(),
             uri: None,
             copy: Vec::new(),
+            sign_in: None,
             host: ToldHost::default(),
             keep_alive: KeptConnections::default(),
             connect: Duration::ZERO,
@@ -211,6 +221,17 @@ impl Section for ForwardAuthSection {
                       dropped.",
             example: "[\"Remote-User\", \"Remote-Groups\"]",
             at: |f| &mut f.copy,
+        },
+        Setting {
+            key: "sign_in",
+            preset: Preset::Unset("its answer is the client's"),
+            range: None,
+            meaning: "Where people sign in whom it answers 401: an address or a path, with $scheme, $host, $path \
+                      and $query of the request, each encoded for where it stands. Browsers are sent there when \
+                      they open a page; scripts, images and WebSockets, which say so in Sec-Fetch-Mode, get its \
+                      401.",
+            example: "\"/oauth2/sign_in?rd=$path$query\"",
+            at: |f| &mut f.sign_in,
         },
         Setting {
             key: "host",

@@ -165,6 +165,27 @@ fn exceptions_that_open_nothing_or_too_much_are_remarked() {
     assert_eq!(remarks("", "[\"/pub\", \"/in\"]"), nothing);
 }
 
+#[test]
+fn a_page_for_signing_in_that_is_closed_is_remarked() {
+    let folder = Folder::new();
+    let remarks = |lines: &str| {
+        let rule = "[[forward_auth]]\nto = \"http://127.0.0.1:9\"\n";
+        let route = "[[proxy]]\npath = \"/oauth2\"\nto = \"http://127.0.0.1:9\"\n";
+        folder.remarks(&format!("root = \"site\"\n{route}{rule}{lines}\n"))
+    };
+    let sign_in = "sign_in = \"/oauth2/sign_in?rd=$path\"";
+    let expected = "DIR/forebay.toml:7:11: forward_auth.sign_in: \"/oauth2/sign_in\" is closed by this rule itself, \
+                    which leads people there again and again: add it to except";
+    assert_eq!(remarks(sign_in), [expected]);
+    for lines in [
+        &format!("{sign_in}\nexcept = [\"/oauth2\"]"),
+        &format!("{sign_in}\npath = \"/in\""),
+        "sign_in = \"https://login.example/?rd=$path\"",
+    ] {
+        assert_eq!(remarks(lines), [""; 0], "{lines}");
+    }
+}
+
 /// A rule for less decides what one before it has left open.
 #[test]
 fn a_rule_behind_one_with_exceptions_may_decide() {
