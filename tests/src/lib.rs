@@ -9,6 +9,7 @@
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
+//! | [`oidc`] | a provider of identities, as far as tests need one |
 //! | [`php`] | a php-fpm, which runs the scripts of a folder |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
@@ -42,6 +43,7 @@ pub mod faults;
 pub mod fixture;
 pub mod fuse;
 pub mod http2;
+pub mod oidc;
 pub mod php;
 pub mod play;
 pub mod server;

@@ -43,6 +43,7 @@ pub mod table;
 pub mod texts;
 mod values;
 
+pub use checks::guarded::guarded;
 pub use checks::{applications, idle_rules, pages, spared};
 pub use problems::{path, problem, text_place};
 pub use reading::{calibration, draft, read};

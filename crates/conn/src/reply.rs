@@ -119,6 +119,8 @@ pub struct Reply<'o, B> {
     pub request_id: Option<Box<[u8]>>,
     /// What is done to the head before it is written, if anything.
     pub change: Option<HeadChange>,
+    /// Field lines, each with its CR LF, that the answer has besides its own, whatever it is.
+    pub further: Option<Arc<[u8]>>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
     pub(crate) timeout_s: u32,
@@ -147,6 +149,7 @@ impl<'o, B> Reply<'o, B> {
             waited_ms: None,
             request_id: None,
             change: None,
+            further: None,
             timeout_s: 0,
             http10: false,
             is_http2: false,
@@ -214,7 +217,8 @@ impl<'o, B> Reply<'o, B> {
         }
         self.status = 101;
         let bytes = &mut self.out.bytes;
-        for part in [head, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
+        let further = self.further.as_deref().unwrap_or_default();
+        for part in [head, further, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
             bytes.extend_from_slice(part);
         }
     }
@@ -290,6 +294,9 @@ impl<'o, B> Reply<'o, B> {
             let count = MOST_ADDED_BYTES - rest.len();
             encode_lines(bytes, &text[..count]);
         }
+        if let Some(further) = &self.further {
+            encode_lines(bytes, further);
+        }
         if adds_date {
             encode::plain(bytes, KnownName::DATE, self.date);
         }
@@ -323,6 +330,9 @@ impl<'o, B> Reply<'o, B> {
         if added.is_any() {
             // writing into a vector does not fail
             let _ = added.write(&mut self.out.bytes);
+        }
+        if let Some(further) = &self.further {
+            self.out.bytes.extend_from_slice(further);
         }
     }
 
@@ -412,6 +422,30 @@ mod tests {
         };
         assert_eq!(asked(|reply| reply.head(503, HEAD)), *expected);
         assert_eq!(asked(|reply| reply.baked(503, HEAD, &bake(HEAD))), *expected);
+    }
+
+    #[test]
+    fn further_lines_are_in_every_head() {
+        const LINES: &[u8] = b"Set-Cookie: a=b\r\nSet-Cookie: c=d\r\n";
+        type Write = fn(&mut Reply<'_, ()>);
+        let writes: [Write; 4] = [
+            |reply| reply.head(503, HEAD),
+            |reply| reply.baked(503, HEAD, &bake(HEAD)),
+            |reply| reply.relayed(503, HEAD, Some(2), true),
+            |reply| reply.switch(HEAD),
+        ];
+        for (number, write) in writes.into_iter().enumerate() {
+            for is_http2 in [false, true] {
+                let mut out = Out::<()>::default();
+                let mut reply = Reply::new(&mut out, DATE, true);
+                (reply.is_http2, reply.further) = (is_http2, Some(LINES.into()));
+                write(&mut reply);
+                let lines = if is_http2 { bake(&[HEAD, LINES].concat()) } else { LINES.into() };
+                let lines = if is_http2 { &lines[bake(HEAD).len()..] } else { &lines };
+                let found = out.bytes.windows(lines.len()).filter(|part| *part == lines);
+                assert_eq!(found.count(), 1, "{number} {is_http2}");
+            }
+        }
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct Passed {
     pub allowed: Vec<(u64, u16)>,
     /// Fields that an application is to be told instead of the client's: without a value, only that.
     pub given: Vec<GivenField>,
+    /// Field lines, each with its CR LF, that the answer has besides its own: cookies of servers that have let the
+    /// request through.
+    pub further: Option<Arc<[u8]>>,
     /// What an application wants to be sent instead of its answer.
     pub sent: Option<InternalRedirect>,
     /// The status of the error that is answered in the place of an application: it is not asked again.

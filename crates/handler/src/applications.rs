@@ -202,10 +202,26 @@ impl Applications {
     }
 }
 
+/// The fields by which oauth2-proxy, and others that do as it does, say who somebody is, and are told where to lead
+/// clients: a client must not, also where some of them are not copied.
+const ALWAYS_GIVEN: [&str; 6] = [
+    "X-Auth-Request-User",
+    "X-Auth-Request-Email",
+    "X-Auth-Request-Groups",
+    "X-Auth-Request-Preferred-Username",
+    "X-Auth-Request-Access-Token",
+    "X-Auth-Request-Redirect",
+];
+
 /// The fields that servers which decide give requests of a site with these routes.
 fn given_by(routes: &[settings::ApplicationSettings]) -> Vec<FieldName> {
-    let authorities = routes.iter().filter_map(|one| one.proxy()?.authority.as_ref());
-    authorities.flat_map(|one| &one.copy).cloned().collect()
+    let mut authorities =
+        routes.iter().filter_map(|one| one.proxy()?.authority.as_ref()).peekable();
+    let always = authorities.peek().map_or(&[][..], |_| &ALWAYS_GIVEN);
+    let always: Vec<_> = always.iter().filter_map(|name| FieldName::parse(name).ok()).collect();
+    let mut given: Vec<_> = authorities.flat_map(|one| &one.copy).cloned().collect();
+    given.extend(always);
+    given
 }
 
 /// Whether an application may be asked for another protocol.

@@ -7,12 +7,14 @@
 //! | `process` | what the answer is |
 //! | `place` | which requests wait for a place among those at once of their rule |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
+//! | `authority` | what becomes of the answers of servers that decide |
 //! | `context` | who asks, for rules of a site that go by that |
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
 //! | `refused` | what is remembered of refusals, and the ids that clients are told |
 
 mod admission;
+mod authority;
 mod bodies;
 mod context;
 mod journal;

@@ -1,8 +1,8 @@
 //! What a person may decide about static content.
 
 use crate::rules::{
-    AccessRule, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Route,
-    Scope, Scripts, SiteName, TryFile, TryFiles, WorkHandler,
+    AccessRule, Alias, Auth, ErrorPage, FileMediaType, GuardedPaths, HeaderRule, Host, Redirect,
+    Rewrite, Route, Scope, Scripts, SiteName, TryFile, TryFiles, WorkHandler,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -121,7 +121,7 @@ pub struct SiteSettings {
     /// All that fit must admit a client.
     pub access: Vec<AccessRule>,
     /// Paths for which another server is asked whether a request may pass; the first that fits decides.
-    pub asks: Vec<Scope>,
+    pub asks: Vec<GuardedPaths>,
     /// Paths that only applications may have sent; clients find nothing there.
     pub internal: Vec<Scope>,
     /// The first that fits decides.

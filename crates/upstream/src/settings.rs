@@ -201,6 +201,23 @@ pub struct ForwardAuthSettings {
     pub query: Option<Box<[u8]>>,
     /// Fields of its answer that the request has from then on, instead of the client's.
     pub copy: Vec<FieldName>,
+    /// Where people go whom it does not know. Without it they get its answer.
+    pub sign_in: Option<Box<[SignInPart]>>,
+}
+
+/// A part of the address where people sign in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignInPart {
+    /// These characters.
+    Text(Box<str>),
+    /// `http` or `https`, as the client came.
+    Scheme,
+    /// The host that the client has asked for.
+    Host,
+    /// The path.
+    Path,
+    /// The query with its question mark, or nothing.
+    Query,
 }
 
 /// A route to upstreams that speak FastCGI.

@@ -40,6 +40,7 @@ mod log_choice;
 mod logs;
 mod metrics;
 mod names;
+mod oauth2;
 mod odd_answers;
 mod on_the_way;
 mod operator_bans;

@@ -18,6 +18,8 @@ use std::thread;
 
 on_each_engine!(
     another_server_says_who_may_pass,
+    a_server_that_decides_leads_to_where_people_sign_in,
+    cookies_of_a_server_that_decides_reach_the_client,
     files_are_sent_instead_of_answers,
     addresses_of_applications_lead_back_here,
     what_an_application_has_prefixed_itself_is_left_alone,
@@ -30,6 +32,8 @@ on_each_engine!(
 
 on_isolated!(
     another_server_says_who_may_pass,
+    a_server_that_decides_leads_to_where_people_sign_in,
+    cookies_of_a_server_that_decides_reach_the_client,
     files_are_sent_instead_of_answers,
     answers_are_compressed_as_they_come,
     strong_tags_of_applications_stay,
@@ -174,8 +178,26 @@ fn decide(head: &str, body: &[u8]) -> Vec<u8> {
     if wants("Cookie: key=wrong\r\n") {
         return said("403 Forbidden", "X-Why: wrong\r\n", b"not you");
     }
-    if wants("Cookie: key=odd\r\n") {
-        return said("302 Found", "Location: /login\r\n", b"");
+    if wants("Cookie: key=fresh\r\n") {
+        return said(
+            "200 OK",
+            "Remote-User: ada\r\nSet-Cookie: key=a\r\nSet-Cookie: other=b\r\n",
+            b"",
+        );
+    }
+    for (key, status, fields) in [
+        ("lost", "302 Found", "Location: /login?a=b\r\nSet-Cookie: c=d\r\nSet-Cookie: e=f\r\n"),
+        ("ever", "301 Moved Permanently", "Location: http://b/\r\nCache-Control: max-age=9\r\n"),
+        ("post", "307 Temporary Redirect", "Location: /again\r\n"),
+        ("odd", "302 Found", ""),
+        ("kept", "304 Not Modified", "Location: /login\r\n"),
+        ("some", "300 Multiple Choices", "Location: /login\r\n"),
+        ("busy", "429 Too Many Requests", "Location: /login\r\n"),
+        ("broken", "500 Internal Server Error", "Set-Cookie: c=d\r\n"),
+    ] {
+        if wants(&format!("Cookie: key={key}\r\n")) {
+            return said(status, fields, b"");
+        }
     }
     said("401 Unauthorized", "WWW-Authenticate: Key\r\nSet-Cookie: a=b\r\n", b"who are you?")
 }
@@ -259,8 +281,11 @@ fn another_server_says_who_may_pass(engine: &str) {
         let got = ask(&server, "GET", path, "Cookie: key=wrong\r\n", "");
         assert_eq!((got.status, &*got.body), (403, b"not you".as_slice()), "{engine} {path}");
         assert_eq!(got.fields["x-why"], "wrong");
-        let got = ask(&server, "GET", path, "Cookie: key=odd\r\n", "");
-        assert_eq!(got.status, 502, "{engine} {path}");
+        for key in ["odd", "kept", "some", "busy", "broken"] {
+            let got = ask(&server, "GET", path, &format!("Cookie: key={key}\r\n"), "");
+            assert_eq!(got.status, 502, "{engine} {path} {key}");
+            assert!(!got.fields.contains_key("set-cookie") && !got.fields.contains_key("location"));
+        }
     }
     assert!(application.heads().is_empty(), "{engine}: none was let through");
     // it judges what would be served, whatever that is called
@@ -302,6 +327,143 @@ fn another_server_says_who_may_pass(engine: &str) {
     let lines = format!("[[forward_auth]]\nto = \"http://{nobody}\"");
     let (server, _folder) = start(engine, &lines);
     assert_eq!(ask(&server, "GET", "/", "", "").status, 502, "{engine}");
+}
+
+/// What a server that decides says of where to go reaches the client, with its cookies; and what it is told of the
+/// client is known here.
+fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
+    let (authority, application) = (Application::start(decide), Application::start(echo));
+    let (to, app) = (authority.addr, application.addr);
+    let ask_it = format!("to = \"http://{to}\"\nuri = \"/verify?from=a\"\n");
+    let (server, _folder) = start(
+        engine,
+        &format!(
+            "[[header]]\nset = {{ \"Cache-Control\" = \"public, max-age=60\" }}\n\
+             [[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\n\
+             [[proxy]]\npath = \"/intern\"\nto = \"http://{app}\"\n\
+             [[forward_auth]]\npath = \"/app\"\n{ask_it}\
+             [[forward_auth]]\npath = \"/intern\"\n{ask_it}sign_in = \"/oauth2/sign_in?rd=$path$query\"\n\
+             [[forward_auth]]\npath = \"/else\"\n{ask_it}\
+             sign_in = \"https://login.example/$host?rd=$scheme://$host$path$query&from=a\"\n"
+        ),
+    );
+    for (key, method, status, location) in [
+        ("lost", "GET", 302, "/login?a=b"),
+        ("lost", "HEAD", 302, "/login?a=b"),
+        ("lost", "POST", 302, "/login?a=b"),
+        ("post", "POST", 307, "/again"),
+        ("ever", "GET", 301, "http://b/"),
+    ] {
+        let fields = format!("Cookie: key={key}\r\n");
+        let got =
+            ask(&server, method, "/app/x?y=1", &fields, if method == "POST" { "b" } else { "" });
+        assert_eq!(got.status, status, "{engine} {key} {method}");
+        assert_eq!(got.fields["location"], location, "{engine} {key}");
+        if key == "lost" {
+            assert_eq!(got.fields["set-cookie"], "c=d, e=f", "{engine}");
+        }
+        assert_eq!(got.fields["cache-control"], "no-store", "{engine} {key} {method}");
+    }
+    // who is not known goes where people sign in, when a page is opened
+    let page = "/oauth2/sign_in?rd=/intern/a%2520b%3Fc%3D%26d%3D%2F";
+    let page = page.replace("%2F", "/");
+    for (method, fields, status) in [
+        ("GET", "", 302),
+        ("HEAD", "", 302),
+        ("POST", "", 303),
+        ("GET", "Sec-Fetch-Mode: navigate\r\n", 302),
+        ("GET", "Sec-Fetch-Mode: cors\r\n", 401),
+        ("GET", "Sec-Fetch-Mode: no-cors\r\n", 401),
+        ("GET", "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Mode: cors\r\n", 401),
+        ("GET", "Cookie: key=wrong\r\n", 403),
+    ] {
+        let got = ask(&server, method, "/intern/a%20b?c=&d=/", fields, "");
+        assert_eq!(got.status, status, "{engine} {method} {fields}");
+        match status {
+            401 => assert_eq!(got.fields["www-authenticate"], "Key", "{engine}"),
+            403 => assert!(!got.fields.contains_key("location"), "{engine}"),
+            _ => {
+                assert_eq!(got.fields["location"], page, "{engine} {method} {fields}");
+                assert!(!got.fields.contains_key("www-authenticate"), "{engine}");
+            }
+        }
+        if status != 403 {
+            assert_eq!(got.fields["set-cookie"], "a=b", "{engine}");
+        }
+    }
+    let got = ask(&server, "GET", "/else/x?y", "", "");
+    assert_eq!(
+        got.fields["location"], "https://login.example/a?rd=http://a/else/x%3Fy&from=a",
+        "{engine}"
+    );
+    // what it is told of the client is known here, whatever the client says
+    authority.heads();
+    let lies = "X-Forwarded-Uri: /pub\r\nX_Forwarded_Uri: /pub\r\nX-Forwarded-Method: PUT\r\n\
+                X-Original-URL: http://a/pub\r\nX-Original-URI: /pub\r\nX_Original_URI: /pub\r\n\
+                X-Original-Method: PUT\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\n\
+                X-Auth-Request-User: eve\r\nX_Auth_Request_Email: eve\r\nX-Auth-Request-Redirect: //evil\r\n\
+                If-None-Match: \"eve\"\r\nRange: bytes=0-1\r\n";
+    assert_eq!(ask(&server, "DELETE", "/app/x;p?y=1", lies, "").status, 401, "{engine}");
+    let told = authority.heads().pop().unwrap();
+    for line in [
+        "X-Forwarded-Method: DELETE",
+        "X-Forwarded-Uri: /app/x?y=1",
+        "X-Forwarded-Proto: http",
+        "X-Forwarded-Host: a",
+        "X-Original-Method: DELETE",
+        "X-Original-URI: /app/x?y=1",
+        "X-Original-URL: http://a/app/x?y=1",
+    ] {
+        assert!(told.contains(&format!("\r\n{line}\r\n")), "{engine}: {line}\n{told}");
+    }
+    for lie in ["/pub", "PUT", "evil", "eve", "https", "Range", "If-None"] {
+        assert!(!told.contains(lie), "{engine}: {lie}\n{told}");
+    }
+    let fields = format!("Cookie: key=right\r\n{lies}");
+    let got = ask(&server, "GET", "/app/x", &fields, "");
+    let head = String::from_utf8(got.body).unwrap();
+    assert!(
+        !head.contains("X-Auth-Request") && !head.contains("X_Auth_Request"),
+        "{engine} {head}"
+    );
+}
+
+/// A session that is refreshed when a request is let through is the client's from then on, whatever answers.
+fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
+    let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
+    let (to, app) = (authority.addr, application.addr);
+    let (server, _folder) = start(
+        engine,
+        &format!(
+            "cache_control = \"public, max-age=60\"\n[[redirect]]\npath = \"/moved\"\nto = \"/intern/\"\n\
+             [[proxy]]\npath = \"/app\"\nto = \"http://{app}\"\n\
+             [[forward_auth]]\npath = \"/\"\nexcept = [\"/files\"]\nto = \"http://{to}\"\n\
+             uri = \"/verify?from=a\"\n"
+        ),
+    );
+    for (path, status) in [
+        ("/intern/plan.txt", 200),
+        ("/intern/plan.txt", 200),
+        ("/intern/none", 404),
+        ("/moved", 301),
+        ("/app/x", 200),
+        ("/app/fails", 500),
+    ] {
+        let got = ask(&server, "GET", path, "Cookie: key=fresh\r\n", "");
+        assert_eq!(got.status, status, "{engine} {path}");
+        assert_eq!(got.fields["set-cookie"], "key=a, other=b", "{engine} {path}");
+        assert!(
+            got.fields["cache-control"].contains("private"),
+            "{engine} {path}: {:?}",
+            got.fields
+        );
+        let got = ask(&server, "GET", path, "Cookie: key=right\r\n", "");
+        assert_eq!((got.status, got.fields.get("set-cookie")), (status, None), "{engine} {path}");
+    }
+    authority.heads();
+    let got = ask(&server, "GET", "/files/paper.pdf", "Cookie: key=fresh\r\n", "");
+    assert_eq!((got.status, got.fields.get("set-cookie")), (200, None), "{engine}");
+    assert!(authority.heads().is_empty(), "{engine}: it is left open");
 }
 
 /// Has sent what the query says.

@@ -1,11 +1,11 @@
 //! Patterns for paths that are written as in a URL.
 
-use crate::ForwardAuth;
+use crate::checks::guarded::guarded;
 use crate::problems::problem::{Finding, Remarks, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use forebay_http::path;
-use forebay_site::rules::Pattern;
+use forebay_site::rules::{GuardedPaths, Pattern};
 use std::fmt;
 
 /// A pattern for paths with a percent-encoding.
@@ -56,17 +56,23 @@ impl ConfigDraft {
                     remarks.extend(encoded(scope.as_str()).map(|found| (at, Wrong::said(found))));
                 }
             }
+            for (at, GuardedPaths { except, .. }) in guarded(&at, site) {
+                for (index, scope) in except.iter().enumerate() {
+                    let at = text.item(&at.child("except"), index);
+                    remarks.extend(encoded(scope.as_str()).map(|found| (at, Wrong::said(found))));
+                }
+            }
             let mut note = |list: &str, index, text: &str| {
                 let at = at.child(list).item(index).child("path");
                 remarks.extend(encoded(text).map(|found| (at, Wrong::said(found))));
             };
-            let access = site.access.iter().map(|rule| &rule.path).enumerate();
+            let access = site.access.iter().map(|rule| &rule.paths.path).enumerate();
             let access = access.filter(|(_, scope)| scope.as_regex().is_none());
             access.for_each(|(index, scope)| note("access", index, scope.as_str()));
-            let auth = site.auth.iter().map(|rule| &rule.path).enumerate();
+            let auth = site.auth.iter().map(|rule| &rule.paths.path).enumerate();
             let auth = auth.filter(|(_, scope)| scope.as_regex().is_none());
             auth.for_each(|(index, scope)| note("auth", index, scope.as_str()));
-            let asks = site.authorities.iter().map(ForwardAuth::path).enumerate();
+            let asks = site.authorities.iter().map(|one| &one.paths().path).enumerate();
             let asks = asks.filter(|(_, scope)| scope.as_regex().is_none());
             asks.for_each(|(index, scope)| note("forward_auth", index, scope.as_str()));
             let aliases = site.aliases.iter().enumerate();

@@ -20,6 +20,7 @@
 //! | `applications` | applications that cannot work as they are set |
 //! | `held` | threads that slow clients hold, and requests that wait |
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
+//! | `guarded` | exceptions of rules about clients that open nothing, or are missing |
 //! | `firewalled`, `gated` | what keeps clients out of the firewall, and rules out of the kernel |
 //! | [`spared`] | who is never ignored or banned, and rules that would ban them |
 //! | `stopping` | how long a server takes to stop |
@@ -38,6 +39,7 @@ pub(crate) mod conditions;
 pub(crate) mod encoded;
 pub(crate) mod firewalled;
 pub(crate) mod gated;
+pub(crate) mod guarded;
 pub(crate) mod held;
 pub mod idle_rules;
 pub(crate) mod isolated;

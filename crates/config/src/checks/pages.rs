@@ -67,10 +67,10 @@ impl ConfigDraft {
     fn is_protected(&self, site: &SiteConfig, page: &ErrorPage) -> bool {
         // what the top level says holds for every site
         let sites = [site, &self.site];
-        let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.path);
-        let auth = sites.iter().flat_map(|site| &site.auth).map(|rule| &rule.path);
+        let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.paths);
+        let auth = sites.iter().flat_map(|site| &site.auth).map(|rule| &rule.paths);
         let is_for_refused = matches!(page.status(), 401 | 403);
-        is_for_refused && access.chain(auth).any(|scope| scope.contains(page.path().as_bytes()))
+        is_for_refused && access.chain(auth).any(|paths| paths.contains(page.path().as_bytes()))
     }
 
     /// Whether an application runs the page.

@@ -15,6 +15,7 @@ impl ConfigDraft {
         self.remark_order(text, remarks);
         self.remark_paths(text, remarks);
         self.remark_unused(text, remarks);
+        self.remark_exceptions(text, remarks);
         self.remark_held(remarks);
         self.remark_unseen(remarks);
         self.remark_applications(text, remarks);

@@ -67,7 +67,7 @@ impl ConfigDraft {
     pub(crate) fn remark_unused(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
         self.remark_isolated(text, remarks);
-        self.remark_exceptions(remarks);
+        self.remark_try_files_exceptions(remarks);
         self.remark_exceeding(text, remarks);
         self.remark_compress_bytes(text, remarks);
         self.remark_twice(text, remarks);
@@ -175,7 +175,7 @@ impl ConfigDraft {
     }
 
     /// Exceptions from `try_files` where there is none.
-    fn remark_exceptions(&self, remarks: &mut Remarks) {
+    fn remark_try_files_exceptions(&self, remarks: &mut Remarks) {
         let top = &self.site.try_files_except;
         let sites = self.all_sites();
         for (at, site) in self.every_site() {
@@ -350,7 +350,7 @@ impl ConfigDraft {
         for (at, site) in self.every_site() {
             let item = |index| at.child("auth").item(index);
             for (index, rule) in site.auth.iter().enumerate() {
-                let covers = |other: &Auth| other.path.covers(&rule.path);
+                let covers = |other: &Auth| other.paths.covers(&rule.paths);
                 if let Some(first) = site.auth[..index].iter().position(covers) {
                     let place = text.place(&item(first).exact);
                     remarks.push((item(index), Wrong::said(UnusedSetting::Covered { place })));

@@ -1,16 +1,18 @@
 //! The servers of a site that say which requests may pass.
 
 use crate::problems::problem::Wrong;
+use crate::sections::rules::{PATHS_EXCEPT, guarded};
 use crate::sections::upstreams::{
     CheckPath, HttpAddress, KeptConnections, ToldHost, UpstreamTimes, UpstreamsConfig,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
+use crate::values::sign_in::SignInAddress;
 use crate::values::units::{Percent, Size};
 use crate::values::written::ScopeRegex;
 use forebay_http::field::FieldName;
 use forebay_http::path::normalise;
-use forebay_site::rules::Scope;
+use forebay_site::rules::{GuardedPaths, Scope};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{is_forwarding, is_own, request, settings};
 use std::time::Duration;
@@ -22,12 +24,16 @@ pub struct ForwardAuthSection {
     pub path: Option<Scope>,
     /// `regex`
     pub regex: Option<ScopeRegex>,
+    /// `except`
+    pub except: Vec<Scope>,
     /// `to`
     pub to: OneOrMore<HttpAddress>,
     /// `uri`
     pub uri: Option<CheckPath>,
     /// `copy`
     pub copy: Vec<FieldName>,
+    /// `sign_in`
+    pub sign_in: Option<SignInAddress>,
     /// `host`
     pub host: ToldHost,
     /// `keep_alive.*`
@@ -40,28 +46,35 @@ pub struct ForwardAuthSection {
 
 /// A server that says which requests may pass, of which everything is right.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ForwardAuth(ForwardAuthSection);
+pub struct ForwardAuth {
+    section: ForwardAuthSection,
+    paths: GuardedPaths,
+}
 
 impl ForwardAuth {
     /// For which paths it is asked.
-    pub fn path(&self) -> Scope {
-        let regex = || self.0.regex.clone().map(|regex| regex.0);
-        self.0.path.clone().or_else(regex).unwrap_or_else(Scope::any)
+    pub fn paths(&self) -> &GuardedPaths {
+        &self.paths
+    }
+
+    /// Where people sign in, if that is a path of the site.
+    pub(crate) fn sign_in_path(&self) -> Option<&str> {
+        self.section.sign_in.as_ref()?.path()
     }
 
     /// Where they are.
     pub fn to(&self) -> &[HttpAddress] {
-        &self.0.to.0
+        &self.section.to.0
     }
 
     /// The same.
     pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
-        &mut self.0.to.0
+        &mut self.section.to.0
     }
 
     /// What the proxy is told of it.
     pub fn settings(&self) -> settings::ProxySettings {
-        let ForwardAuthSection { to, uri, copy, host, .. } = &self.0;
+        let ForwardAuthSection { to, uri, copy, sign_in, host, .. } = &self.section;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let uri = uri.as_ref().map_or("/", |uri| &*uri.0);
         let (raw, query) = match uri.split_once('?') {
@@ -78,11 +91,11 @@ impl ForwardAuth {
             max_fails: 3,
             fail_time: Duration::from_secs(10),
             body_bytes: Size(0),
-            keep_alive: self.0.keep_alive.clone(),
+            keep_alive: self.section.keep_alive.clone(),
             timeouts: UpstreamTimes {
-                connect: self.0.connect,
-                head: self.0.head,
-                silence: self.0.head,
+                connect: self.section.connect,
+                head: self.section.head,
+                silence: self.section.head,
                 ..UpstreamTimes::default()
             },
             ..UpstreamsConfig::default()
@@ -107,6 +120,7 @@ impl ForwardAuth {
                 path: path.into(),
                 query: query.map(|query| query.as_bytes().into()),
                 copy: copy.clone(),
+                sign_in: sign_in.as_ref().map(|address| address.parts().into()),
             }),
         }
     }
@@ -116,9 +130,8 @@ impl Item for ForwardAuth {
     type Section = ForwardAuthSection;
 
     fn new(section: ForwardAuthSection) -> Result<ForwardAuth, (&'static str, Wrong)> {
-        if section.path.is_some() && section.regex.is_some() {
-            return Err(("regex", Wrong::Both { other: "path" }));
-        }
+        let ForwardAuthSection { path, regex, except, .. } = section.clone();
+        let paths = guarded(path, regex, except)?;
         let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
         if let Some(CheckPath(uri)) = &section.uri {
             let path = uri.split('?').next().unwrap_or_default();
@@ -131,11 +144,11 @@ impl Item for ForwardAuth {
             let reason = format!("{name} is written by the proxy and cannot be copied");
             return Err(("copy", unfit(reason)));
         }
-        Ok(ForwardAuth(section))
+        Ok(ForwardAuth { section, paths })
     }
 
     fn section(&self) -> ForwardAuthSection {
-        self.0.clone()
+        self.section.clone()
     }
 }
 
@@ -144,9 +157,11 @@ impl Section for ForwardAuthSection {
         ForwardAuthSection {
             path: None,
             regex: None,
+            except: Vec::new(),
             to: OneOrMore::default(),
             uri: None,
             copy: Vec::new(),
+            sign_in: None,
             host: ToldHost::default(),
             keep_alive: KeptConnections::default(),
             connect: Duration::ZERO,
@@ -171,6 +186,14 @@ impl Section for ForwardAuthSection {
             meaning: "The same as a regular expression.",
             example: "'^/(intern|admin)/'",
             at: |f| &mut f.regex,
+        },
+        Setting {
+            key: "except",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: PATHS_EXCEPT,
+            example: "[\"/oauth2\"]",
+            at: |f| &mut f.except,
         },
         Setting {
             key: "to",
@@ -198,6 +221,17 @@ impl Section for ForwardAuthSection {
                       dropped.",
             example: "[\"Remote-User\", \"Remote-Groups\"]",
             at: |f| &mut f.copy,
+        },
+        Setting {
+            key: "sign_in",
+            preset: Preset::Unset("its answer is the client's"),
+            range: None,
+            meaning: "Where people sign in whom it answers 401: an address or a path, with $scheme, $host, $path \
+                      and $query of the request, each encoded for where it stands. Browsers are sent there when \
+                      they open a page; scripts, images and WebSockets, which say so in Sec-Fetch-Mode, get its \
+                      401.",
+            example: "\"/oauth2/sign_in?rd=$path$query\"",
+            at: |f| &mut f.sign_in,
         },
         Setting {
             key: "host",

@@ -7,8 +7,9 @@ use crate::table::{Item, Preset, Section, Setting};
 use crate::values::value::TableOf;
 use crate::values::written::{HeaderFields, RedirectStatus, Regex, ScopeRegex, UserList};
 use forebay_site::rules::{
-    AccessRule, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
-    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, WorkHandler,
+    AccessRule, Alias, Auth, FieldName, GuardedPaths, HeaderError, HeaderRule, MediaPattern,
+    MountPath, Network, Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template,
+    WorkHandler,
 };
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -16,6 +17,10 @@ use std::path::PathBuf;
 /// What `regex` means beside the `path` of a rule about clients.
 const PATH_REGEX: &str = "The same as a regular expression; (?i) takes upper and lower case for the same. \
                           It is found anywhere in the path unless it has anchors.";
+
+/// What `except` means in a rule about clients.
+pub(crate) const PATHS_EXCEPT: &str = "Paths that it leaves open, written as in path. A request passes only if every reading of its path and the \
+     file that answers are among them: name an index file, or the target of a rewrite, too.";
 
 /// A key, and what is wrong with it.
 type KeyFault = (&'static str, Wrong);
@@ -49,6 +54,22 @@ fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, KeyFau
     match (path, regex) {
         (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
         (path, regex) => Ok(path.or(regex.map(|regex| regex.0)).unwrap_or_else(Scope::any)),
+    }
+}
+
+/// The same without exceptions.
+pub(crate) fn guarded(
+    path: Option<Scope>,
+    regex: Option<ScopeRegex>,
+    except: Vec<Scope>,
+) -> Result<GuardedPaths, KeyFault> {
+    let path = scope(path, regex)?;
+    match except.iter().find(|open| open.is_all() || open.covers(&path)) {
+        Some(open) => Err((
+            "except",
+            unfit(open, "it leaves all paths of the rule open, which then closes nothing"),
+        )),
+        None => Ok(GuardedPaths { path, except }),
     }
 }
 
@@ -321,6 +342,7 @@ impl Section for HeaderSection {
 pub struct AuthSection {
     path: Option<Scope>,
     regex: Option<ScopeRegex>,
+    except: Vec<Scope>,
     realm: Option<Realm>,
     users: UserList,
     file: Option<PathBuf>,
@@ -330,19 +352,20 @@ impl Item for Auth {
     type Section = AuthSection;
 
     fn new(section: AuthSection) -> Result<Auth, KeyFault> {
-        let AuthSection { path, regex, realm, users, file } = section;
+        let AuthSection { path, regex, except, realm, users, file } = section;
         if users.0.is_empty() && file.is_none() {
             return Err(missing("file", "\"users\", or users"));
         }
-        let (path, realm) = (scope(path, regex)?, realm.unwrap_or_default());
-        Ok(Auth { path, realm, users: users.0, file })
+        let (paths, realm) = (guarded(path, regex, except)?, realm.unwrap_or_default());
+        Ok(Auth { paths, realm, users: users.0, file })
     }
 
     fn section(&self) -> AuthSection {
-        let (path, regex) = two_ways_of(&self.path);
+        let (path, regex) = two_ways_of(&self.paths.path);
         AuthSection {
             path,
             regex,
+            except: self.paths.except.clone(),
             realm: Some(self.realm.clone()),
             users: TableOf(self.users.clone()),
             file: self.file.clone(),
@@ -352,7 +375,14 @@ impl Item for Auth {
 
 impl Section for AuthSection {
     fn blank() -> AuthSection {
-        AuthSection { path: None, regex: None, realm: None, users: UserList::default(), file: None }
+        AuthSection {
+            path: None,
+            regex: None,
+            except: Vec::new(),
+            realm: None,
+            users: UserList::default(),
+            file: None,
+        }
     }
 
     const SETTINGS: &'static [Setting<AuthSection>] = &[
@@ -374,6 +404,14 @@ impl Section for AuthSection {
             meaning: PATH_REGEX,
             example: "'(?i)^/(private|staff)/'",
             at: |a| &mut a.regex,
+        },
+        Setting {
+            key: "except",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: PATHS_EXCEPT,
+            example: "[\"/private/logo.png\"]",
+            at: |a| &mut a.except,
         },
         Setting {
             key: "realm",
@@ -408,6 +446,7 @@ impl Section for AuthSection {
 pub struct AccessSection {
     path: Option<Scope>,
     regex: Option<ScopeRegex>,
+    except: Vec<Scope>,
     allow: Vec<Network>,
     deny: Vec<Network>,
     conditions: ConditionKeys,
@@ -417,19 +456,20 @@ impl Item for AccessRule {
     type Section = AccessSection;
 
     fn new(section: AccessSection) -> Result<AccessRule, KeyFault> {
-        let AccessSection { path, regex, allow, deny, conditions } = section;
+        let AccessSection { path, regex, except, allow, deny, conditions } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
         let conditions = conditions.conditions()?;
-        Ok(AccessRule { path: scope(path, regex)?, allow, deny, conditions })
+        Ok(AccessRule { paths: guarded(path, regex, except)?, allow, deny, conditions })
     }
 
     fn section(&self) -> AccessSection {
-        let (path, regex) = two_ways_of(&self.path);
+        let (path, regex) = two_ways_of(&self.paths.path);
         AccessSection {
             path,
             regex,
+            except: self.paths.except.clone(),
             allow: self.allow.clone(),
             deny: self.deny.clone(),
             conditions: ConditionKeys::of(&self.conditions),
@@ -442,6 +482,7 @@ impl Section for AccessSection {
         AccessSection {
             path: None,
             regex: None,
+            except: Vec::new(),
             allow: Vec::new(),
             deny: Vec::new(),
             conditions: ConditionKeys::default(),
@@ -467,6 +508,14 @@ impl Section for AccessSection {
             meaning: PATH_REGEX,
             example: "'(?i)\\.(bak|sql|old)$'",
             at: |a| &mut a.regex,
+        },
+        Setting {
+            key: "except",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: PATHS_EXCEPT,
+            example: "[\"=/admin/health\"]",
+            at: |a| &mut a.except,
         },
         Setting {
             key: "allow",

@@ -253,7 +253,7 @@ impl SiteConfig {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
-            asks: self.authorities.iter().map(ForwardAuth::path).collect(),
+            asks: self.authorities.iter().map(|one| one.paths().clone()).collect(),
             internal: self.routes().into_iter().flat_map(|route| route.sends).collect(),
             routes: self.routes(),
         }
@@ -337,8 +337,8 @@ const LISTS: &[SectionList<SiteConfig>] = &[
     SectionList {
         name: "forward_auth",
         meaning: "Asks another server whether a request may pass, whatever answers it: a status of 2xx lets \
-                  it through, 401 and 403 are the client's answer as they are, and anything else is 502. It \
-                  is asked after access and auth, for each request.",
+                  it through; 401, 403 and redirects are the client's answer; anything else is 502. It is \
+                  asked after access and auth, for each request.",
         at: |s| &mut s.authorities,
     },
     SectionList {

@@ -253,6 +253,11 @@ pub fn ask(
     }
 }
 
+/// What a client says of the content it wants, and of how it has it already. A server that decides is asked for
+/// something else, and would answer with a part of that or with 304.
+const OF_CONTENT: [&str; 6] =
+    ["If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Range"];
+
 /// What is asked of a server that says whether a request may pass. `judged` is the path it is asked about, where that
 /// is not the request's own.
 ///
@@ -275,10 +280,17 @@ pub fn ask_authority(
     let Asker { from, key, owner, .. } = asker;
     let field =
         |name: &str, value: &[u8]| -> request::FieldOverride { (name.into(), Some(value.into())) };
-    let mut given = Cow::Owned(vec![
-        field("X-Forwarded-Method", head.method_text.as_bytes()),
-        field("X-Forwarded-Uri", &judged_target(request, judged)),
-    ]);
+    let (method, uri) = (head.method_text.as_bytes(), judged_target(request, judged));
+    let url = client_url(head, from, &uri);
+    let mut given = vec![
+        field("X-Forwarded-Method", method),
+        field("X-Forwarded-Uri", &uri),
+        field("X-Original-Method", method),
+        field("X-Original-URI", &uri),
+        field("X-Original-URL", &url),
+    ];
+    given.extend(OF_CONTENT.map(|name| (name.into(), None)));
+    let mut given = Cow::Owned(given);
     hidden.drop_from(&mut given, from.client);
     let hidden = hidden.cookie;
     let target = RequestTarget { path: &authority.path, query: authority.query.as_deref() };
@@ -318,6 +330,16 @@ fn with_sign_in(
     let mut schemes = head.values(Name::Authorization).map(scheme_of_credentials);
     let shows_sign_in = schemes.any(signs_in_connection);
     ApplicationRequest { sign_in, shows_sign_in, ..ask }
+}
+
+/// The whole address of what a request is for, as its client has it.
+fn client_url(head: &Head<'_>, from: From, uri: &[u8]) -> Vec<u8> {
+    let theirs = match from.is_trusted {
+        true => ClientUrl::of(head, from.family, from.elements),
+        false => ClientUrl::default(),
+    };
+    let scheme: &[u8] = if from.is_secure { b"https://" } else { b"http://" };
+    [scheme, theirs.host.as_deref().unwrap_or(head.authority), uri].concat()
 }
 
 /// What a request is for, in the form in which rules judge it and files are found: another form of it, such as

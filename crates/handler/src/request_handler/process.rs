@@ -58,6 +58,9 @@ impl Process for RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
         self.refused = None;
+        if let Some(passed) = request.passed {
+            reply.further.clone_from(&passed.further);
+        }
         if let Some(ticket) = ticket {
             ticket.begin();
         }

@@ -1,7 +1,7 @@
 //! What applications and the next stage are asked, and what is made of their answers.
 
 use super::context::HandlerContext;
-use super::{RequestHandler, end_work};
+use super::{RequestHandler, authority, end_work};
 use crate::applications::websocket;
 use crate::applications::{
     Asker, ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
@@ -167,6 +167,7 @@ impl RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
         self.refused = None;
+        reply.further = request.passed.and_then(|passed| passed.further.clone());
         let passing = match detour {
             Detour::Application(passing) => passing,
             Detour::Place(waits) => {
@@ -210,17 +211,19 @@ impl RequestHandler {
         if relay.needs_http1() {
             return Relayed::NeedsHttp1;
         }
-        let status = relay.status().unwrap_or_default();
+        let mut status = relay.status().unwrap_or_default();
         let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
         if let Some(rule) = relay.tag.rule {
             match status {
-                200..300 => {
+                200..=299 => {
                     let again = self.allowed(rule, request, relay);
                     // the request may be for an application, too
                     passing.give_place_back();
                     return again;
                 }
                 401 | 403 => {}
+                // 304 would be the answer to a condition, which it is not told
+                301 | 302 | 303 | 307 | 308 if names_place(relay) => {}
                 _ => {
                     return self.refuse_for(
                         &relay.tag,
@@ -267,6 +270,19 @@ impl RequestHandler {
                 reply,
             );
         }
+        let sign_in = match (relay.tag.rule, status, settings.proxy()) {
+            (Some(_), 401, Some(proxy)) => {
+                let is_secure = is_secure(request.peer, request.head, &self.trusted);
+                authority::sign_in(proxy, request, is_secure)
+            }
+            _ => None,
+        };
+        if sign_in.is_some() {
+            // the page where people sign in is asked for by GET
+            let keeps_method = matches!(request.head.method, Method::Get | Method::Head);
+            status = if keeps_method { 302 } else { 303 };
+        }
+        let is_decision = relay.tag.rule.is_some();
         let authority = relay.application().authority(relay.upstream());
         let url = match self.trusted.are_believed(request.peer) {
             true => ClientUrl::of(request.head, self.trusted.counts(), 0),
@@ -309,8 +325,16 @@ impl RequestHandler {
                 said.retain(|(name, _)| !name.eq_ignore_ascii_case(HSTS));
             }
             holds = notes.buffering != Some(false);
+            if let Some(address) = sign_in {
+                authority::lead_to(address, &mut said);
+            }
             coding = site.recode(destination, request, status, length, &mut said);
-            site.write_fields(destination, request, status, said, head);
+            // what rules say of how long content is kept is not for a decision about it
+            let as_status = if is_decision { status.max(400) } else { status };
+            site.write_fields(destination, request, as_status, said, head);
+            if is_decision {
+                authority::keep_from_caches(status, head);
+            }
             notes.has_date
         });
         if status == 101 {
@@ -462,6 +486,8 @@ impl RequestHandler {
             passed.given.retain(|(known, _)| !name.is(known));
             passed.given.push((name.as_str().into(), value.flatten()));
         }
+        let known = passed.further.take();
+        passed.further = relay.with_answer(|answer| authority::cookies(known, answer)).flatten();
         self.give_back(relay);
         Relayed::Again(Box::new(passed))
     }
@@ -592,6 +618,11 @@ impl RequestHandler {
             _ => Relayed::Own,
         }
     }
+}
+
+/// Whether an answer says where to go.
+fn names_place(relay: &Exchange<ExchangeTag>) -> bool {
+    relay.with_answer(|answer| answer.values("Location").next().is_some()).unwrap_or_default()
 }
 
 /// Writes the first line of a head over what is there.

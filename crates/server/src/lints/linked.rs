@@ -4,8 +4,8 @@
 use super::LintSubject;
 use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
-use forebay_config::{Remarks, SiteConfig};
-use forebay_site::rules::Scope;
+use forebay_config::{Remarks, SiteConfig, guarded};
+use forebay_site::rules::{GuardedPaths, Scope};
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +33,28 @@ impl fmt::Display for WayPast {
     }
 }
 
+/// A symbolic link among the paths that a rule leaves open leads to what it closes.
+#[derive(Debug)]
+struct OpenLink {
+    /// Its path.
+    link: String,
+    /// The path of what it leads to.
+    closed: String,
+}
+
+impl Finding for OpenLink {}
+
+impl fmt::Display for OpenLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OpenLink { link, closed } = self;
+        write!(
+            f,
+            "{link:?} is left open, and is a symbolic link to {closed:?}, which is closed: rules are for paths, not \
+             for what links lead to; remove the link, or leave less open"
+        )
+    }
+}
+
 /// So many directories deep, the root first.
 const LEVELS: usize = 3;
 /// Of one root.
@@ -46,8 +68,48 @@ struct Protected<'d> {
     real: PathBuf,
 }
 
-/// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
+/// Links to what rules protect, under paths that they do not.
 pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    links_past(of, remarks);
+    links_left_open(of, remarks);
+}
+
+/// Links that exceptions leave open, to what their rule closes.
+fn links_left_open(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    for (at, site) in of.draft.all_sites() {
+        let top = (!of.draft.sites.is_empty()).then_some((At::default(), &of.draft.site));
+        let sections = [(at, site)].into_iter().chain(top);
+        let rules = sections.flat_map(|(at, site)| guarded(&at, site));
+        let rules: Vec<_> = rules.filter(|(_, paths)| !paths.except.is_empty()).collect();
+        let root = site.root.as_deref().filter(|_| !rules.is_empty());
+        let Some(root) = root.and_then(|root| fs::canonicalize(root).ok()) else { continue };
+        let links = links(&root, site.hidden);
+        for (at, paths) in rules {
+            for SymbolicLink { path: link, to } in &links {
+                let Ok(inside) = to.strip_prefix(&root) else { continue };
+                let closed = format!("/{}", inside.display());
+                let is_open =
+                    paths.path.contains(link.as_bytes()) && !paths.contains(link.as_bytes());
+                if is_open && paths.contains(closed.as_bytes()) {
+                    let (link, at) = (link.clone(), at.child("except"));
+                    let wrong = Wrong::said(OpenLink { link, closed });
+                    remarks.extend(is_new(remarks, &at, &wrong).then_some((at, wrong)));
+                }
+            }
+        }
+    }
+}
+
+/// Whether what is remarked at a place was not before.
+fn is_new(remarks: &Remarks, at: &At, wrong: &Wrong) -> bool {
+    let is_it = |(known, other): &(At, Wrong)| {
+        known.exact == at.exact && other.to_string() == wrong.to_string()
+    };
+    !remarks.iter().any(is_it)
+}
+
+/// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
+fn links_past(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let top = (!of.draft.sites.is_empty()).then_some((At::default(), &of.draft.site));
     for (at, site) in of.draft.all_sites() {
         let Some(root) = site.root.as_deref().and_then(|root| fs::canonicalize(root).ok()) else {
@@ -56,12 +118,13 @@ pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
         let sections: Vec<(At, &SiteConfig)> =
             [(at, site)].into_iter().chain(top.clone()).collect();
         for list in ["access", "auth"] {
-            let scopes: Vec<(At, &Scope)> =
-                sections.iter().flat_map(|(at, site)| scopes(at, site, list)).collect();
-            let protected = scopes.iter().filter_map(|(at, scope)| {
+            let rules: Vec<(At, &GuardedPaths)> =
+                sections.iter().flat_map(|(at, site)| rules_of(at, site, list)).collect();
+            let protected = rules.iter().filter_map(|(at, paths)| {
+                let scope = &paths.path;
                 let inside = scope.path()?.trim_matches('/');
                 let real = fs::canonicalize(root.join(inside)).ok()?;
-                (real.starts_with(&root) && real != root).then(|| (at.clone(), *scope, real))
+                (real.starts_with(&root) && real != root).then(|| (at.clone(), scope, real))
             });
             let protected: Vec<_> =
                 protected.map(|(at, scope, real)| Protected { at, scope, real }).collect();
@@ -71,18 +134,13 @@ pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
             let links = links(&root, site.hidden);
             for Protected { at, scope, real } in protected {
                 let is_open = |path: &&String| {
-                    !scopes.iter().any(|(_, scope)| scope.contains(path.as_bytes()))
+                    !rules.iter().any(|(_, paths)| paths.contains(path.as_bytes()))
                 };
                 let mut past = links.iter().filter_map(|link| link.path_to(&root, &real));
                 let wrong = past
                     .find(|path| is_open(&path))
                     .map(|open| Wrong::said(WayPast { path: scope.to_string(), open }));
-                let is_new = |wrong: &Wrong| {
-                    !remarks.iter().any(|(known, other)| {
-                        known.exact == at.exact && other.to_string() == wrong.to_string()
-                    })
-                };
-                if let Some(wrong) = wrong.filter(is_new) {
+                if let Some(wrong) = wrong.filter(|wrong| is_new(remarks, &at, wrong)) {
                     remarks.push((at, wrong));
                 }
             }
@@ -91,13 +149,13 @@ pub(super) fn linked(of: &LintSubject<'_>, remarks: &mut Remarks) {
 }
 
 /// The rules of one list, each with where its path stands.
-fn scopes<'s>(at: &At, site: &'s SiteConfig, list: &str) -> Vec<(At, &'s Scope)> {
-    let scopes: Vec<&Scope> = match list {
-        "access" => site.access.iter().map(|rule| &rule.path).collect(),
-        _ => site.auth.iter().map(|rule| &rule.path).collect(),
+fn rules_of<'s>(at: &At, site: &'s SiteConfig, list: &str) -> Vec<(At, &'s GuardedPaths)> {
+    let rules: Vec<&GuardedPaths> = match list {
+        "access" => site.access.iter().map(|rule| &rule.paths).collect(),
+        _ => site.auth.iter().map(|rule| &rule.paths).collect(),
     };
     let place = |index| at.child(list).item(index).child("path");
-    scopes.into_iter().enumerate().map(|(index, scope)| (place(index), scope)).collect()
+    rules.into_iter().enumerate().map(|(index, paths)| (place(index), paths)).collect()
 }
 
 /// A symbolic link in a root.

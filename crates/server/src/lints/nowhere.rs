@@ -5,7 +5,8 @@ use super::pages::find;
 use forebay_config::pages::{fixed, locate};
 use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
-use forebay_config::{FastCgiConfig, ProxyConfig, Remarks, SiteConfig};
+use forebay_config::table::ConfigReader;
+use forebay_config::{FastCgiConfig, ProxyConfig, Remarks, SiteConfig, guarded};
 use forebay_site::rules::{Alias, Pattern, Scope};
 use std::fmt;
 use std::fs;
@@ -68,7 +69,7 @@ struct NamedPath<'d> {
     is_alone: bool,
 }
 
-/// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
+/// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, exceptions, and where redirects lead.
 pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
     let top = (!of.draft.sites.is_empty()).then_some(&of.draft.site);
     let whole = |site| WholeSite::new(site, top);
@@ -79,7 +80,7 @@ pub(super) fn nowhere(of: &LintSubject<'_>, remarks: &mut Remarks) {
             true => of.draft.sites.iter().map(whole).collect(),
             false => vec![whole(site)],
         };
-        for NamedPath { at, path, is_alone } in named(&at, site) {
+        for NamedPath { at, path, is_alone } in named(of.text, &at, site) {
             asked += sites.len();
             if asked > MOST_PATHS {
                 return;
@@ -186,18 +187,27 @@ fn is_directory(directory: &Path, inside: &str) -> bool {
 }
 
 /// What rules of a section name that a file or a directory should answer for.
-fn named<'d>(at: &At, site: &'d SiteConfig) -> Vec<NamedPath<'d>> {
+fn named<'d>(text: &ConfigReader<'_>, at: &At, site: &'d SiteConfig) -> Vec<NamedPath<'d>> {
     let mut named = Vec::new();
     let place = |list: &str, index, key: &str| at.child(list).item(index).child(key);
     let scopes = [
-        ("access", site.access.iter().map(|rule| &rule.path).collect::<Vec<_>>()),
-        ("auth", site.auth.iter().map(|rule| &rule.path).collect()),
+        ("access", site.access.iter().map(|rule| &rule.paths.path).collect::<Vec<_>>()),
+        ("auth", site.auth.iter().map(|rule| &rule.paths.path).collect()),
     ];
     for (list, scopes) in scopes {
         for (index, scope) in scopes.iter().enumerate() {
             if let Some(path) = scope.path() {
                 named.push(NamedPath { at: place(list, index, "path"), path, is_alone: false });
             }
+        }
+    }
+    for (at, paths) in guarded(at, site) {
+        for (index, open) in paths.except.iter().enumerate() {
+            let path = open.path().filter(|_| !open.is_apart(&paths.path));
+            named.extend(path.map(|path| {
+                let at = text.item(&at.child("except"), index);
+                NamedPath { at, path, is_alone: false }
+            }));
         }
     }
     for (index, rule) in site.headers.iter().enumerate() {

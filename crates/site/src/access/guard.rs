@@ -8,7 +8,7 @@ use crate::access::auth::{AuthDecision, Own, Realms, Verification};
 use crate::heads::pages::RefusalPage;
 use crate::routing::inverse::PathName;
 use crate::routing::names::{MountedPlace, names};
-use crate::rules::{FieldName, FieldValue, HeaderRule, Scope};
+use crate::rules::{FieldName, FieldValue, GuardedPaths, HeaderRule};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
 use forebay_http::head::Head;
@@ -64,10 +64,10 @@ impl Guard {
         let mut is_internal = false;
         for name in paths.iter().flat_map(|path| names(site, directories, path)) {
             let rules = (0..=u16::MAX).zip(&site.access);
-            let fitting = rules.filter(|(_, rule)| name.is_in(&rule.path));
+            let fitting = rules.filter(|(_, rule)| name.is_closed_by(&rule.paths));
             access.extend(fitting.map(|(number, _)| number));
-            let scopes = site.auth.iter().map(|rule| &rule.path);
-            add_first(&mut realms, (first_realm..).zip(scopes), &name);
+            let closed = site.auth.iter().map(|rule| &rule.paths);
+            add_first(&mut realms, (first_realm..).zip(closed), &name);
             add_first(&mut asks, (0..=u16::MAX).zip(&site.asks), &name);
             is_internal |= site.internal.iter().any(|scope| name.is_in(scope));
         }
@@ -151,10 +151,10 @@ impl Guard {
 /// Adds the number of the first rule for a name.
 fn add_first<'s, N: PartialEq>(
     numbers: &mut Vec<N>,
-    mut scopes: impl Iterator<Item = (N, &'s Scope)>,
+    mut rules: impl Iterator<Item = (N, &'s GuardedPaths)>,
     name: &PathName,
 ) {
-    let first = scopes.find(|(_, scope)| name.is_in(scope)).map(|(number, _)| number);
+    let first = rules.find(|(_, paths)| name.is_closed_by(paths)).map(|(number, _)| number);
     numbers.extend(first.filter(|number| !numbers.contains(number)));
 }
 
@@ -196,7 +196,7 @@ pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{AccessRule, Auth, Network, Pattern, Realm, Rewrite, Template};
+    use crate::rules::{AccessRule, Auth, Network, Pattern, Realm, Rewrite, Scope, Template};
 
     fn scope(text: &str) -> Scope {
         Scope::parse(text).unwrap()
@@ -206,7 +206,7 @@ mod tests {
         let networks =
             |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
         AccessRule {
-            path: scope(path),
+            paths: scope(path).into(),
             allow: networks(allow),
             deny: networks(deny),
             conditions: Default::default(),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn auth(path: &str) -> Auth {
-        Auth { path: scope(path), realm: Realm::default(), users: Vec::new(), file: None }
+        Auth { paths: scope(path).into(), realm: Realm::default(), users: Vec::new(), file: None }
     }
 
     #[test]
@@ -276,6 +276,47 @@ mod tests {
         let guard = *Guard::of(&site, &[], 10, &[b"/store/file.x"]).unwrap();
         assert_eq!((&*guard.access, &*guard.realms), (&[2][..], &[12][..]));
         assert_eq!(Guard::of(&site, &[], 10, &[b"/stores/file"]), None);
+    }
+
+    #[test]
+    fn an_exception_opens_what_is_open_under_all_its_names() {
+        let guarded = |path: &str, except: &[&str]| GuardedPaths {
+            path: scope(path),
+            except: except.iter().map(|text| scope(text)).collect(),
+        };
+        let rewrite = |from, to| {
+            Rewrite::new(Pattern::parse(from).unwrap(), Template::parse(to).unwrap()).unwrap()
+        };
+        let mut site = SiteSettings {
+            auth: vec![
+                Auth { paths: guarded("/in", &["/in/open"]), ..auth("*") },
+                Auth { paths: guarded("/", &["/_ping", "/in/open/er", "=/", "/n/a"]), ..auth("*") },
+            ],
+            asks: vec![guarded("*", &["/_ping", "=/", "=/index.html"])],
+            rewrites: vec![rewrite("/n/*/*", "/store/$2"), rewrite("/_ping/*", "/pages/$1")],
+            ..SiteSettings::default()
+        };
+        type Closed<'c> = (&'c [u8], &'c [&'c [u8]], &'c [u32], &'c [u16]);
+        let cases: [Closed<'_>; 8] = [
+            (b"ping", &[b"/_ping"], &[], &[]),
+            (b"both names", &[b"/_ping/x", b"/pages/x"], &[11], &[0]),
+            (b"an index has its own name", &[b"/", b"/index.html"], &[11], &[]),
+            (b"the next rule decides", &[b"/in/open"], &[11], &[0]),
+            (b"or none", &[b"/in/open/er"], &[], &[0]),
+            (b"the first", &[b"/in/x"], &[10], &[0]),
+            (b"some of many", &[b"/n/a/x", b"/store/x"], &[11], &[0]),
+            (b"not plain", &[b"/_ping/%2e%2e/x"], &[11], &[0]),
+        ];
+        for (what, paths, realms, asks) in cases {
+            let guard = Guard::of(&site, &[], 10, paths);
+            let found = guard.as_deref().map(|guard| (&*guard.realms, &*guard.asks));
+            let what = String::from_utf8_lossy(what);
+            assert_eq!(found.unwrap_or_default(), (realms, asks), "{what}");
+        }
+        // a compressed form is open with its file, and closed with it
+        site = SiteSettings { asks: vec![guarded("*", &["=/a.css"])], ..SiteSettings::default() };
+        assert!(Guard::of(&site, &[], 0, &[b"/a.css"]).is_none());
+        assert!(Guard::of(&site, &[], 0, &[b"/a.css.gz"]).is_some());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! the template. Each way is found, up to a bound. What a star stood for that the template does not name
 //! nothing tells: then it is known how the path begins and ends, and a rule holds that is for all such paths.
 
-use crate::rules::{MOST_CAPTURES, Scope, Template, TemplatePart};
+use crate::rules::{GuardedPaths, MOST_CAPTURES, Scope, Template, TemplatePart};
 
 /// So many paths are told apart for one rule. If there are more, all that fit its pattern are meant.
 const MOST_PATHS: usize = 32;
@@ -37,6 +37,14 @@ impl PathName {
         match self {
             PathName::Exact(path) => scope.contains(path),
             PathName::Between { start, .. } => scope.contains_all(start),
+        }
+    }
+
+    /// Whether a rule closes it: surely one of the paths, if there are many of which the rule is for all.
+    pub(crate) fn is_closed_by(&self, paths: &GuardedPaths) -> bool {
+        match self {
+            PathName::Exact(path) => paths.contains(path),
+            PathName::Between { start, .. } => paths.contains_all(start),
         }
     }
 

@@ -1,14 +1,14 @@
 //! Who may ask for a path, by address.
 
 use super::header::vary;
-use super::{HeaderRule, Network, RequestConditions, Scope};
+use super::{GuardedPaths, HeaderRule, Network, RequestConditions};
 use std::net::IpAddr;
 
 /// Admits clients by their address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRule {
     /// Which paths.
-    pub path: Scope,
+    pub paths: GuardedPaths,
     /// These are admitted, also if they are denied too.
     pub allow: Vec<Network>,
     /// These are not. Without any, all clients that are not allowed are denied.
@@ -21,7 +21,7 @@ impl AccessRule {
     /// The rules by which caches tell its answers from those of other requests, if they must.
     pub(crate) fn varying(&self) -> impl Iterator<Item = HeaderRule> {
         // the address alone has never been told: what is for some addresses is the operator's to keep from caches
-        let patterns = self.path.patterns().into_iter();
+        let patterns = self.paths.path.patterns().into_iter();
         patterns.filter_map(|path| vary(Some(path), &self.conditions, std::iter::empty()))
     }
 
@@ -37,6 +37,7 @@ impl AccessRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::Scope;
 
     #[test]
     fn allow_overrules_deny() {
@@ -52,7 +53,7 @@ mod tests {
             (&[], &[], "8.8.8.8", true),
         ] {
             let access = AccessRule {
-                path: Scope::any(),
+                paths: Scope::any().into(),
                 allow: networks(allow),
                 deny: networks(deny),
                 conditions: RequestConditions::default(),

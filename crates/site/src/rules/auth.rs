@@ -1,6 +1,6 @@
 //! Who may ask for a path, by name and password.
 
-use super::Scope;
+use super::GuardedPaths;
 use super::password::{HashError, PasswordHash};
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// Which paths.
-    pub path: Scope,
+    pub paths: GuardedPaths,
     /// What the client shows to its user.
     pub realm: Realm,
     /// Which clients may pass.

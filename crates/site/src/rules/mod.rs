@@ -6,6 +6,7 @@
 mod access;
 mod alias;
 mod auth;
+mod guarded_paths;
 mod header;
 mod host;
 mod network;
@@ -28,6 +29,7 @@ pub use alias::{Alias, MountPath, MountPathError};
 pub(crate) use alias::{AliasFile, inside, place_in};
 pub use auth::{Auth, AuthError, Realm, User};
 pub use forebay_http::field::{FieldName, FieldValue};
+pub use guarded_paths::GuardedPaths;
 pub use header::{HeaderError, HeaderRule, MediaPattern};
 pub(crate) use host::MOST_HOST_BYTES;
 pub use host::{Host, HostError, SiteName};

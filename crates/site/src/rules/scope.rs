@@ -157,6 +157,39 @@ impl Scope {
         }
     }
 
+    /// Whether it is for every path there is, as far as the text tells.
+    pub fn is_all(&self) -> bool {
+        match &self.kind {
+            ScopeKind::Exact(_) => false,
+            ScopeKind::Below(top) => top.is_empty(),
+            ScopeKind::Pattern(pattern) => {
+                !pattern.is_regex() && matches!(pattern.as_str(), "*" | "/*")
+            }
+        }
+    }
+
+    /// Whether no path is for both, as far as the two texts tell: of a regular expression they do not.
+    pub fn is_apart(&self, other: &Scope) -> bool {
+        let starts = |scope: &'_ Scope| match &scope.kind {
+            ScopeKind::Pattern(pattern) if pattern.is_regex() => None,
+            ScopeKind::Pattern(pattern) => pattern.as_str().split('*').next().map(str::to_owned),
+            ScopeKind::Exact(path) | ScopeKind::Below(path) => {
+                Some(String::from_utf8_lossy(path).into_owned())
+            }
+        };
+        match (&self.kind, &other.kind) {
+            (ScopeKind::Exact(path), _) => !other.contains(path),
+            (_, ScopeKind::Exact(path)) => !self.contains(path),
+            (ScopeKind::Below(one), ScopeKind::Below(top)) => {
+                !self.contains(top) && !other.contains(one)
+            }
+            _ => match (starts(self), starts(other)) {
+                (Some(one), Some(top)) => !one.starts_with(&top) && !top.starts_with(&one),
+                _ => false,
+            },
+        }
+    }
+
     /// Whether it is for all paths that `other` is for, as far as the two texts tell.
     pub fn covers(&self, other: &Scope) -> bool {
         match (&self.kind, &other.kind) {
@@ -296,6 +329,36 @@ mod tests {
             let covers = Scope::parse(one).unwrap().covers(&Scope::parse(other).unwrap());
             assert_eq!(covers, expected, "{one} {other}");
         }
+    }
+
+    #[test]
+    fn some_have_no_path_in_common() {
+        for (one, other, expected) in [
+            ("/a", "/b", true),
+            ("/a", "/ab", true),
+            ("/a", "/a/b", false),
+            ("/", "/a", false),
+            ("=/a", "/a", false),
+            ("=/b", "/a", true),
+            ("=/", "/a", true),
+            ("*.png", "/a", false),
+            ("=/a.png", "*.png", false),
+            ("=/a.gif", "*.png", true),
+            ("/a*", "/b", true),
+            ("/a*", "/ab/c", false),
+            ("/ab*", "/a", false),
+            ("/a/*", "/b/*", true),
+            ("*", "/a", false),
+        ] {
+            let (one, other) = (Scope::parse(one).unwrap(), Scope::parse(other).unwrap());
+            assert_eq!(one.is_apart(&other), expected, "{one} {other}");
+            assert_eq!(other.is_apart(&one), expected, "{other} {one}");
+        }
+        let regex = Scope::regex("^/a").unwrap();
+        assert!(!regex.is_apart(&Scope::parse("/b").unwrap()));
+        assert!(regex.is_apart(&Scope::parse("=/b").unwrap()));
+        assert!(["*", "/", "/*"].iter().all(|text| Scope::parse(text).unwrap().is_all()));
+        assert!(["/a", "=/", "*.x"].iter().all(|text| !Scope::parse(text).unwrap().is_all()));
     }
 
     #[test]

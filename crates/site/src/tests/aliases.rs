@@ -17,7 +17,7 @@ fn alias(path: &str, to: PathBuf) -> Alias {
 
 fn auth(path: &str) -> Auth {
     let users = vec![User::parse("alice", HASH).unwrap()];
-    Auth { path: Scope::parse(path).unwrap(), realm: Realm::default(), users, file: None }
+    Auth { paths: Scope::parse(path).unwrap().into(), realm: Realm::default(), users, file: None }
 }
 
 /// The root is `root` of the folder.

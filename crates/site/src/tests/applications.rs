@@ -84,14 +84,14 @@ fn rules_come_before_applications() {
         ];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
         site.access = vec![AccessRule {
-            path: scope("/inner"),
+            paths: scope("/inner").into(),
             allow: Vec::new(),
             deny,
             conditions: Default::default(),
         }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("/api/admin"), Realm::default());
-        site.auth = vec![Auth { path, realm, users, file: None }];
+        site.auth = vec![Auth { paths: path.into(), realm, users, file: None }];
         site.work = vec![WorkHandler { path: pattern("/api/work") }];
         site.errors = vec![ErrorPage::parse("401", "/sorry.html").unwrap()];
     });
@@ -142,7 +142,7 @@ fn paths_with_several_readings_are_passed_where_the_route_says_so() {
     let mut client = client(&folder, &["/api", "/told", "/api/other"], |site| {
         site.routes[0].passes = true;
         site.access = vec![AccessRule {
-            path: Scope::parse("/api/closed").unwrap(),
+            paths: Scope::parse("/api/closed").unwrap().into(),
             allow: Vec::new(),
             deny: vec![Network::parse("all").unwrap()],
             conditions: Default::default(),
@@ -341,7 +341,8 @@ fn the_source_of_a_script_is_never_sent() {
         site.aliases = vec![Alias::new(MountPath::parse("/other").unwrap(), other.path())];
         let (path, allow) = (Scope::parse("/closed").unwrap(), Vec::new());
         let deny = vec![Network::parse("all").unwrap()];
-        site.access = vec![AccessRule { path, allow, deny, conditions: Default::default() }];
+        site.access =
+            vec![AccessRule { paths: path.into(), allow, deny, conditions: Default::default() }];
         let to = Template::parse("/a/index.php").unwrap();
         site.rewrites = vec![Rewrite::new(pattern("/short"), to).unwrap()];
     });
@@ -491,14 +492,14 @@ fn rules_hold_for_paths_with_parameters() {
     let mut client = client(&folder, &["/api", "/all"], |site| {
         let deny = vec![Network::parse("all").unwrap()];
         site.access = vec![AccessRule {
-            path: scope("/api/admin"),
+            paths: scope("/api/admin").into(),
             allow: Vec::new(),
             deny,
             conditions: Default::default(),
         }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("=/api/one"), Realm::default());
-        site.auth = vec![Auth { path, realm, users, file: None }];
+        site.auth = vec![Auth { paths: path.into(), realm, users, file: None }];
         let to = Template::parse("/api/$1").unwrap();
         site.rewrites = vec![Rewrite::new(pattern("/v1/*"), to).unwrap()];
     });
@@ -532,14 +533,14 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
     let site = &mut settings.sites[0];
     let deny = vec![Network::parse("all").unwrap()];
     site.access = vec![AccessRule {
-        path: scope("/admin"),
+        paths: scope("/admin").into(),
         allow: Vec::new(),
         deny,
         conditions: Default::default(),
     }];
     let users = vec![User::parse("alice", HASH).unwrap()];
     let (path, realm) = (scope("/private"), Realm::default());
-    site.auth = vec![Auth { path, realm, users, file: None }];
+    site.auth = vec![Auth { paths: path.into(), realm, users, file: None }];
     let mut client = Client::with(settings);
     for method in ["GET", "PUT", "OPTIONS"] {
         for (target, expected) in [
@@ -618,10 +619,10 @@ fn scripts_are_protected_like_files() {
         let users = vec![User::parse("alice", HASH).unwrap()];
         // the folder is the script, and the script the folder
         let (path, realm) = (scope("=/admin/"), Realm::default());
-        site.auth = vec![Auth { path, realm, users, file: None }];
+        site.auth = vec![Auth { paths: path.into(), realm, users, file: None }];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
         site.access = vec![AccessRule {
-            path: scope("/index.php"),
+            paths: scope("/index.php").into(),
             allow: Vec::new(),
             deny,
             conditions: Default::default(),

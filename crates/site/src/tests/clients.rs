@@ -25,13 +25,13 @@ fn scope(text: &str) -> Scope {
 
 fn auth(path: &str, users: &[&str]) -> Auth {
     let users = users.iter().map(|name| User::parse(name, HASH).unwrap()).collect();
-    Auth { path: scope(path), realm: Realm::default(), users, file: None }
+    Auth { paths: scope(path).into(), realm: Realm::default(), users, file: None }
 }
 
 fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
     let networks = |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
     AccessRule {
-        path: scope(path),
+        paths: scope(path).into(),
         allow: networks(allow),
         deny: networks(deny),
         conditions: Default::default(),
@@ -415,8 +415,10 @@ fn a_regular_expression_protects_the_path_and_the_file() {
     let rule = |site: &mut SiteSettings, all: bool| {
         let path = Scope::regex(r"(?i)\.(bak|sql|old)$").unwrap();
         match all {
-            true => site.access = vec![AccessRule { path, ..access("*", &[], &["all"]) }],
-            false => site.auth = vec![Auth { path, ..auth("*", &["alice"]) }],
+            true => {
+                site.access = vec![AccessRule { paths: path.into(), ..access("*", &[], &["all"]) }]
+            }
+            false => site.auth = vec![Auth { paths: path.into(), ..auth("*", &["alice"]) }],
         }
         let rewrite = |from, to| Rewrite::new(pattern(from), Template::parse(to).unwrap()).unwrap();
         site.rewrites = vec![rewrite("/saved/*", "/$1.bak"), rewrite("/plain.BAK", "/page.txt")];

@@ -61,7 +61,7 @@ fn what_is_protected_better_than_the_list_is_not_in_it() {
     }
     folder.write("pub/team/index.html", "team");
     let access = |path: &str| AccessRule {
-        path: Scope::parse(path).unwrap(),
+        paths: Scope::parse(path).unwrap().into(),
         allow: Vec::new(),
         deny: vec![Network::parse("10.0.0.0/8").unwrap()],
         conditions: Default::default(),

@@ -171,7 +171,7 @@ fn an_access_rule_is_for_the_requests_it_names() {
     let mut settings = ContentSettings::new(folder.path());
     let all = vec![Network::parse("all").unwrap()];
     settings.sites[0].access = vec![AccessRule {
-        path: Scope::parse("/in").unwrap(),
+        paths: Scope::parse("/in").unwrap().into(),
         allow: Vec::new(),
         deny: all,
         conditions: asks("X-Robot"),

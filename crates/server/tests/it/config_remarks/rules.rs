@@ -2,6 +2,7 @@
 
 use crate::config_files::Folder;
 use std::fs;
+use std::os::unix::fs::symlink;
 
 #[test]
 fn rules_for_hosts_that_no_site_has_are_remarked() {
@@ -103,6 +104,106 @@ fn rules_about_passwords_that_decide_nothing_are_remarked() {
     let (top, own) = (auth("auth", ""), auth("site.auth", "path = \"/in\""));
     let site = "[[site]]\nhosts = [\"a.example\"]\n";
     assert_eq!(folder.remarks(&format!("root = \"site\"\n{top}{site}{own}")), nothing);
+}
+
+#[test]
+fn exceptions_that_open_nothing_or_too_much_are_remarked() {
+    let folder = Folder::new();
+    let site = folder.0.join("site");
+    fs::create_dir_all(site.join("in/open")).unwrap();
+    fs::create_dir_all(site.join("pub")).unwrap();
+    fs::write(site.join("index.html"), "").unwrap();
+    fs::write(site.join("pub/a.txt"), "").unwrap();
+    fs::write(site.join("in/secret.txt"), "").unwrap();
+    let remarks = |path: &str, except: &str| {
+        let text = format!("[[access]]\n{path}\nallow = [\"10.0.0.0/8\"]\nexcept = {except}\n");
+        folder.remarks(&format!("root = \"site\"\n{text}"))
+    };
+    let nothing: [&str; 0] = [];
+    for (path, except) in [
+        ("", "[\"/pub\", \"*.png\", \"=/pub/a.txt\"]"),
+        ("path = \"/in\"", "[\"/in/open\", \"*.png\"]"),
+        ("", "[\"=/\", \"=/index.html\"]"),
+        ("", "[\"=/\", \"*.html\"]"),
+    ] {
+        assert_eq!(remarks(path, except), nothing, "{path} {except}");
+    }
+    let outside = "opens nothing: the rule is for \"/in\", which has no such path; an exception is written whole, \
+                   as path is";
+    assert_eq!(
+        remarks("path = \"/in\"", "[\"/in/open\", \"/open\"]"),
+        [format!("DIR/forebay.toml:5:23: access.except: \"/open\" {outside}")]
+    );
+    assert_eq!(
+        remarks("", "[\"/pub\", \"/nowhere\"]"),
+        ["DIR/forebay.toml:5:19: access.except: nothing answers at \"/nowhere\": \
+             \"DIR/site/nowhere\" is not there"]
+    );
+    assert_eq!(
+        remarks("", "[\"=/\"]"),
+        [
+            "DIR/forebay.toml:5:11: access.except: \"=/\" stays closed where the index of the folder answers, which \
+          is a path of its own: add \"=/index.html\""
+        ]
+    );
+    assert_eq!(
+        remarks("", "[\"/p%75b\"]"),
+        [
+            "DIR/forebay.toml:5:11: access.except: \"/p%75b\" fits only what a client has encoded twice: paths are \
+          decoded before rules see them, write \"/pub\""
+        ]
+    );
+    symlink("../in", site.join("pub/link")).unwrap();
+    symlink("a.txt", site.join("pub/same")).unwrap();
+    assert_eq!(
+        remarks("", "[\"/pub\"]"),
+        [
+            "DIR/forebay.toml:5:10: access.except: \"/pub/link\" is left open, and is a symbolic link to \"/in\", \
+          which is closed: rules are for paths, not for what links lead to; remove the link, or leave less open"
+        ]
+    );
+    assert_eq!(remarks("", "[\"/pub\", \"/in\"]"), nothing);
+}
+
+#[test]
+fn a_page_for_signing_in_that_is_closed_is_remarked() {
+    let folder = Folder::new();
+    let remarks = |lines: &str| {
+        let rule = "[[forward_auth]]\nto = \"http://127.0.0.1:9\"\n";
+        let route = "[[proxy]]\npath = \"/oauth2\"\nto = \"http://127.0.0.1:9\"\n";
+        folder.remarks(&format!("root = \"site\"\n{route}{rule}{lines}\n"))
+    };
+    let sign_in = "sign_in = \"/oauth2/sign_in?rd=$path\"";
+    let expected = "DIR/forebay.toml:7:11: forward_auth.sign_in: \"/oauth2/sign_in\" is closed by this rule itself, \
+                    which leads people there again and again: add it to except";
+    assert_eq!(remarks(sign_in), [expected]);
+    for lines in [
+        &format!("{sign_in}\nexcept = [\"/oauth2\"]"),
+        &format!("{sign_in}\npath = \"/in\""),
+        "sign_in = \"https://login.example/?rd=$path\"",
+    ] {
+        assert_eq!(remarks(lines), [""; 0], "{lines}");
+    }
+}
+
+/// A rule for less decides what one before it has left open.
+#[test]
+fn a_rule_behind_one_with_exceptions_may_decide() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.0.join("site/in/open")).unwrap();
+    let rule = |path: &str| {
+        let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+        format!("[[auth]]\nusers = {{ bob = \"{hash}\" }}\n{path}\n")
+    };
+    for (first, then, is_covered) in [
+        ("except = [\"/in\"]", "path = \"/in\"", false),
+        ("except = [\"/in/open\"]", "path = \"/in\"", false),
+        ("except = [\"/in/open\"]", "path = \"/in\"\nexcept = [\"/in/open\"]", true),
+    ] {
+        let told = folder.remarks(&format!("root = \"site\"\n{}{}", rule(first), rule(then)));
+        let is_told = told.iter().any(|told| told.contains("decides nothing"));
+        assert_eq!((is_told, told.len()), (is_covered, usize::from(is_covered)), "{told:?}");
+    }
 }
 
 #[test]

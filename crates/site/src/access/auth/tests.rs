@@ -11,7 +11,7 @@ const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 fn rule(names: &[&str]) -> Auth {
     let users = names.iter().map(|name| User::parse(name, HASH).unwrap()).collect();
-    Auth { path: Scope::any(), realm: RealmName::default(), users, file: None }
+    Auth { paths: Scope::any().into(), realm: RealmName::default(), users, file: None }
 }
 
 /// Realm 0 for alice, realm 1 for bob and alice.
