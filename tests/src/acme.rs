@@ -214,10 +214,19 @@ impl Talk {
                         "url": format!("{base}/challenge/{number}"), "error": order.error,
                     })
                 };
+                let mut persist = challenge("dns-persist-01");
+                persist["issuer-domain-names"] = json!(["acme.example"]);
+                persist.as_object_mut().unwrap().remove("token");
+                let wildcard = host.starts_with("*.");
+                let host = host.trim_start_matches("*.");
+                let challenges = match wildcard {
+                    true => json!([persist]),
+                    false => json!([challenge("http-01"), challenge("tls-alpn-01"), persist]),
+                };
                 let status = if order.status == "ready" { "valid" } else { order.status };
                 let said = json!({
                     "identifier": { "type": "dns", "value": host }, "status": status,
-                    "challenges": [challenge("http-01"), challenge("tls-alpn-01")],
+                    "challenges": challenges, "wildcard": wildcard,
                 });
                 (200, String::new(), said.to_string())
             }

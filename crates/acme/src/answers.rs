@@ -14,13 +14,24 @@ pub enum ChallengeKind {
     Http,
     /// In a handshake at port 443 (tls-alpn-01, RFC 8737).
     TlsAlpn,
+    /// By a record of the name service (dns-01, RFC 8555 §8.4).
+    Dns,
+    /// By a record that the operator has made for good (dns-persist-01, draft-ietf-acme-dns-persist-01).
+    Persist,
 }
 
 impl ChallengeKind {
+    /// Whether the authority asks the name service, as it does for wildcards.
+    pub fn is_by_name_service(self) -> bool {
+        matches!(self, ChallengeKind::Dns | ChallengeKind::Persist)
+    }
+
     pub(crate) fn name(self) -> ChallengeType {
         match self {
             ChallengeKind::Http => ChallengeType::Http01,
             ChallengeKind::TlsAlpn => ChallengeType::TlsAlpn01,
+            ChallengeKind::Dns => ChallengeType::Dns01,
+            ChallengeKind::Persist => ChallengeType::Unknown("dns-persist-01".to_owned()),
         }
     }
 }

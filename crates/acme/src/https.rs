@@ -11,6 +11,7 @@ use forebay_tls::{ClientError, Roots, TlsClient, TlsClientSettings, TlsRefusal, 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use serde::Deserialize;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -47,10 +48,44 @@ impl RetryAfter {
     }
 }
 
+/// What the authority calls itself in records of the name service, as it has said last in a challenge
+/// (draft-ietf-acme-dns-persist-01 §3). The library does not pass that on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IssuerName(Arc<Mutex<Option<String>>>);
+
+impl IssuerName {
+    /// The name, if it has said one.
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, body: &[u8]) {
+        #[derive(Deserialize)]
+        struct Authorization {
+            challenges: Vec<Challenge>,
+        }
+        #[derive(Deserialize)]
+        struct Challenge {
+            #[serde(default, rename = "issuer-domain-names")]
+            issuers: Vec<String>,
+        }
+        let Ok(Authorization { challenges }) = serde_json::from_slice(body) else { return };
+        let is_name = |name: &String| {
+            let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-');
+            !name.is_empty() && name.len() <= 253 && name.bytes().all(fits)
+        };
+        let issuer = challenges.into_iter().flat_map(|challenge| challenge.issuers).find(is_name);
+        if issuer.is_some() {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = issuer;
+        }
+    }
+}
+
 /// Asks over TLS.
 pub(crate) struct Https {
     pub(crate) roots: Roots,
     pub(crate) retry_after: RetryAfter,
+    pub(crate) issuer: IssuerName,
 }
 
 /// Why there was no answer.
@@ -143,7 +178,9 @@ impl Https {
         let port = authority.port_u16().unwrap_or(443);
         let is_head = parts.method == Method::HEAD;
         let mut exchange = HttpsConnection::open(&self.roots, host, port)?;
-        exchange.ask(&message, is_head)
+        let (response, body) = exchange.ask(&message, is_head)?;
+        self.issuer.note(&body);
+        Ok(response)
     }
 }
 
@@ -188,7 +225,7 @@ impl HttpsConnection {
         }
     }
 
-    fn ask(&mut self, message: &[u8], is_head: bool) -> Result<BytesResponse, HttpsError> {
+    fn ask(&mut self, message: &[u8], is_head: bool) -> Result<(BytesResponse, Bytes), HttpsError> {
         let (mut wire, mut input) = (Vec::new(), Vec::new());
         let (mut buffer, mut plain) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
         let mut is_asked = false;
@@ -255,12 +292,12 @@ impl HttpsConnection {
     }
 }
 
-/// The answer in what came, if it is whole; what is wrong with it otherwise.
+/// The answer in what came and its body, if it is whole; what is wrong with it otherwise.
 fn answer(
     mut input: &[u8],
     is_head: bool,
     has_ended: bool,
-) -> Result<Option<BytesResponse>, &'static str> {
+) -> Result<Option<(BytesResponse, Bytes)>, &'static str> {
     loop {
         let mut lines = Lines::new();
         let asked = ResponseContext { is_head, upgrade: false };
@@ -282,7 +319,8 @@ fn answer(
         }
         let response = response.body(()).map_err(|_| "the head is broken")?;
         let (parts, ()) = response.into_parts();
-        return Ok(Some(BytesResponse { parts, body: Box::new(Bytes::from(body)) }));
+        let body = Bytes::from(body);
+        return Ok(Some((BytesResponse { parts, body: Box::new(body.clone()) }, body)));
     }
 }
 
@@ -318,9 +356,26 @@ mod tests {
     use super::*;
 
     fn read(input: &[u8], is_head: bool, has_ended: bool) -> Option<(u16, Vec<u8>)> {
-        let mut response = answer(input, is_head, has_ended).unwrap()?;
+        let (mut response, seen) = answer(input, is_head, has_ended).unwrap()?;
         let body = now(response.body.into_bytes()).unwrap();
+        assert_eq!(seen, body);
         Some((response.parts.status.as_u16(), body.to_vec()))
+    }
+
+    #[test]
+    fn the_name_of_an_authority_is_noted() {
+        let issuer = IssuerName::default();
+        for other in ["", "{}", "[]", r#"{"challenges":[{"type":"dns-01"}]}"#] {
+            issuer.note(other.as_bytes());
+            assert_eq!(issuer.get(), None, "{other}");
+        }
+        let challenges = |names: &str| {
+            format!(r#"{{"challenges":[{{"type":"dns-01"}},{{"issuer-domain-names":{names}}}]}}"#)
+        };
+        issuer.note(challenges(r#"["two\nlines","acme.example","other.example"]"#).as_bytes());
+        assert_eq!(issuer.get().as_deref(), Some("acme.example"));
+        issuer.note(challenges("[]").as_bytes());
+        assert_eq!(issuer.get().as_deref(), Some("acme.example"));
     }
 
     #[test]

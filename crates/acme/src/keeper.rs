@@ -1,9 +1,10 @@
 //! What is due: certificates that are missing, or to be replaced.
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
-use crate::https::{Https, RetryAfter, now};
+use crate::https::{Https, IssuerName, RetryAfter, now};
 use crate::order::OrderContext;
 use crate::order_failure::{OrderFailure, Why};
+use crate::records::{self, RecordHook};
 use crate::schedule::{self, Validity};
 use crate::storage::{self, Lock, Names, Storage};
 use forebay_tls::{Pair, Roots};
@@ -11,7 +12,7 @@ use instant_acme::{Account, AccountCredentials, CertificateIdentifier, Error, Ne
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// At least so often is looked: another server may have done what is due.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -22,6 +23,9 @@ const NONCE_ATTEMPTS: u32 = 4;
 
 /// How long is waited for another server that orders.
 const BUSY: Duration = Duration::from_secs(1);
+
+/// After how long records of the name service that could not be removed are tried again.
+const CLEAN_AGAIN: Duration = Duration::from_secs(600);
 
 /// Which authority makes certificates, on what terms, and where they are kept.
 #[derive(Clone, Debug)]
@@ -36,6 +40,10 @@ pub struct AuthoritySettings {
     pub roots: Roots,
     /// How it may look, the preferred way first.
     pub kinds: Vec<ChallengeKind>,
+    /// How long is waited after records of the name service are made, before it looks.
+    pub record_wait: Duration,
+    /// There is a command that makes them.
+    pub has_hook: bool,
 }
 
 /// A certificate that is wanted.
@@ -73,6 +81,9 @@ pub enum CertificateEvent<'e> {
 pub struct CertificateKeeper {
     windows: HashMap<PathBuf, RenewalWindow>,
     retry_after: RetryAfter,
+    issuer: IssuerName,
+    /// When records that could not be removed are tried again.
+    clean_again: Option<Instant>,
 }
 
 /// When the authority suggests to replace a certificate.
@@ -112,24 +123,56 @@ struct Installed {
 }
 
 impl CertificateKeeper {
-    /// Does what is due, one certificate after the other, and tells what came of it. With `at_once`, what has
-    /// failed is tried again, unless the authority was asked too much. Returns how long there is nothing to
-    /// do.
+    /// Does what is due, one certificate after the other, and tells what came of it; `hook` makes records of the name
+    /// service, where something does. With `at_once`, what has failed is tried again, unless the authority was asked
+    /// too much. Returns how long there is nothing to do.
     pub fn round(
         &mut self,
         authority: &AuthoritySettings,
         wanted: &[WantedCertificate],
         answers: &ChallengeAnswers,
+        hook: Option<RecordHook<'_>>,
         at_once: bool,
         tell: &mut dyn FnMut(CertificateEvent<'_>),
     ) -> Duration {
-        let mut round = Round { keeper: self, authority, answers, account: None, at_once };
+        let clean = self.clean_up(authority, hook, at_once);
+        let mut round = Round { keeper: self, authority, answers, hook, account: None, at_once };
         let pauses = wanted.iter().map(|wanted| round.keep(wanted, tell));
         let pause = pauses.min().unwrap_or(LOOK).min(LOOK);
         let files: Vec<_> =
             wanted.iter().map(|w| authority.storage.certificate(&w.names)).collect();
         self.windows.retain(|file, _| files.contains(file));
-        pause
+        if self.clean_again.is_none() && !records::noted(&authority.storage).is_empty() {
+            // an attempt has just tried to remove them
+            self.clean_again = Some(Instant::now() + CLEAN_AGAIN);
+            return pause.min(clean).min(CLEAN_AGAIN);
+        }
+        pause.min(clean)
+    }
+
+    /// Has records removed that an attempt has left, or a server that has ended. Says after how long it is to be tried
+    /// again.
+    fn clean_up(
+        &mut self,
+        authority: &AuthoritySettings,
+        hook: Option<RecordHook<'_>>,
+        at_once: bool,
+    ) -> Duration {
+        let noted = records::noted(&authority.storage);
+        if noted.is_empty() || hook.is_none() {
+            self.clean_again = None;
+            return LOOK;
+        }
+        let now = Instant::now();
+        if let Some(again) = self.clean_again.filter(|again| *again > now && !at_once) {
+            return again - now;
+        }
+        // they are those of an order that another server has under way
+        let Ok(Some(_lock)) = authority.storage.lock() else { return BUSY };
+        let is_clean = |file: &PathBuf| records::clean_up(file, hook).unwrap_or(false);
+        let left = noted.iter().filter(|file| !is_clean(file)).count();
+        self.clean_again = (left > 0).then(|| Instant::now() + CLEAN_AGAIN);
+        self.clean_again.map_or(LOOK, |_| CLEAN_AGAIN)
     }
 }
 
@@ -137,6 +180,7 @@ struct Round<'r> {
     keeper: &'r mut CertificateKeeper,
     authority: &'r AuthoritySettings,
     answers: &'r ChallengeAnswers,
+    hook: Option<RecordHook<'r>>,
     /// Since it was needed.
     account: Option<Account>,
     at_once: bool,
@@ -250,8 +294,8 @@ impl Round<'_> {
     }
 
     fn http(&self) -> Box<Https> {
-        let retry_after = self.keeper.retry_after.clone();
-        Box::new(Https { roots: self.authority.roots.clone(), retry_after })
+        let (retry_after, issuer) = (self.keeper.retry_after.clone(), self.keeper.issuer.clone());
+        Box::new(Https { roots: self.authority.roots.clone(), retry_after, issuer })
     }
 
     /// The account that is kept, if there is one.
@@ -370,8 +414,11 @@ impl Round<'_> {
             names: &wanted.names,
             kinds,
             answers: self.answers,
+            hook: self.hook,
+            record_wait: self.authority.record_wait,
             before: found.pair.as_ref(),
             retry_after: &self.keeper.retry_after,
+            issuer: &self.keeper.issuer,
         };
         let text = task.run()?;
         let file = self.file(wanted);

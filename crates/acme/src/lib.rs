@@ -4,20 +4,22 @@
 //! No request passes through here. A thread of the server calls [`CertificateKeeper::round`], which does what is due
 //! and says when to call again; what comes of it are files, which the server takes over as it does any
 //! certificate that changes. While an authority looks whether a name is ours, [`ChallengeAnswers`] has what
-//! requests (http-01) and handshakes (tls-alpn-01, RFC 8737) answer it with.
+//! requests (http-01) and handshakes (tls-alpn-01, RFC 8737) answer it with; records of the name service (dns-01)
+//! are made by a [`RecordHook`].
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`keeper`] | what is due: certificates that are missing, that lack a host, that are to be replaced |
 //! | [`answers`] | what an authority is answered that looks whether a name is ours |
+//! | [`records`] | records of the name service, and how it is certain that none is left |
 //! | [`storage`] | the files, which several servers may share |
 //! | [`schedule`] | when a certificate is replaced (RFC 9773), and when is tried again |
 //! | `order` | one order, from its beginning or from where a crash has left it |
 //! | `order_failure` | why one has failed, in words |
 //! | `https` | how the authority is asked: one request, one connection |
 //!
-//! It deliberately starts no thread, has no wildcards (dns-01), and no part of the protocol's messages
-//! and signatures, which are those of `instant-acme`.
+//! It deliberately starts no thread and no program, and has no part of the protocol's messages and signatures, which
+//! are those of `instant-acme`.
 //!
 //! ```
 //! use forebay_acme::{Names, Storage};
@@ -34,10 +36,12 @@ mod https;
 pub mod keeper;
 mod order;
 mod order_failure;
+pub mod records;
 pub mod schedule;
 pub mod storage;
 
 pub use answers::{ChallengeAnswers, ChallengeKind};
 pub use keeper::{AuthoritySettings, CertificateEvent, CertificateKeeper, WantedCertificate};
 pub use order_failure::{OrderFailure, Why};
+pub use records::{ChallengeRecord, RecordAction, RecordHook};
 pub use storage::{Names, Storage};

@@ -1,13 +1,14 @@
 //! One order: from its beginning, or from where a crash has left it, to a certificate.
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
-use crate::https::{HttpsError, RetryAfter, now};
+use crate::https::{HttpsError, IssuerName, RetryAfter, now};
 use crate::order_failure::{OrderFailure, Why, kind, words};
+use crate::records::{self, ChallengeRecord, RecordHook};
 use crate::storage::{self, Names, Storage};
 use forebay_tls::Pair;
 use instant_acme::{
-    Account, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier, Error, Identifier,
-    NewOrder, Order, OrderStatus,
+    Account, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier, Challenge, Error,
+    Identifier, NewOrder, Order, OrderStatus,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
@@ -38,9 +39,14 @@ pub(crate) struct OrderContext<'t> {
     /// How the authority may look whether a name is ours, the preferred way first.
     pub(crate) kinds: &'t [ChallengeKind],
     pub(crate) answers: &'t ChallengeAnswers,
+    /// Makes records of the name service, where there is something that does.
+    pub(crate) hook: Option<RecordHook<'t>>,
+    /// How long is waited after they are made.
+    pub(crate) record_wait: Duration,
     /// The certificate that will be replaced.
     pub(crate) before: Option<&'t Pair>,
     pub(crate) retry_after: &'t RetryAfter,
+    pub(crate) issuer: &'t IssuerName,
 }
 
 impl OrderContext<'_> {
@@ -52,12 +58,15 @@ impl OrderContext<'_> {
         let shown = ShownProof { answers: self.answers, names: self.names };
         let result = self.order();
         drop(shown);
+        // what cannot be removed now stays noted, and is no reason to have no certificate
+        let _ = records::clean_up(&self.storage.records(self.names), self.hook);
         let file = self.storage.order(self.names);
         match &result {
             // the next attempt may go on with it
             Ok(_)
             | Err(OrderFailure {
-                why: Why::Unreachable | Why::StaleNonce | Why::Storage, ..
+                why: Why::Unreachable | Why::StaleNonce | Why::Storage | Why::Hook,
+                ..
             }) => {}
             _ => storage::remove(&file).map_err(|error| OrderFailure::storage(&file, &error))?,
         }
@@ -146,6 +155,7 @@ impl OrderContext<'_> {
 
     /// Has the authority look whether the names are ours.
     fn prove(&self, order: &mut Order) -> Result<(), OrderFailure> {
+        let mut wanted = Vec::new();
         let mut authorizations = order.authorizations();
         while let Some(authorization) = now(authorizations.next()) {
             let mut authorization = authorization.map_err(|error| self.failed(&error))?;
@@ -155,22 +165,73 @@ impl OrderContext<'_> {
                 // the order is told to be invalid, and why
                 _ => return Ok(()),
             }
-            let host = host_of(&authorization.identifier());
+            let identifier = authorization.identifier();
+            let (host, is_wildcard) = (host_of(&identifier), identifier.wildcard);
             let offers = |kind: &&ChallengeKind| {
                 authorization.challenges.iter().any(|challenge| challenge.r#type == kind.name())
             };
-            let Some(kind) = self.kinds.iter().find(offers).copied() else {
+            let mut kinds =
+                self.kinds.iter().filter(|kind| !is_wildcard || kind.is_by_name_service());
+            let usual = is_wildcard.then_some(&ChallengeKind::Dns);
+            let Some(kind) = kinds.find(offers).or(usual.filter(offers)).copied() else {
                 let words = format!("the authority offers no way to show that {host} is ours");
                 return Err(OrderFailure::new(Why::Refused, words));
             };
             let Some(mut challenge) = authorization.challenge(kind.name()) else { continue };
-            if kind == ChallengeKind::TlsAlpn {
-                let digest = challenge.key_authorization().digest();
-                let (certificate, key) = proof(&host, digest.as_ref())?;
-                let shown = self.answers.proofs.show(&host, &certificate, &key);
-                shown.map_err(|error| OrderFailure::new(Why::Refused, error.to_string()))?;
+            let proven = challenge.key_authorization();
+            match kind {
+                // the operator has made the record
+                ChallengeKind::Http | ChallengeKind::Persist => {}
+                ChallengeKind::TlsAlpn => {
+                    let (certificate, key) = proof(&host, proven.digest().as_ref())?;
+                    let shown = self.answers.proofs.show(&host, &certificate, &key);
+                    shown.map_err(|error| OrderFailure::new(Why::Refused, error.to_string()))?;
+                }
+                ChallengeKind::Dns => {
+                    let host = host.strip_prefix("*.").unwrap_or(&host);
+                    let (value, token) = (proven.dns_value(), &challenge.token);
+                    let record = ChallengeRecord::new(host, value, token, self.account.id());
+                    wanted.push((challenge.url.clone(), record));
+                    continue;
+                }
             }
-            now(challenge.set_ready()).map_err(|error| self.failed(&error))?;
+            now(challenge.set_ready()).map_err(|error| {
+                let failure = self.failed(&error);
+                match (kind, failure.why) {
+                    // it has looked already
+                    (ChallengeKind::Persist, Why::Unproven) => OrderFailure {
+                        reason: self.unproven(&host, &failure.reason, true),
+                        ..failure
+                    },
+                    _ => failure,
+                }
+            })?;
+        }
+        self.prove_by_records(order, wanted)
+    }
+
+    /// Has the authority look at records of the name service, for the challenges at these addresses. A wildcard and the
+    /// name above it have two records of one name, so all are made before it looks at the first.
+    fn prove_by_records(
+        &self,
+        order: &mut Order,
+        wanted: Vec<(String, ChallengeRecord)>,
+    ) -> Result<(), OrderFailure> {
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let (urls, records): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+        records::present(self.storage, self.names, &records, self.hook)?;
+        thread::sleep(self.record_wait);
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = now(authorizations.next()) {
+            let mut authorization = authorization.map_err(|error| self.failed(&error))?;
+            let Some(mut challenge) = authorization.challenge(ChallengeKind::Dns.name()) else {
+                continue;
+            };
+            if urls.contains(&challenge.url) {
+                now(challenge.set_ready()).map_err(|error| self.failed(&error))?;
+            }
         }
         Ok(())
     }
@@ -218,8 +279,10 @@ impl OrderContext<'_> {
                 && let Some(problem) = errors
             {
                 let host = host_of(&state.identifier());
-                let why = words(problem);
-                let words = format!("the authority could not see that {host} is ours: {why}");
+                let persist = ChallengeKind::Persist.name();
+                let is_failed = |c: &Challenge| c.r#type == persist && c.error.is_some();
+                let is_persistent = state.challenges.iter().any(is_failed);
+                let words = self.unproven(&host, &words(problem), is_persistent);
                 return OrderFailure::new(Why::Unproven, words);
             }
         }
@@ -227,6 +290,24 @@ impl OrderContext<'_> {
             Some(problem) => OrderFailure::of(&Error::Api(problem)),
             None => OrderFailure::new(Why::Refused, "the order has become invalid"),
         }
+    }
+
+    /// That the authority has looked in vain, and where it looked for a record that stays, which one.
+    fn unproven(&self, host: &str, why: &str, is_persistent: bool) -> String {
+        let record = match is_persistent {
+            true => format!("; this record must stand: {}", self.persistent(host)),
+            false => String::new(),
+        };
+        format!("the authority could not see that {host} is ours: {why}{record}")
+    }
+
+    /// The record that the operator is to make for a host, with or without a star.
+    fn persistent(&self, host: &str) -> String {
+        let host = host.strip_prefix("*.").unwrap_or(host);
+        let star = format!("*.{host}");
+        let has_wildcard = self.names.all().contains(&star);
+        let issuer = self.issuer.get();
+        records::persistent(host, issuer.as_deref(), self.account.id(), has_wildcard)
     }
 
     /// What was got is what was asked for.

@@ -33,6 +33,8 @@ pub enum Why {
     Refused,
     /// It does not know the account any more.
     AccountUnknown,
+    /// The command that makes records of the name service has failed.
+    Hook,
     /// Files cannot be read or written.
     Storage,
 }

@@ -5,6 +5,7 @@
 //! | `account.json` | the account and its key |
 //! | `HOST-NUMBER.pem` | a chain of certificates and its key; the number stands for all hosts it is for |
 //! | `HOST-NUMBER.order` | an order under way and its key, so that a crash does not lose it |
+//! | `HOST-NUMBER.records` | records of the name service that were made for it and must be removed |
 //! | `HOST-NUMBER.failed` | how often that has failed, and until when nothing is tried |
 //! | `lock` | the process that has it orders; the kernel takes it away from a process that ends |
 //!
@@ -39,10 +40,14 @@ impl Names {
         format!("{}-{:08x}", self.first(), crc32fast::hash(sorted.join("\n").as_bytes()))
     }
 
-    fn first(&self) -> &str {
-        self.0.first().map_or("", String::as_str)
+    /// The first host; a star is no good character for the name of a file.
+    fn first(&self) -> String {
+        self.0.first().map_or(String::new(), |host| host.replace('*', "_"))
     }
 }
+
+/// The ending of files with records of the name service.
+pub(crate) const RECORDS: &str = ".records";
 
 /// The directory of one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +80,7 @@ impl Storage {
     /// until there is the one that is wanted, one of these is better than none.
     pub fn others(&self, names: &Names) -> Vec<PathBuf> {
         let is_one = |name: &str| {
-            let number = name.strip_prefix(names.first()).and_then(|rest| rest.strip_prefix('-'));
+            let number = name.strip_prefix(&names.first()).and_then(|rest| rest.strip_prefix('-'));
             let number = number.and_then(|rest| rest.strip_suffix(".pem"));
             number
                 .is_some_and(|text| text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit()))
@@ -95,6 +100,21 @@ impl Storage {
 
     pub(crate) fn order(&self, names: &Names) -> PathBuf {
         self.0.join(names.stem() + ".order")
+    }
+
+    pub(crate) fn records(&self, names: &Names) -> PathBuf {
+        self.0.join(names.stem() + RECORDS)
+    }
+
+    /// The files with this ending.
+    pub(crate) fn with_ending(&self, ending: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().filter_map(Result::ok);
+        let paths = entries.map(|entry| entry.path());
+        let mut found: Vec<PathBuf> = paths
+            .filter(|path| path.as_os_str().as_encoded_bytes().ends_with(ending.as_bytes()))
+            .collect();
+        found.sort_unstable();
+        found
     }
 
     pub(crate) fn failed(&self, names: &Names) -> PathBuf {

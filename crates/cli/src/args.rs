@@ -71,6 +71,13 @@ pub(crate) enum Command {
     /// Change the firewall as the server says on standard input, until it ends: the server starts this
     #[command(hide = true)]
     Firewall,
+    /// Run the commands that a configuration file names, as the server says, until it ends: the server starts this
+    #[command(hide = true)]
+    Launcher {
+        /// The configuration file
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Take the filters of a server away once it is gone: the server starts this where its kernel does not
     #[command(hide = true)]
     Gate,

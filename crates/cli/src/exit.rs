@@ -84,6 +84,8 @@ pub(crate) enum CommandFailure {
     Certificate(LocalError),
     /// The helper for the firewall cannot begin, or hear the server.
     Firewall(io::Error),
+    /// The process that runs commands cannot begin, or hear the server.
+    Launcher(io::Error),
     /// What takes filters away cannot begin.
     Gate(io::Error),
     /// A new server cannot be started in place of the one that runs.
@@ -122,6 +124,7 @@ impl CommandFailure {
             | CommandFailure::Password(_)
             | CommandFailure::Certificate(_)
             | CommandFailure::Firewall(_)
+            | CommandFailure::Launcher(_)
             | CommandFailure::Gate(_)
             | CommandFailure::Upgrade(_)
             | CommandFailure::NotByService { .. }
@@ -149,6 +152,9 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Run(error) => write!(f, "forebay: {error}"),
             CommandFailure::Firewall(error) => {
                 write!(f, "forebay: the helper for the firewall: {error}")
+            }
+            CommandFailure::Launcher(error) => {
+                write!(f, "forebay: the process that runs commands: {error}")
             }
             CommandFailure::Gate(error) => {
                 write!(f, "forebay: what takes the filters of a server away: {error}")

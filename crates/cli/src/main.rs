@@ -65,6 +65,9 @@ fn main() -> ExitCode {
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
         }
+        Command::Launcher { config } => {
+            forebay_server::launcher::process::run(&config).map_err(CommandFailure::Launcher)
+        }
         Command::Gate => forebay_server::gate::guard().map_err(CommandFailure::Gate),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(running_server::print),

@@ -91,6 +91,7 @@ schema! {
         AcmeRateLimited = "forebay_acme_attempts_total" "result=\"rate_limited\"", "Attempts to get a certificate by ACME, by what has come of them.";
         AcmeUnproven = "forebay_acme_attempts_total" "result=\"unproven\"", "Attempts to get a certificate by ACME, by what has come of them.";
         AcmeRefused = "forebay_acme_attempts_total" "result=\"refused\"", "Attempts to get a certificate by ACME, by what has come of them.";
+        AcmeHook = "forebay_acme_attempts_total" "result=\"hook\"", "Attempts to get a certificate by ACME, by what has come of them.";
         AcmeStorage = "forebay_acme_attempts_total" "result=\"storage\"", "Attempts to get a certificate by ACME, by what has come of them.";
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";
         Jobs = "forebay_jobs_total" "", "Jobs that may block, for helper threads or the connection's own, begun or given up.";

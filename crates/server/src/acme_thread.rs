@@ -1,7 +1,11 @@
 //! The thread that gets the certificates that are wanted by ACME.
 
+use crate::launcher::Launcher;
+use crate::launcher::commands::DNS_HOOK;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use forebay_acme::{CertificateEvent, CertificateKeeper, Why};
+use forebay_acme::{
+    CertificateEvent, CertificateKeeper, ChallengeRecord, RecordAction, RecordHook, Why,
+};
 use forebay_handler::certificates::acme::AcmePlan;
 use forebay_handler::live::LiveSnapshot;
 use forebay_metrics::{Counter, Local};
@@ -9,6 +13,10 @@ use forebay_sys::stderr::say;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// So much of what a command has said is told when it has failed: the last lines, and so much of each.
+const MOST_LINES: usize = 20;
+const MOST_LINE_CHARS: usize = 300;
 
 /// The thread that gets certificates. It ends when this is dropped.
 pub struct AcmeThread(Sender<bool>);
@@ -21,22 +29,29 @@ impl AcmeThread {
 }
 
 /// Starts the thread, which gets what the snapshot in force wants and calls `tell` when there is a new
-/// certificate. Only it counts in `metrics`.
+/// certificate. Records of the name service are made by the launcher. Only it counts in `metrics`.
 ///
 /// # Errors
 /// Lack of threads.
 pub fn start(
     live: Arc<LiveSnapshot>,
     metrics: Arc<Local>,
+    launcher: Option<Arc<Launcher>>,
     tell: impl Fn() + Send + 'static,
 ) -> io::Result<AcmeThread> {
     let (to_thread, orders) = unbounded();
     let thread = std::thread::Builder::new().name("acme".to_owned());
-    thread.spawn(move || keep(&live, &metrics, &orders, tell))?;
+    thread.spawn(move || keep(&live, &metrics, launcher.as_deref(), &orders, tell))?;
     Ok(AcmeThread(to_thread))
 }
 
-fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: impl Fn()) {
+fn keep(
+    live: &LiveSnapshot,
+    metrics: &Local,
+    launcher: Option<&Launcher>,
+    orders: &Receiver<bool>,
+    tell: impl Fn(),
+) {
     let mut keeper = CertificateKeeper::default();
     let mut at_once = false;
     loop {
@@ -44,7 +59,12 @@ fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: imp
         let pause = match plan.as_deref() {
             None => Duration::MAX,
             Some(AcmePlan { authority, wanted, answers, .. }) => {
-                keeper.round(authority, wanted, answers, at_once, &mut |event| {
+                let launcher = launcher.filter(|_| authority.has_hook);
+                let hook = launcher.map(|launcher| {
+                    move |action, record: &ChallengeRecord| change(launcher, action, record)
+                });
+                let hook = hook.as_ref().map(|hook| hook as RecordHook<'_>);
+                keeper.round(authority, wanted, answers, hook, at_once, &mut |event| {
                     note(&event, metrics);
                     if let CertificateEvent::Issued { .. } = event {
                         tell();
@@ -58,6 +78,43 @@ fn keep(live: &LiveSnapshot, metrics: &Local, orders: &Receiver<bool>, tell: imp
             Err(RecvTimeoutError::Disconnected) => return,
         };
     }
+}
+
+/// Has a record of the name service made or removed.
+fn change(
+    launcher: &Launcher,
+    action: RecordAction,
+    record: &ChallengeRecord,
+) -> Result<(), String> {
+    let ChallengeRecord { host, name, value, token, account } = record;
+    let values = [action.word(), host, name, value, token, account].map(str::to_owned).to_vec();
+    let (why, said) = match launcher.run(DNS_HOOK, values) {
+        Ok(reply) => match reply.failure {
+            None => return Ok(()),
+            Some(why) => (why, reply.said),
+        },
+        Err(error) => (error.to_string(), String::new()),
+    };
+    if action == RecordAction::CleanUp {
+        // who orders does not say so
+        say(format_args!(
+            "acme.dns_hook has not removed {name} with {value:?}: {why}; tried again later"
+        ));
+    }
+    let lines = said_lines(&said);
+    lines.iter().for_each(|line| say(format_args!("acme.dns_hook said: {line}")));
+    Err(why)
+}
+
+/// The last lines of what a command has said, fit for a log.
+fn said_lines(said: &str) -> Vec<String> {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let lines = said.lines().map(|line| line.chars().map(plain).collect::<String>());
+    let lines = lines.map(|line| line.trim_end().chars().take(MOST_LINE_CHARS).collect());
+    let mut lines: Vec<String> = lines.filter(|line: &String| !line.is_empty()).collect();
+    let more = lines.len().saturating_sub(MOST_LINES);
+    lines.drain(..more);
+    lines
 }
 
 /// Says and then counts what has happened: the line of what was counted is there.
@@ -78,6 +135,7 @@ fn note(event: &CertificateEvent<'_>, metrics: &Local) {
                     Why::RateLimited => Counter::AcmeRateLimited,
                     Why::Unproven => Counter::AcmeUnproven,
                     Why::Refused | Why::AccountUnknown => Counter::AcmeRefused,
+                    Why::Hook => Counter::AcmeHook,
                     Why::Storage => Counter::AcmeStorage,
                 },
                 1,
@@ -98,6 +156,16 @@ fn words(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_what_a_command_says_is_told() {
+        let said: String = (0..30).map(|number| format!("line {number}\n\n")).collect();
+        let lines = said_lines(&said);
+        assert_eq!((lines.len(), &*lines[0], &*lines[19]), (20, "line 10", "line 29"));
+        assert_eq!(said_lines("a\u{1b}[31mb\r\n"), ["a [31mb"]);
+        assert_eq!(said_lines(&"x".repeat(4096))[0].len(), 300);
+        assert!(said_lines("").is_empty());
+    }
 
     #[test]
     fn times_are_told_in_round_numbers() {

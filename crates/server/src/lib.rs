@@ -32,6 +32,7 @@
 //! | [`why`] | what `forebay why` asks |
 //! | [`upstream_command`] | what `forebay upstream` asks |
 //! | [`status`] | what the running server can tell about itself |
+//! | [`launcher`] | the process that runs commands which the file names |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
 //! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
 //! | [`ban_files`] | files that say who is banned, and the thread that notices when they change |
@@ -66,6 +67,7 @@ pub mod engines;
 pub mod firewall;
 pub mod gate;
 pub mod isolated;
+pub mod launcher;
 pub mod lints;
 pub mod listen;
 pub mod machine;

@@ -15,6 +15,7 @@
 //! | `accounts` | users and groups that are not known, rights of root that are kept |
 //! | `applications` | sockets and scripts of applications |
 //! | `certificates` | certificates that clients will refuse, hosts without one |
+//! | `hooks` | commands that cannot be run, or that others may change |
 //! | `kernel` | what the kernel and its tools cannot do here |
 //! | `spared` | rules that ban who is never banned |
 //! | `calibration` | constants of another machine |
@@ -26,6 +27,7 @@ mod calibration;
 mod certificates;
 mod disk;
 mod exposed;
+mod hooks;
 mod indexes;
 mod kernel;
 mod linked;
@@ -91,8 +93,10 @@ pub const ERRORS: &[Lint] = &[
 ];
 
 /// `forebay check` refuses a file with one of these, too; a server finds them itself.
-pub const ERRORS_OF_CHECK: &[Lint] =
-    &[lint("sockets", "disk, user of the process", Depth::Text, disk::sockets)];
+pub const ERRORS_OF_CHECK: &[Lint] = &[
+    lint("sockets", "disk, user of the process", Depth::Text, disk::sockets),
+    lint("root commands", "user of the process", Depth::Text, hooks::root),
+];
 
 /// Of these is warned.
 pub const LINTS: &[Lint] = &[
@@ -110,6 +114,7 @@ pub const LINTS: &[Lint] = &[
     lint("secrets", "disk, accounts", Depth::Files, reach::secrets),
     lint("storage", "disk", Depth::Files, disk::storage),
     lint("exposed", "disk", Depth::Files, exposed::secret_files),
+    lint("commands", "disk", Depth::Files, hooks::commands),
     lint("root", "user of the process", Depth::Files, accounts::root),
     lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),
     lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),

@@ -12,6 +12,7 @@ use crate::config_file;
 use crate::engines::{Common, Prepared};
 use crate::gate;
 use crate::isolated;
+use crate::launcher::{self, Launcher, LauncherError};
 use crate::lints::Depth;
 use crate::listen::{ListenError, Listeners};
 use crate::plan::{GroupPlan, MachineResources, Plan};
@@ -53,6 +54,8 @@ pub struct Current {
     pub listeners: Arc<Mutex<Listeners>>,
     /// What may be reached since the start.
     pub sandbox: Sandbox,
+    /// Has the commands of the file run, if there were some at the start.
+    pub launcher: Option<Arc<Launcher>>,
     /// What the admin listener reports.
     pub status: Arc<Status>,
 }
@@ -81,6 +84,8 @@ pub struct NextConfiguration {
     pub admin: ChangeTo<Option<AdminListener>>,
     /// What files say of bans, if they were read.
     pub bans: Option<SaidBans>,
+    /// The launcher has read other commands than it has.
+    pub has_commands: bool,
     /// What was changed, in lines, if it was not the file that was read.
     pub said: String,
     /// What the file says and hardly means.
@@ -118,6 +123,8 @@ pub enum ReloadError {
     },
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// The commands of the file cannot be run.
+    Launcher(LauncherError),
     /// Something lies where the server may not reach since its start.
     Outside(Outside),
     /// Classes and rules are no policy.
@@ -171,6 +178,7 @@ impl fmt::Display for ReloadError {
             ),
             ReloadError::Listen(error) => error.fmt(f),
             ReloadError::Outside(error) => error.fmt(f),
+            ReloadError::Launcher(error) => error.fmt(f),
             ReloadError::Policy(error) => error.fmt(f),
             ReloadError::Content(error) => error.fmt(f),
             ReloadError::Certificate(error) => error.fmt(f),
@@ -297,6 +305,7 @@ pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
         begun: Vec::new(),
         admin: ChangeTo::None,
         bans: None,
+        has_commands: false,
         said,
         warnings: Vec::new(),
     })
@@ -312,6 +321,7 @@ fn prepare_config(
     at_the_start_only(&config, &current.config)?;
     let needs = SandboxNeeds::of(&config, Some(file), None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
+    let has_commands = take_commands(&config, current).map_err(ReloadError::Launcher)?;
     let machine = MachineResources::here().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, &machine);
     let mut plan = plan.map_err(ReloadError::Policy)?;
@@ -364,9 +374,28 @@ fn prepare_config(
         begun,
         admin,
         bans: None,
+        has_commands,
         said,
         warnings: Vec::new(),
     })
+}
+
+/// Has the launcher read the commands of the file, if they are others. Says whether it has.
+fn take_commands(config: &Config, current: &Current) -> Result<bool, LauncherError> {
+    let commands = launcher::commands::of(config);
+    if commands == launcher::commands::of(&current.config) {
+        return Ok(false);
+    }
+    match &current.launcher {
+        Some(launcher) => launcher.prepare(&commands).map(|()| true),
+        None => {
+            let key = commands.first().map_or("", |command| command.key);
+            Err(LauncherError(format!(
+                "{key}: the process that runs commands starts with a server whose file has some, and this one's \
+                 had none: forebay upgrade starts such a server in place of this one"
+            )))
+        }
+    }
 }
 
 /// The admin listener that `plan` wants.

@@ -26,6 +26,7 @@ use crate::ban_files::{ChangedBans, WatchedBanFiles};
 use crate::command::CommandRequest;
 use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
+use crate::launcher::Launcher;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::plan::Plan;
@@ -130,6 +131,8 @@ struct Server {
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
     acme: Option<AcmeThread>,
+    /// Has the commands of the file run, if there were some at the start.
+    launcher: Option<Arc<Launcher>>,
     /// A thread checks applications.
     keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.

@@ -3,6 +3,7 @@
 
 use crate::ban_files::BanFileError;
 use crate::control_socket::ControlSocketError;
+use crate::launcher::LauncherError;
 use crate::listen::ListenError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
@@ -43,6 +44,8 @@ pub enum RunError {
     Gate(String),
     /// The firewall cannot be changed, and the configuration wants it.
     Firewall(String),
+    /// The commands of the file cannot be run.
+    Launcher(LauncherError),
     /// The process cannot become the user it is to be.
     Privileges(PrivilegeError),
     /// The process cannot be confined although it must be.
@@ -87,6 +90,7 @@ impl fmt::Display for RunError {
             RunError::Log(error) => error.fmt(f),
             RunError::Gate(why) => write!(f, "gate: {why}"),
             RunError::Firewall(why) => write!(f, "firewall: {why}"),
+            RunError::Launcher(error) => error.fmt(f),
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),
             RunError::Seal(error) => error.fmt(f),

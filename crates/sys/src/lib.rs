@@ -10,6 +10,7 @@
 //! | [`unix_address`] | names of Unix sockets: a path, or a name in the abstract namespace |
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
+//! | [`launch`] | programs that one process runs for another, and the messages of both |
 //! | [`descriptors`] | descriptors that one process gives another |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
@@ -45,6 +46,7 @@ mod eventfd;
 pub mod file;
 pub mod folder;
 pub mod inherited;
+pub mod launch;
 mod listening;
 pub mod memory;
 pub mod pages;

@@ -7,6 +7,7 @@ use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use std::ffi::CString;
 use std::io;
+use std::path::PathBuf;
 
 /// Where the kernel's list of capabilities ends at the latest.
 const MOST_CAPABILITIES: u64 = 63;
@@ -48,6 +49,15 @@ pub fn user(name: &str) -> io::Result<Option<SystemUser>> {
         group: found.gid.as_raw(),
         groups: groups.into_iter().map(nix::unistd::Gid::as_raw).collect(),
     }))
+}
+
+/// The name and the home directory of the user with this number; `None` if there is none.
+///
+/// # Errors
+/// What the databases of users say.
+pub fn name_and_home(user: u32) -> io::Result<Option<(String, PathBuf)>> {
+    let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(user))?;
+    Ok(found.map(|found| (found.name, found.dir)))
 }
 
 /// The number of the group with this name; `None` if there is none.
@@ -113,6 +123,41 @@ pub fn keep_net_admin_only() -> io::Result<()> {
     let sets = CapabilitySets { effective: one, permitted: one, inheritable: one };
     thread::set_capabilities(None, sets)?;
     thread::configure_capability_in_ambient_set(one, true)?;
+    gain_nothing()
+}
+
+/// Keeps of root's rights those by which a program is run as another user, and files are read whose owner is one
+/// (`CAP_SETUID`, `CAP_SETGID`, `CAP_KILL`, `CAP_DAC_READ_SEARCH`); who may not become another user keeps none. The
+/// programs that are run have none of them.
+///
+/// # Errors
+/// What the kernel says.
+pub fn keep_to_launch() -> io::Result<()> {
+    let kept = match may_become_another() {
+        true => {
+            CapabilitySet::SETUID
+                | CapabilitySet::SETGID
+                | CapabilitySet::KILL
+                | CapabilitySet::DAC_READ_SEARCH
+        }
+        false => CapabilitySet::empty(),
+    };
+    let has = thread::capabilities(None)?.permitted;
+    for number in 0..=MOST_CAPABILITIES {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        // who may not change what its programs can have changes nothing there
+        if has.contains(CapabilitySet::SETPCAP)
+            && !kept.contains(one)
+            && thread::capability_is_in_bounding_set(one).unwrap_or(false)
+        {
+            thread::remove_capability_from_bounding_set(one)?;
+        }
+    }
+    let kept = has & kept;
+    // what a service manager has given along for programs goes, too
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    thread::set_capabilities(None, sets)?;
     gain_nothing()
 }
 
@@ -227,6 +272,26 @@ mod tests {
             assert_eq!(after.join().unwrap(), (65534, 65534));
         }
         assert_eq!(current().0, 0, "only that thread");
+    }
+
+    #[test]
+    fn who_runs_programs_keeps_four_rights_and_its_programs_none() {
+        if !may_become_another() {
+            eprintln!("SKIPPED: only root can become another user");
+            return;
+        }
+        assert_eq!(name_and_home(0).unwrap(), Some(("root".to_owned(), "/root".into())));
+        let after = std::thread::spawn(|| {
+            keep_to_launch().unwrap();
+            let own = thread::capabilities(None).unwrap();
+            assert!(!thread::capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
+            let (nobody, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+            thread::set_thread_groups(&[]).unwrap();
+            thread::set_thread_res_gid(group, group, group).unwrap();
+            thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            (own.permitted.bits().count_ones(), thread::capabilities(None).unwrap().permitted)
+        });
+        assert_eq!(after.join().unwrap(), (4, CapabilitySet::empty()));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::thread;
 
 on_each_engine!(pebble_is_content_with_both_ways, an_authority_is_answered);
 
-fn site() -> Folder {
+pub(super) fn site() -> Folder {
     let folder = Folder::new();
     folder.write("site/index.html", "hello");
     folder
@@ -40,7 +40,7 @@ fn start(folder: &Folder, engine: &str, hosts: &[&str], acme: &str) -> (WatchedS
 }
 
 /// What clients are shown that ask for this host, whoever has signed it.
-fn shown(addr: SocketAddr, host: &str) -> Vec<u8> {
+pub(super) fn shown(addr: SocketAddr, host: &str) -> Vec<u8> {
     let mut stream = connect(&Arc::new(untrusting()), addr, host);
     write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -56,7 +56,7 @@ fn is_trusted(authority: &Authority, addr: SocketAddr, host: &str) -> bool {
 }
 
 /// The files with this ending, beneath `storage`.
-fn files(storage: &Path, end: &str) -> Vec<PathBuf> {
+pub(super) fn files(storage: &Path, end: &str) -> Vec<PathBuf> {
     let directories =
         fs::read_dir(storage).into_iter().flatten().map(|entry| entry.unwrap().path());
     let files = directories.flat_map(|directory| fs::read_dir(directory).unwrap());
@@ -66,14 +66,14 @@ fn files(storage: &Path, end: &str) -> Vec<PathBuf> {
 
 const ATTEMPTS: &str = "forebay_acme_attempts_total";
 
-fn attempts(served: &WatchedServer, result: &str) -> u64 {
+pub(super) fn attempts(served: &WatchedServer, result: &str) -> u64 {
     served.metric(&format!("{ATTEMPTS}{{result=\"{result}\"}}"))
 }
 
 /// Pebble, and a name server for it that finds every host at one address.
-struct Pebble {
+pub(super) struct Pebble {
     process: Child,
-    lines: String,
+    pub(super) lines: String,
 }
 
 impl Drop for Pebble {
@@ -86,6 +86,17 @@ impl Drop for Pebble {
 impl Pebble {
     /// It looks at these two ports. `None` if the machine lacks it.
     fn start(folder: &Folder, plain: SocketAddr, sealed: SocketAddr) -> Option<Pebble> {
+        let names = name_server(plain.ip().to_string().parse().unwrap());
+        Pebble::asking(folder, plain, sealed, names)
+    }
+
+    /// The same, with this name server.
+    pub(super) fn asking(
+        folder: &Folder,
+        plain: SocketAddr,
+        sealed: SocketAddr,
+        names: SocketAddr,
+    ) -> Option<Pebble> {
         let program = std::env::var("FOREBAY_PEBBLE").unwrap_or_else(|_| "pebble".to_owned());
         let found = Command::new(&program).arg("-version").output();
         has(found.map_err(|error| format!("{program} is missing: {error}")), "acme by pebble")?;
@@ -105,7 +116,6 @@ impl Pebble {
             "externalAccountBindingRequired": false,
         }});
         fs::write(folder.join("pebble.json"), config.to_string()).unwrap();
-        let names = name_server(plain.ip().to_string().parse().unwrap());
         let process = Command::new(&program)
             .arg("-config")
             .arg(folder.join("pebble.json"))
@@ -213,7 +223,7 @@ fn pebble_is_content_with_both_ways(engine: &str) {
 }
 
 /// In DER.
-fn first_certificate(file: &Path) -> Vec<u8> {
+pub(super) fn first_certificate(file: &Path) -> Vec<u8> {
     forebay_tests::tls::first_certificate(&fs::read(file).unwrap())
 }
 
@@ -440,4 +450,28 @@ fn another_host_takes_nothing_away() {
         "{}",
         served.stderr()
     );
+}
+
+/// The operator makes a record once, which the server names when the authority has looked in vain.
+#[test]
+fn a_record_that_stays_is_named_until_it_is_there() {
+    let folder = site();
+    let acme = Acme::start(folder.path());
+    let lines = acme.lines(folder.path(), &folder.join("storage"));
+    let lines = format!("{lines}challenges = [\"dns-persist-01\"]\n");
+    // it looks in vain
+    let other = WatchedServer::start("event", &folder.join("site"), "");
+    acme.behave(|how| how.looks_at = Some(other.addr()));
+    let (served, addr) = start(&folder, "event", &["*.a.example"], &lines);
+    assert!(soon(4 * PATIENCE, || attempts(&served, "unproven") == 1), "{}", served.stderr());
+    served.says(
+        "this record must stand: _validation-persist.a.example. TXT \"acme.example; accounturi=https://",
+    );
+    served.says("/account/1; policy=wildcard\"");
+    acme.behave(|how| how.looks_at = None);
+    served.reload();
+    assert!(soon(4 * PATIENCE, || attempts(&served, "issued") == 1), "{}", served.stderr());
+    assert!(soon(PATIENCE, || is_trusted(&acme.authority, addr, "x.a.example")));
+    let seen = acme.seen();
+    assert_eq!(seen.orders[1]["identifiers"][0]["value"], "*.a.example", "{seen:?}");
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod acme_records;
 mod activation;
 mod admin;
 mod agents;

@@ -23,9 +23,20 @@ enum AcmeFinding {
     NotForHost {
         /// As it was written.
         host: String,
-        /// It stands for all hosts below a domain.
+        /// It stands for all hosts below a domain, and there is no command for records of the name service.
         is_wildcard: bool,
     },
+    /// A way that needs a command, and there is none.
+    NoHook,
+    /// The path of a command does not begin at the root.
+    NotAbsolute {
+        /// As it was written.
+        path: String,
+    },
+    /// The command would be run as root.
+    RootHook,
+    /// No name is shown by records of the name service.
+    IdleHook,
     /// The terms of the authority are not agreed to.
     Terms {
         /// Its directory.
@@ -52,13 +63,27 @@ impl fmt::Display for AcmeFinding {
             ),
             AcmeFinding::NotForHost { host, is_wildcard: true } => write!(
                 f,
-                "no certificate for {host} is got by ACME: an authority would have to see a change at the \
-                 name servers (dns-01), which is not offered here; name the hosts one by one, or let \
-                 certbot or lego get it and name its files in tls.certificate"
+                "no certificate for {host} is got by ACME without acme.dns_hook: an authority wants to see a \
+                 record of the name service (dns-01), and that is the command which makes it; or make one for \
+                 good, and let acme.challenges have \"dns-persist-01\""
             ),
             AcmeFinding::NotForHost { host, is_wildcard: false } => {
                 write!(f, "no certificate for {host} is got by ACME: it is for names only")
             }
+            AcmeFinding::NoHook => f.write_str(
+                "\"dns-01\" needs acme.dns_hook, the command that makes records of the name service",
+            ),
+            AcmeFinding::NotAbsolute { path } => write!(
+                f,
+                "{path} is searched for nowhere: write the path of the program from the root on, such as \
+                 \"/usr/local/bin/dns-hook\", and each argument as a text of its own"
+            ),
+            AcmeFinding::RootHook => f.write_str(
+                "no command is run as root: name a user who may change the records and nothing else",
+            ),
+            AcmeFinding::IdleHook => f.write_str(
+                "is never run: no site with tls.acme has a host with a star, and acme.challenges has no \"dns-01\"",
+            ),
             AcmeFinding::Terms { url } => write!(
                 f,
                 "must be true for tls.acme: you agree to the terms of the authority at {url}, to which \
@@ -66,7 +91,7 @@ impl fmt::Display for AcmeFinding {
             ),
             AcmeFinding::NoWay => f.write_str(
                 "there is no listener for it: http-01 needs one without TLS, which the authority finds at \
-                 port 80, and tls-alpn-01 one with https://, at port 443",
+                 port 80, and tls-alpn-01 one with https://, at port 443; dns-01 and dns-persist-01 need none",
             ),
             AcmeFinding::Refused { host, is_early } => {
                 let early = if *is_early { "say path = \"/*\" here, and " } else { "" };
@@ -84,10 +109,32 @@ impl fmt::Display for AcmeFinding {
 const SOMEBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 impl ConfigDraft {
+    /// The command for records of the name service can be one.
+    fn check_hook(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let (acme, top) = (&self.process.acme, At::default());
+        let hook = acme.hook();
+        if let Some(path) = hook.first().filter(|path| !path.starts_with('/')) {
+            let path = quote(path);
+            wrong.push((
+                top.child("acme.dns_hook").item(0),
+                Wrong::said(AcmeFinding::NotAbsolute { path }),
+            ));
+        }
+        if acme.dns_user.as_ref().is_some_and(|user| matches!(user.as_str(), "root" | "0")) {
+            wrong.push((top.child("acme.dns_user"), Wrong::said(AcmeFinding::RootHook)));
+        }
+        let by_dns = acme.challenges.iter().position(|way| way.0 == ChallengeKind::Dns);
+        if let Some(index) = by_dns.filter(|_| hook.is_empty()) {
+            let at = top.child("acme.challenges").item(index);
+            wrong.push((at, Wrong::said(AcmeFinding::NoHook)));
+        }
+    }
+
     /// Sites want certificates that an authority gives, and agree to its terms.
     pub(crate) fn check_acme(&self, text: Option<&ConfigReader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         let says = |at: &At| text.is_none_or(|text| text.says(at));
         let top = At::default();
+        self.check_hook(wrong);
         // what the top level says is inherited, and then is for those that it fits
         for (path, site) in self.every_site().into_iter().filter(|(_, site)| site.tls.acme) {
             let at = path.child("tls.acme");
@@ -113,17 +160,25 @@ impl ConfigDraft {
             ));
         }
         let listeners = self.all_listeners();
-        let can = |kind| {
+        let shows_wildcards = !acme.dns_hook.is_empty() || acme.has(ChallengeKind::Persist);
+        let can = |kind: ChallengeKind| {
             let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
-            endpoints.any(|endpoint| endpoint.tls == (kind == ChallengeKind::TlsAlpn))
+            kind.is_by_name_service()
+                || endpoints.any(|endpoint| endpoint.tls == (kind == ChallengeKind::TlsAlpn))
         };
+        let mut hosts =
+            sites.iter().filter(|(_, site)| site.has_acme()).flat_map(|(_, s)| &s.hosts);
+        let needs_others = hosts.any(|host| !host.is_wildcard());
         // a list with something wrong in it is told by itself
-        if !acme.challenges.is_empty() && !acme.challenges.iter().any(|way| can(way.0)) {
+        if needs_others
+            && !acme.challenges.is_empty()
+            && !acme.challenges.iter().any(|way| can(way.0))
+        {
             wrong.push((top.child("acme.challenges"), Wrong::said(AcmeFinding::NoWay)));
         }
         for (path, site) in wanting {
             for (index, host) in site.hosts.iter().enumerate() {
-                if host.is_wildcard() || is_address(host) {
+                if (host.is_wildcard() && !shows_wildcards) || is_address(host) {
                     let at = path.child("hosts").item(index);
                     let (host, is_wildcard) = (quote(host.as_str()), host.is_wildcard());
                     wrong.push((at, Wrong::said(AcmeFinding::NotForHost { host, is_wildcard })));
@@ -132,13 +187,34 @@ impl ConfigDraft {
         }
     }
 
-    /// Rules that keep the authority out.
-    pub(crate) fn remark_acme(&self, remarks: &mut Vec<(At, Wrong)>) {
+    /// Rules that keep the authority out, and a command that is not used.
+    pub(crate) fn remark_acme(&self, text: &ConfigReader<'_>, remarks: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
+        let acme = &self.process.acme;
+        if acme.dns_hook.is_empty() {
+            let needs = "acme.dns_hook";
+            let keys = ["acme.dns_user", "acme.dns_timeout", "acme.dns_wait"];
+            let said = keys.iter().map(|key| At::default().child(key)).filter(|at| text.says(at));
+            remarks.extend(said.map(|at| (at, Wrong::Idle { needs })));
+        } else {
+            let mut wanting = sites.iter().filter(|(_, site)| site.has_acme());
+            let is_used = wanting.any(|(_, site)| {
+                acme.has(ChallengeKind::Dns)
+                    || (site.hosts.iter().any(Host::is_wildcard)
+                        && !acme.has(ChallengeKind::Persist))
+            });
+            if !is_used {
+                let at = At::default().child("acme.dns_hook");
+                remarks.push((at, Wrong::said(AcmeFinding::IdleHook)));
+            }
+        }
         let is_wanted = sites.iter().any(|(_, site)| site.has_acme());
         if is_wanted && let Ok(policy) = lower::policy(&self.classes, &self.rules) {
             let wanting = sites.iter().filter(|(_, site)| site.has_acme());
-            let mut hosts = wanting.flat_map(|(_, site)| &site.hosts);
+            let hosts = wanting.flat_map(|(_, site)| &site.hosts);
+            // it looks at the name service for the others
+            let asks = acme.challenges.iter().any(|way| way.0.is_by_name_service());
+            let mut hosts = hosts.filter(|host| !host.is_wildcard() && !asks);
             let refused = hosts.find_map(|host| Some((host, self.refused(&policy, host)?)));
             if let Some((host, (rule, is_early))) = refused
                 && let Some((at, _)) = numbered("rule", &self.rules).nth(rule)

@@ -174,6 +174,11 @@ impl ConfigDraft {
                 "firewall.mode",
                 "the firewall is not told of clients yet",
             ),
+            (
+                !process.acme.dns_hook.is_empty(),
+                "acme.dns_hook",
+                "its stages get no certificates by ACME yet, so that nothing is to be run",
+            ),
             (process.agent == Switch::On, "agent", "the agent does not see the other stages yet"),
             (
                 process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,

@@ -21,7 +21,7 @@ impl ConfigDraft {
         self.remark_applications(text, remarks);
         self.remark_caching(remarks);
         self.remark_tls(remarks);
-        self.remark_acme(remarks);
+        self.remark_acme(text, remarks);
         self.remark_logs(remarks);
         self.remark_gate(remarks);
         self.remark_firewall(remarks);

@@ -2,14 +2,24 @@
 
 use crate::SiteConfig;
 use crate::problems::problem::Wrong;
+use crate::values::account::Account;
 use crate::values::value::Written;
 use crate::values::written::unfit;
 use forebay_acme::{ChallengeKind, Names, Storage, WantedCertificate};
+use forebay_site::rules::Host;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How an authority may look whether a name is ours, as it is written.
-const WAYS: [(&str, ChallengeKind); 2] =
-    [("http-01", ChallengeKind::Http), ("tls-alpn-01", ChallengeKind::TlsAlpn)];
+const WAYS: [(&str, ChallengeKind); 4] = [
+    ("http-01", ChallengeKind::Http),
+    ("tls-alpn-01", ChallengeKind::TlsAlpn),
+    ("dns-01", ChallengeKind::Dns),
+    ("dns-persist-01", ChallengeKind::Persist),
+];
+
+/// The longest word of a command.
+const MOST_WORD_BYTES: usize = 4096;
 
 /// Where the directory of an authority is (RFC 8555 §7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +32,10 @@ pub struct Challenge(pub ChallengeKind);
 /// How an authority reaches the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact(String);
+
+/// A word of a command: its path, or an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandWord(String);
 
 /// What is said about the authority.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +50,14 @@ pub struct AcmeConfig {
     pub storage: Option<PathBuf>,
     /// `acme.challenges`
     pub challenges: Vec<Challenge>,
+    /// `acme.dns_hook`
+    pub dns_hook: Vec<CommandWord>,
+    /// `acme.dns_user`
+    pub dns_user: Option<Account>,
+    /// `acme.dns_timeout`
+    pub dns_timeout: Duration,
+    /// `acme.dns_wait`
+    pub dns_wait: Duration,
     /// `acme.ca`
     pub ca: Option<PathBuf>,
 }
@@ -49,6 +71,16 @@ impl AcmeConfig {
     /// What the authority is told of the operator.
     pub fn contacts(&self) -> Vec<String> {
         self.contact.iter().map(|contact| contact.0.clone()).collect()
+    }
+
+    /// The command by which records of the name service are made, its path first; none if it is empty.
+    pub fn hook(&self) -> Vec<String> {
+        self.dns_hook.iter().map(|word| word.0.clone()).collect()
+    }
+
+    /// Whether an authority may look in this way.
+    pub fn has(&self, kind: ChallengeKind) -> bool {
+        self.challenges.iter().any(|way| way.0 == kind)
     }
 
     /// Where everything from that authority is kept.
@@ -70,8 +102,44 @@ impl SiteConfig {
 
     /// The certificate that it wants by ACME.
     pub fn wanted(&self) -> Option<WantedCertificate> {
-        let names = || Names::new(self.hosts.iter().map(|host| host.name()));
+        // authorities refuse a name that a wildcard of the same certificate is for
+        let hosts = self.hosts.iter().filter(|host| !self.has_wildcard_for(host));
+        let names = || Names::new(hosts.map(dns_name));
         self.has_acme().then(|| WantedCertificate { site: self.name().to_string(), names: names() })
+    }
+
+    /// Whether a certificate for its hosts is for this one by a wildcard, which is for one level.
+    fn has_wildcard_for(&self, host: &Host) -> bool {
+        let Some((_, above)) = host.name().split_once('.').filter(|_| !host.is_wildcard()) else {
+            return false;
+        };
+        self.hosts.iter().any(|other| other.is_wildcard() && other.name() == above)
+    }
+}
+
+/// As it stands in a certificate.
+fn dns_name(host: &Host) -> String {
+    let star = if host.is_wildcard() { "*." } else { "" };
+    format!("{star}{}", host.name())
+}
+
+impl Written for CommandWord {
+    const EXPECTED: &'static str =
+        "the path of a program such as \"/usr/local/bin/dns-hook\", and its arguments";
+    fn read(text: &str) -> Result<CommandWord, Wrong> {
+        if let Some(c) = text.chars().find(|c| c.is_control()) {
+            return Err(unfit(text, format!("no command has the control character {c:?}")));
+        }
+        if text.len() > MOST_WORD_BYTES {
+            return Err(unfit(text, format!("a word has at most {MOST_WORD_BYTES} bytes")));
+        }
+        Ok(CommandWord(text.to_owned()))
+    }
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+    fn may_repeat(&self) -> bool {
+        true
     }
 }
 
@@ -108,15 +176,10 @@ impl Written for Contact {
 }
 
 impl Written for Challenge {
-    const EXPECTED: &'static str = "\"http-01\" or \"tls-alpn-01\"";
+    const EXPECTED: &'static str = "\"http-01\", \"tls-alpn-01\", \"dns-01\" or \"dns-persist-01\"";
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<Challenge, Wrong> {
-        if text == "dns-01" {
-            let reason = "it needs access to the name servers, which is not offered here: let certbot \
-                          or lego get such certificates, and name their files in tls.certificate";
-            return Err(unfit(text, reason));
-        }
-        const CHOICES: &[&str] = &[WAYS[0].0, WAYS[1].0];
+        const CHOICES: &[&str] = &[WAYS[0].0, WAYS[1].0, WAYS[2].0, WAYS[3].0];
         let found = WAYS.iter().find(|(name, _)| *name == text);
         let wrong = || Wrong::Choice { found: text.to_owned(), choices: CHOICES };
         found.map(|(_, kind)| Challenge(*kind)).ok_or_else(wrong)

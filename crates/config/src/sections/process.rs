@@ -447,10 +447,54 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Items(&["http-01", "tls-alpn-01"]),
         range: None,
         meaning: "How the authority may look whether a name is ours: by a request at port 80 (http-01), or \
-                  in a handshake at port 443 (tls-alpn-01). The first for which there is a listener is \
-                  taken; after a failure, the next.",
+                  in a handshake at port 443 (tls-alpn-01), or by a record of the name service (dns-01), which \
+                  needs dns_hook, or by one that you have made for good (dns-persist-01). The first for which \
+                  there is a listener, or that command, is taken; after a failure, the next. For hosts with a star \
+                  it is dns-01 where neither of the last two stands here.",
         example: "[\"tls-alpn-01\"]",
         at: |c| &mut c.acme.challenges,
+    },
+    Setting {
+        key: "acme.dns_hook",
+        preset: Preset::Unset(
+            "no record of the name service can be made, and no certificate is got for hosts with a star",
+        ),
+        range: None,
+        meaning: "The command that makes and removes the records by which an authority sees at the name service that \
+                  a name is yours (dns-01): the path of a program, from the root on, and its arguments. It is run \
+                  without a shell, for one record at a time; ACME_ACTION in its environment is present or cleanup, \
+                  ACME_RECORD the name of the record, of type TXT, and ACME_VALUE its value. It must have made the \
+                  record when it ends with 0; with anything else it has failed.",
+        example: "[\"/usr/local/bin/dns-hook\"]",
+        at: |c| &mut c.acme.dns_hook,
+    },
+    Setting {
+        key: "acme.dns_user",
+        preset: Preset::Unset("that of user, else who has started the server"),
+        range: None,
+        meaning: "The user, by name or number, who runs that command, in all groups of that user. Only root can \
+                  name another one, and root itself may not be named: give the keys of the name servers to a user \
+                  of their own.",
+        example: "\"acme-dns\"",
+        at: |c| &mut c.acme.dns_user,
+    },
+    Setting {
+        key: "acme.dns_timeout",
+        preset: Preset::Value("2m"),
+        range: Some(("1s", "1h")),
+        meaning: "How long that command may take for one record. Then it is killed with all that it has started, and \
+                  has failed.",
+        example: "\"5m\"",
+        at: |c| &mut c.acme.dns_timeout,
+    },
+    Setting {
+        key: "acme.dns_wait",
+        preset: Preset::Value("30s"),
+        range: Some(("0s", "1h")),
+        meaning: "How long is waited after all records are made, so that every name server has them before the \
+                  authority looks. Nothing is checked: 0s is right if the command waits for that itself.",
+        example: "\"2m\"",
+        at: |c| &mut c.acme.dns_wait,
     },
     Setting {
         key: "acme.ca",

@@ -4,7 +4,7 @@ use crate::problems::problem::Wrong;
 use crate::values::value::Written;
 
 /// A user or group: its name, or its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Account(String);
 
 impl Account {

@@ -57,6 +57,8 @@ impl AcmePlan {
         let can = |kind: &ChallengeKind| match kind {
             ChallengeKind::Http => plain,
             ChallengeKind::TlsAlpn => sealed,
+            ChallengeKind::Dns => !acme.dns_hook.is_empty(),
+            ChallengeKind::Persist => true,
         };
         let authority = AuthoritySettings {
             directory: acme.url().to_owned(),
@@ -64,6 +66,8 @@ impl AcmePlan {
             storage: acme.files(),
             roots: roots(acme.ca.as_deref())?,
             kinds: acme.challenges.iter().map(|way| way.0).filter(can).collect(),
+            record_wait: acme.dns_wait,
+            has_hook: !acme.dns_hook.is_empty(),
         };
         let sites = config.sites.iter().map(|site| site.has_acme()).collect();
         let answers = before.map_or_else(Arc::default, |before| Arc::clone(&before.answers));

@@ -61,6 +61,11 @@ pub(super) fn accounts(of: &LintSubject<'_>, remarks: &mut Remarks) {
             true => {}
         }
     }
+    if let Some(name) = of.draft.process.acme.dns_user.as_ref().map(Account::as_str)
+        && let Ok(None) = privileges::user(name)
+    {
+        remark("acme.dns_user", unknown("user", name));
+    }
     // without a user the group is not asked for
     if let Some(name) = group.as_ref().filter(|_| user.is_some()).map(Account::as_str)
         && !is_number(name)

@@ -122,7 +122,8 @@ impl Server {
         }
         let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
         let tell = move || drop(to_main.send(Event::CertificatesChanged));
-        match acme_thread::start(live, self.common.register.worker(), tell) {
+        let launcher = self.launcher.clone();
+        match acme_thread::start(live, self.common.register.worker(), launcher, tell) {
             Ok(running) => self.acme = Some(running),
             Err(error) => say(format_args!("no thread for certificates by ACME: {error}")),
         }

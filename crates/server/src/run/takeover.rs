@@ -141,6 +141,7 @@ impl Server {
             groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
             listeners: Arc::clone(&self.listeners),
             sandbox: self.sandbox.clone(),
+            launcher: self.launcher.clone(),
             status: Arc::clone(&self.status),
         }
     }
@@ -228,6 +229,7 @@ impl Server {
             begun,
             admin,
             bans,
+            has_commands,
             said: _,
             warnings: _,
         } = next;
@@ -243,6 +245,11 @@ impl Server {
                 return Err(ReloadError::Resources(error));
             }
         };
+        if let Some(Err(error)) =
+            self.launcher.as_ref().filter(|_| has_commands).map(|launcher| launcher.commit())
+        {
+            say(format_args!("{error}"));
+        }
         if let ChangeTo::To(admin) = admin {
             std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::leave);
         }

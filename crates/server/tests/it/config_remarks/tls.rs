@@ -1,7 +1,7 @@
 //! Remarks on TLS: certificates, keys, what is asked of clients, ACME.
 
 use crate::config_files::Folder;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
@@ -245,4 +245,45 @@ fn rules_that_keep_an_authority_out_are_remarked() {
     ] {
         assert_eq!(remarks(listen, rules), count, "{listen} {rules}");
     }
+}
+
+/// A command that cannot be run, or that others may change, or that nobody needs.
+#[test]
+fn commands_for_records_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |hosts: &str, lines: &str| -> Vec<String> {
+        let site = format!("[[site]]\nhosts = [{hosts}]\nroot = \"site\"\ntls.acme = true\n");
+        let top =
+            "listen = [\":80\"]\nacme.agree = true\nacme.storage = \"acme\"\nroot = \"site\"\n";
+        let all = folder.remarks(&format!("{top}acme.dns_user = \"nobody\"\n{lines}{site}"));
+        all.into_iter().filter(|remark| remark.contains("acme.dns_")).collect()
+    };
+    let (star, plain) = ("\"*.shop.example\"", "\"shop.example\"");
+    let needs = remarks(plain, "acme.dns_wait = \"1s\"\n");
+    assert_eq!(needs.len(), 2, "{needs:?}");
+    assert!(needs.iter().all(|remark| remark.contains("acme.dns_hook")), "{needs:?}");
+    let hook = folder.0.join("hook");
+    let lines = format!("acme.dns_hook = [{hook:?}]\n");
+    let only = |words: &str| {
+        let all = remarks(star, &lines);
+        assert!(all.len() == 1 && all[0].contains(words), "{words}: {all:?}");
+    };
+    only("cannot be run here: No such file");
+    fs::create_dir(&hook).unwrap();
+    only("it is no regular file");
+    fs::remove_dir(&hook).unwrap();
+    fs::write(&hook, "").unwrap();
+    let mode = |mode| fs::set_permissions(&hook, Permissions::from_mode(mode)).unwrap();
+    mode(0o644);
+    only("it is not executable");
+    mode(0o757);
+    only("everybody may write to");
+    mode(0o755);
+    assert!(remarks(star, &lines).is_empty());
+    let idle = remarks(plain, &lines);
+    assert!(idle.len() == 1 && idle[0].contains("is never run"), "{idle:?}");
+    let all = format!("{lines}acme.challenges = [\"dns-01\"]\n");
+    assert!(remarks(plain, &all).is_empty());
+    let unknown = lines.replace("acme.dns_hook", "acme.dns_timeout = \"1m\"\nacme.dns_hook");
+    assert!(remarks(star, &unknown).is_empty());
 }

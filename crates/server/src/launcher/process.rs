@@ -1,0 +1,174 @@
+//! The launcher: the process that runs the commands of the file for the server. It hears no client and no signal, runs
+//! one command at a time, and ends when the server does, in whatever way: then nothing holds the other end of its
+//! socket.
+
+use super::commands::{self, fingerprint};
+use super::messages::{LaunchReply, LaunchRequest};
+use super::runs::{CommandRun, ReadyCommand};
+use crate::config_file;
+use forebay_config::Problem;
+use forebay_sys::launch::{self, MessageSocket};
+use forebay_sys::poll::{self, PollInterest};
+use forebay_sys::{privileges, process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Commands that wait until others have ended, at most.
+const MOST_WAITING: usize = 16;
+
+/// How long is waited at a time while no command runs.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What the process knows.
+struct LauncherProcess {
+    socket: MessageSocket,
+    file: PathBuf,
+    commands: Vec<ReadyCommand>,
+    /// What was read last, and does not hold yet.
+    read: Option<Vec<ReadyCommand>>,
+    /// One at a time: what a command leaves running cannot be told from what another one has started.
+    run: Option<CommandRun>,
+    waiting: VecDeque<(u32, u16, Vec<String>)>,
+}
+
+/// Runs the commands of `file` as it is told on standard input, until that ends.
+///
+/// # Errors
+/// Why it cannot begin, or hear the server.
+pub fn run(file: &Path) -> io::Result<()> {
+    // a signal to the whole group is for the server, which may have use for it yet
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    process::set_name("forebay-launch");
+    launch::adopt_orphans()?;
+    privileges::keep_to_launch()?;
+    // what the file says may be secret, and this process may do more than the server
+    launch::hide_memory()?;
+    let mut launcher = LauncherProcess {
+        socket: MessageSocket::of_input()?,
+        file: file.to_owned(),
+        commands: Vec::new(),
+        read: None,
+        run: None,
+        waiting: VecDeque::new(),
+    };
+    let served = launcher.serve();
+    // the server has ended, or cannot be heard
+    if let Some(run) = launcher.run.take() {
+        run.finish(false);
+    }
+    served
+}
+
+impl LauncherProcess {
+    /// Does what the server asks, until that has ended.
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.begin_next()?;
+            let (has_ended, has_said, is_asked) = self.wait()?;
+            if let Some(run) = self.run.as_mut().filter(|_| has_said) {
+                run.listen();
+            }
+            let is_late = self.run.as_ref().is_some_and(|run| run.left().is_zero());
+            if let Some(run) = self.run.take_if(|_| has_ended || is_late) {
+                let asked = run.asked;
+                self.answer(asked, &run.finish(is_late && !has_ended))?;
+            }
+            if is_asked && !self.hear()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for something to happen: whether the command has ended, whether it has said something, whether something
+    /// is asked.
+    fn wait(&self) -> io::Result<(bool, bool, bool)> {
+        let mut fds = vec![(self.socket.as_fd(), PollInterest::Read)];
+        let mut left = LONGEST_WAIT;
+        if let Some(run) = &self.run {
+            fds.push((run.ended(), PollInterest::Read));
+            fds.extend(run.output().map(|output| (output, PollInterest::Read)));
+            left = left.min(run.left());
+        }
+        // a part of a millisecond is one
+        let left_ms = left.as_nanos().div_ceil(1_000_000) as u64;
+        let ready = poll::wait_any(&fds, left_ms)?;
+        let is_ready = |at: usize| ready.get(at).is_some_and(|ready| ready.ready);
+        Ok((is_ready(1), is_ready(2), is_ready(0)))
+    }
+
+    /// Hears what is asked. Says whether more may come.
+    fn hear(&mut self) -> io::Result<bool> {
+        let Some(message) = self.socket.receive()? else { return Ok(false) };
+        // a server that says what it cannot is not the one that has started this process any more
+        let Some((asked, request)) = LaunchRequest::decode(&message) else { return Ok(false) };
+        match request {
+            LaunchRequest::Prepare => {
+                let reply = self.read();
+                self.answer(asked, &reply)?;
+            }
+            LaunchRequest::Commit => {
+                if let Some(read) = self.read.take() {
+                    self.commands = read;
+                }
+                self.answer(asked, &LaunchReply::default())?;
+            }
+            LaunchRequest::Run { command, values } if self.waiting.len() < MOST_WAITING => {
+                self.waiting.push_back((asked, command, values));
+            }
+            LaunchRequest::Run { .. } => {
+                self.answer(asked, &LaunchReply::failed("too many commands wait to be run"))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Begins the commands that wait, up to the first that runs.
+    fn begin_next(&mut self) -> io::Result<()> {
+        while self.run.is_none() {
+            let Some((asked, number, values)) = self.waiting.pop_front() else { break };
+            let command = self.commands.get(usize::from(number));
+            let begun = command.ok_or_else(|| "the file names no such command".to_owned());
+            match begun.and_then(|command| command.begin(asked, values)) {
+                Ok(run) => self.run = Some(run),
+                Err(why) => self.answer(asked, &LaunchReply::failed(why))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the file again.
+    fn read(&mut self) -> LaunchReply {
+        self.read = None;
+        let config = match config_file::load(&self.file) {
+            Ok(config) => config,
+            Err(problems) => {
+                let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
+                return LaunchReply::failed(lines.join("\n"));
+            }
+        };
+        let commands = commands::of(&config);
+        let said = fingerprint(&commands);
+        match commands.into_iter().map(ReadyCommand::new).collect() {
+            Ok(ready) => {
+                self.read = Some(ready);
+                LaunchReply { failure: None, said }
+            }
+            Err(why) => LaunchReply::failed(why),
+        }
+    }
+
+    fn answer(&self, asked: u32, reply: &LaunchReply) -> io::Result<()> {
+        match self.socket.send(&reply.encode(asked)) {
+            // its end is heard next
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            sent => sent,
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Programs that one process runs for another: how both speak, and how a program is started so that nothing of it
+//! is left when it is over.
+//!
+//! A program has a session of its own, an environment that is given, nothing on standard input and no descriptors of
+//! who starts it. The process that runs it becomes the parent of whatever the program leaves behind
+//! ([`adopt_orphans`]), and so can end all of it ([`end_all`]).
+
+use crate::privileges::SystemUser;
+use crate::stderr;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    DumpableBehavior, Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions,
+    kill_process, kill_process_group, pidfd_open, setrlimit, setsid, wait,
+};
+use rustix::thread;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Descriptors below this are standard input, output and error.
+const FIRST: libc::c_uint = 3;
+
+/// Where the kernel cannot mark descriptors in one call (before Linux 5.11), those below this are marked.
+const MOST_MARKED: libc::c_int = 4096;
+
+/// How many descriptors a program may have open: what most systems give one. The server's own limit is far higher,
+/// and some programs close each number that there may be.
+const DESCRIPTORS: u64 = 1024;
+
+/// How long is waited for what was killed, and how long between two looks.
+const ENDING: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The longest message between the two processes.
+pub const MOST_MESSAGE_BYTES: usize = 64 * 1024;
+
+/// Messages of one process to another, each of which arrives as a whole or not at all.
+#[derive(Debug)]
+pub struct MessageSocket(OwnedFd);
+
+impl MessageSocket {
+    /// Two ends. Whoever holds one is told when nobody holds the other.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn pair() -> io::Result<(MessageSocket, MessageSocket)> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (one, other) = net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok((MessageSocket(one), MessageSocket(other)))
+    }
+
+    /// The one that this process has as its standard input, which is nothing from now on.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn of_input() -> io::Result<MessageSocket> {
+        stderr::take_input().map(MessageSocket)
+    }
+
+    /// Sends one message.
+    ///
+    /// # Errors
+    /// What the kernel says: above all that the other process has ended.
+    pub fn send(&self, message: &[u8]) -> io::Result<()> {
+        again(|| net::send(&self.0, message, SendFlags::NOSIGNAL))?;
+        Ok(())
+    }
+
+    /// Waits for a message; `None` when the other process has ended, or has closed its end.
+    ///
+    /// # Errors
+    /// What the kernel says, or that the message was too long.
+    pub fn receive(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut buffer = vec![0; MOST_MESSAGE_BYTES];
+        match again(|| net::recv(&self.0, &mut buffer[..], RecvFlags::TRUNC)) {
+            Ok((_, 0)) | Err(Errno::CONNRESET) => Ok(None),
+            Ok((_, length)) if length > buffer.len() => Err(io::ErrorKind::InvalidData.into()),
+            Ok((_, length)) => {
+                buffer.truncate(length);
+                Ok(Some(buffer))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The other process is told that nothing more comes, and this one hears nothing more.
+    pub fn shut_down(&self) {
+        // it may have ended
+        let _ = net::shutdown(&self.0, net::Shutdown::Both);
+    }
+}
+
+impl AsFd for MessageSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Starts this program anew, with `arguments`, a process group of its own, `socket` as its standard input, and no
+/// other descriptor of this process but standard error.
+///
+/// # Errors
+/// What the kernel says.
+pub fn start_beside(arguments: &[&str], file: &Path, socket: MessageSocket) -> io::Result<Child> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(arguments).arg(file);
+    // a signal from the terminal is for the server
+    command.process_group(0).stdin(socket.0).stdout(Stdio::null()).stderr(stderr::of_children());
+    // SAFETY: it makes system calls and nothing else: it takes no lock and allocates nothing.
+    unsafe { command.pre_exec(mark_descriptors) };
+    command.spawn()
+}
+
+/// The memory of this process, and what it may do, are for no process of the same user.
+///
+/// # Errors
+/// None in practice.
+pub fn hide_memory() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Processes whose parents have ended become children of this one, if it is among their ancestors.
+///
+/// # Errors
+/// None in practice.
+pub fn adopt_orphans() -> io::Result<()> {
+    // any process: the kernel looks only whether there is one
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// A program and how it is run.
+#[derive(Clone, Debug)]
+pub struct LaunchedProgram<'p> {
+    /// Its path, and its arguments.
+    pub words: &'p [String],
+    /// All that its environment has.
+    pub environment: HashMap<OsString, OsString>,
+    /// Who it runs as, if that is another user than this process is.
+    pub user: Option<&'p SystemUser>,
+}
+
+/// A program that runs, or has ended and is not yet waited for.
+#[derive(Debug)]
+pub struct RunningLaunch {
+    child: Child,
+    /// Readable once the program has ended.
+    ended: OwnedFd,
+    /// What it says on standard output and standard error.
+    output: OwnedFd,
+}
+
+impl LaunchedProgram<'_> {
+    /// Starts it. It is killed when the calling thread ends.
+    ///
+    /// # Errors
+    /// What the kernel says of the program, or lack of room for a process.
+    pub fn start(&self) -> io::Result<RunningLaunch> {
+        let (program, arguments) = self.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let (output, said) = pipe_with(PipeFlags::CLOEXEC)?;
+        fcntl_setfl(&output, OFlags::NONBLOCK)?;
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().envs(&self.environment).current_dir("/");
+        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        let become_user = self.user.map(|user| {
+            let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+            (Uid::from_raw(user.user), Gid::from_raw(user.group), groups)
+        });
+        let own = std::process::id();
+        let prepare = move || {
+            // the process group is its own, too, and there is no terminal
+            setsid()?;
+            if let Some((user, group, groups)) = &become_user {
+                thread::set_thread_groups(groups)?;
+                thread::set_thread_res_gid(*group, *group, *group)?;
+                thread::set_thread_res_uid(*user, *user, *user)?;
+            }
+            // another user would not be told any more
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            if parent_id() != own {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+            let most = Some(most.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS)));
+            setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
+            mark_descriptors()
+        };
+        // SAFETY: `prepare` makes system calls and nothing else: it takes no lock and allocates nothing.
+        unsafe { command.pre_exec(prepare) };
+        let child = command.spawn()?;
+        let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let process = process.ok_or(io::ErrorKind::NotFound)?;
+        let ended = pidfd_open(process, PidfdFlags::empty());
+        let mut running = match ended {
+            Ok(ended) => RunningLaunch { child, ended, output },
+            Err(error) => {
+                let mut child = child;
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.into());
+            }
+        };
+        // nobody writes to it
+        drop(running.child.stdin.take());
+        Ok(running)
+    }
+}
+
+impl RunningLaunch {
+    /// Readable once the program has ended.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Readable once the program has said something.
+    pub fn output(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+
+    /// What the program has said since; nothing, if it has said nothing. `Ok(None)` when nobody can say more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        match again(|| rustix::io::read(&self.output, &mut *into)) {
+            Ok(0) => Ok(None),
+            Ok(count) => Ok(Some(count)),
+            Err(Errno::AGAIN) => Ok(Some(0)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Kills it with its process group, unless it has ended, and waits for it.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn end(mut self) -> io::Result<LaunchEnd> {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // as long as nobody has waited for it, its number is no other's
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        self.child.wait().map(LaunchEnd::of)
+    }
+}
+
+/// How a program has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchEnd {
+    /// With this status.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+}
+
+impl LaunchEnd {
+    fn of(status: ExitStatus) -> LaunchEnd {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => LaunchEnd::Exited(code),
+            (None, signal) => LaunchEnd::Killed(signal.unwrap_or(0)),
+        }
+    }
+}
+
+/// Kills every child of this process and what becomes one meanwhile, and waits for them. Says whether none is left.
+/// Only for a process that has no other children.
+pub fn end_all() -> bool {
+    let until = Instant::now() + ENDING;
+    loop {
+        match again(|| wait(WaitOptions::NOHANG)) {
+            Ok(Some(_)) => continue,
+            // there is none
+            Err(_) => return true,
+            Ok(None) => {}
+        }
+        for child in children() {
+            let _ = kill_process(child, Signal::KILL);
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The children of this process.
+fn children() -> Vec<Pid> {
+    let numbers = |text: String| -> Vec<Pid> {
+        text.split_ascii_whitespace().filter_map(|n| Pid::from_raw(n.parse().ok()?)).collect()
+    };
+    // of each of its threads; not every kernel has it
+    let own = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let told: Option<Vec<String>> =
+        own.map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    match told {
+        Some(told) if !told.is_empty() => told.into_iter().flat_map(numbers).collect(),
+        _ => by_parent(std::process::id()),
+    }
+}
+
+/// The processes that have this parent, as far as this process may see.
+fn by_parent(parent: u32) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let mut text = Vec::new();
+        fs::File::open(entry.path().join("stat")).ok()?.take(4096).read_to_end(&mut text).ok()?;
+        // the name of the program stands in brackets, and may have some itself
+        let after = text.iter().rposition(|byte| *byte == b')')?;
+        let after = std::str::from_utf8(text.get(after + 1..)?).ok()?;
+        let its: u32 = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        (its == parent).then(|| Pid::from_raw(number)).flatten()
+    });
+    found.collect()
+}
+
+/// Descriptors of this process end with it when it becomes a program, but for standard input, output and error.
+/// It neither allocates nor locks.
+fn mark_descriptors() -> io::Result<()> {
+    let flag = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when it becomes the
+    // program, as all are meant to.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flag) };
+    if done != 0 {
+        for number in FIRST as libc::c_int..MOST_MARKED {
+            // SAFETY: it changes a flag, or fails because there is no such descriptor.
+            unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll;
+
+    fn words(script: &str) -> Vec<String> {
+        ["/bin/sh", "-c", script].map(str::to_owned).to_vec()
+    }
+
+    /// Runs it to its end, and says what it has said.
+    fn run(script: &str, environment: &[(&str, &str)]) -> (LaunchEnd, String) {
+        let words = words(script);
+        let environment =
+            environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let running = LaunchedProgram { words: &words, environment, user: None }.start().unwrap();
+        let (mut said, mut buffer) = (Vec::new(), [0; 512]);
+        while let Some(count) = running.read(&mut buffer).unwrap() {
+            said.extend(&buffer[..count]);
+            poll::wait_readable(&[running.output()], 60_000).unwrap();
+        }
+        poll::wait_readable(&[running.ended()], 60_000).unwrap();
+        (running.end().unwrap(), String::from_utf8(said).unwrap())
+    }
+
+    #[test]
+    fn a_program_has_what_it_is_given_and_no_more() {
+        let (end, said) = run("env; echo error >&2; read x; echo \"$?\"; exit 3", &[("A", "b c")]);
+        assert_eq!(end, LaunchEnd::Exited(3));
+        let mut lines: Vec<&str> = said.lines().collect();
+        // what the shell itself adds
+        lines.retain(|line| !["PWD=/", "OLDPWD=/", "SHLVL=0", "_=/usr/bin/env"].contains(line));
+        assert_eq!(lines, ["A=b c", "error", "1"]);
+        // a descriptor that is inherited by mistake
+        let open = rustix::fs::open("/dev/null", OFlags::RDONLY, rustix::fs::Mode::empty());
+        let open = open.unwrap();
+        let (_, said) =
+            run("ls /proc/self/fd | tr '\\n' ' '; cut -d' ' -f6 /proc/$$/stat; echo $$", &[]);
+        drop(open);
+        let (descriptors, rest) = said.split_once('\n').unwrap_or_default();
+        let (descriptors, session) = descriptors.trim().rsplit_once(' ').unwrap();
+        // the last is the directory that ls reads
+        assert_eq!(descriptors, "0 1 2 3", "{said}");
+        assert_eq!(session, rest.trim(), "{said}");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_run_says_why() {
+        let start = |path: &str| {
+            let words = [path.to_owned()];
+            LaunchedProgram { words: &words, environment: HashMap::new(), user: None }.start()
+        };
+        assert_eq!(start("/").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(start("/nowhere").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(start("/etc/passwd").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn messages_arrive_whole_and_the_end_is_told() {
+        let (one, other) = MessageSocket::pair().unwrap();
+        one.send(b"first").unwrap();
+        one.send(&[7; 40_000]).unwrap();
+        assert_eq!(other.receive().unwrap().unwrap(), b"first");
+        assert_eq!(other.receive().unwrap().unwrap(), [7; 40_000]);
+        one.send(&vec![7; MOST_MESSAGE_BYTES + 1]).unwrap();
+        assert!(other.receive().is_err());
+        drop(one);
+        assert_eq!(other.receive().unwrap(), None);
+        assert!(other.send(b"x").is_err());
+    }
+}
