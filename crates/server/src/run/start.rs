@@ -120,7 +120,7 @@ impl Server {
         let now_ms = worker::read_clocks().monotonic_ms;
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
             .with_next(isolated::next(&config, now_ms));
-        applications.take_effect(None);
+        applications.take_effect(None, &certificates);
         // no other process takes the place of a stage, and none of this can be had once the process is sealed
         let shared = match config.place {
             Some(_) => None,
