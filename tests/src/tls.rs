@@ -1,12 +1,13 @@
 //! Certificates for tests, and a client that speaks TLS.
 
 use crate::faults::crowd::connect_from;
+use crate::faults::site::Folder;
 use crate::server::free_addr;
 use crate::wire;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams,
     CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
-    KeyPair, RevokedCertParams, SignatureAlgorithm, date_time_ymd,
+    KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams, SignatureAlgorithm, date_time_ymd,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
@@ -14,17 +15,19 @@ use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    ClientConfig, ClientConnection, DEFAULT_VERSIONS, DigitallySignedStruct, RootCertStore,
-    ServerConfig, SignatureScheme, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, Connection, DEFAULT_VERSIONS, DigitallySignedStruct,
+    RootCertStore, ServerConfig, ServerConnection, SignatureScheme, StreamOwned,
+    SupportedProtocolVersion,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
-use std::{fs, io, thread};
+use std::{env, fs, io, thread};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -233,16 +236,26 @@ pub fn first_certificate(pem: &[u8]) -> Vec<u8> {
 
 /// What a server goes by that shows NAME.crt below `folder`.
 pub fn server(folder: &Path, name: &str) -> ServerConfig {
+    server_for(folder, name, None)
+}
+
+/// The same, of one that takes only clients that one of these has signed.
+pub fn server_for(folder: &Path, name: &str, clients: Option<RootCertStore>) -> ServerConfig {
     let file = |end| folder.join(format!("{name}.{end}"));
     let chain = CertificateDer::pem_file_iter(file("crt")).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(file("key")).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(DEFAULT_VERSIONS)
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap()
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = builder.with_protocol_versions(DEFAULT_VERSIONS).unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(roots) => {
+            let roots = Arc::new(roots);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+            builder.with_client_cert_verifier(verifier.unwrap())
+        }
+    };
+    builder.with_single_cert(chain, key).unwrap()
 }
 
 /// The first words of a client: enough to have the server do its part of a handshake.
@@ -283,6 +296,7 @@ impl TlsRelay {
                 let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
                 let Ok(from) = client.peer_addr() else { continue };
                 let Ok(server) = connect_from(from.ip(), to) else { continue };
+                let connection = connection.into();
                 thread::spawn(move || Passing { client, server, connection, most }.run());
             }
         });
@@ -290,11 +304,64 @@ impl TlsRelay {
     }
 }
 
+/// Speaks TLS at an address of its own, and passes on what comes to an application that does not: each end and each
+/// reset, too.
+pub struct SealedApplication {
+    /// Where it is reached.
+    pub addr: SocketAddr,
+}
+
+impl SealedApplication {
+    /// Before the application at `to`; until the process ends.
+    pub fn start(config: ServerConfig, to: SocketAddr) -> SealedApplication {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (addr, config) = (listener.local_addr().unwrap(), Arc::new(config));
+        thread::spawn(move || {
+            for server in listener.incoming().map_while(Result::ok) {
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap().into();
+                let Ok(client) = TcpStream::connect(to) else { continue };
+                thread::spawn(move || Passing { client, server, connection, most: 1 << 20 }.run());
+            }
+        });
+        SealedApplication { addr }
+    }
+}
+
+/// What `to` of a route says, with what belongs to it: the addresses of applications as they are in `to`
+/// (`"http://127.0.0.1:9000"`), or, with `FOREBAY_TLS_APPLICATIONS=1`, through TLS.
+pub fn applications_at(to: &str) -> String {
+    if env::var("FOREBAY_TLS_APPLICATIONS").as_deref() != Ok("1") {
+        return to.to_owned();
+    }
+    static KNOWN: OnceLock<(Folder, ServerConfig)> = OnceLock::new();
+    let (folder, config) = KNOWN.get_or_init(|| {
+        let (folder, authority) = (Folder::new(), Authority::new());
+        authority.write(folder.path(), "app", &["127.0.0.1", "localhost"], &PKCS_ECDSA_P256_SHA256);
+        folder.write("ca.pem", &authority.pem);
+        let config = server(folder.path(), "app");
+        (folder, config)
+    });
+    let mut said = String::new();
+    for (at, part) in to.split("\"http://").enumerate() {
+        let address = part.split_once('"').filter(|_| at > 0);
+        let Some((address, rest)) = address else {
+            said.push_str(part);
+            continue;
+        };
+        let sealed = SealedApplication::start(config.clone(), address.parse().unwrap());
+        said.push_str(&format!("\"https://{}\"{rest}", sealed.addr));
+    }
+    match said.contains("https://") {
+        true => format!("{said}\ntls.ca = [{:?}]", folder.join("ca.pem")),
+        false => said,
+    }
+}
+
 /// One connection.
 struct Passing {
     client: TcpStream,
     server: TcpStream,
-    connection: ClientConnection,
+    connection: Connection,
     /// So many bytes may wait for the client.
     most: usize,
 }
@@ -315,7 +382,7 @@ impl Passing {
     fn pass(&mut self) -> io::Result<()> {
         let (mut up, mut down) = (true, true);
         let (mut to_client, mut buffer) = (Vec::new(), [0; 16 * 1024]);
-        while up || down || !to_client.is_empty() {
+        while up || down || !to_client.is_empty() || self.connection.wants_write() {
             let sealed = self.connection.wants_write();
             // nothing is to be said before the handshake is done, the end least of all
             let may_say = up && !sealed && !self.connection.is_handshaking();

@@ -7,7 +7,9 @@ use forebay_http::head::{self, Lines};
 use forebay_http::response::{
     BodyFraming, ParsedResponse, Response, ResponseContext, ResponseHeadLimits,
 };
-use forebay_tls::{ClientError, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions};
+use forebay_tls::{
+    ClientError, KeptSessions, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -198,7 +200,8 @@ impl HttpsConnection {
             trust: Trust::Roots(roots.clone()),
             versions: Versions::Both,
             is_for_http2: false,
-            resumes: false,
+            sessions: KeptSessions::None,
+            shows: None,
             is_post_quantum: true,
         };
         let client = TlsClient::new(&terms, host).map_err(HttpsError::Client)?;

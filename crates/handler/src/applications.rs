@@ -10,6 +10,7 @@ mod pools;
 mod proxy_header;
 pub(crate) mod websocket;
 
+use crate::certificates::Certificates;
 pub use answers::{before, failed, refused, said_of, summary};
 pub use ask::{
     Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
@@ -18,6 +19,7 @@ use forebay_config::Role;
 use forebay_control::shared::SharedCounts;
 use forebay_http::field::FieldName;
 use forebay_site::Destination;
+use forebay_sys::stderr::say;
 use forebay_upstream::application::Application;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings;
@@ -112,14 +114,17 @@ impl Applications {
             self.upstreams.iter().any(|(one, _)| Arc::ptr_eq(one, upstreams))
         };
         let mut own = self.upstreams.iter();
-        let same = own.find(|(one, of)| one.are(&group.to, is_fastcgi) && of.shares_with(group));
+        let are = |one: &Upstreams, of: &settings::GroupSettings| {
+            one.are(&group.to, is_fastcgi) && of.tls == group.tls
+        };
+        let same = own.find(|(one, of)| are(one, of) && of.shares_with(group));
         if let Some((same, _)) = same {
             return Arc::clone(same);
         }
         let known = || before.iter().flat_map(|before| &before.upstreams);
         let mut known = known()
-            .filter(|(one, of)| one.are(&group.to, is_fastcgi) && of.shares_with(group))
-            .chain(known().filter(|(one, _)| one.are(&group.to, is_fastcgi)))
+            .filter(|(one, of)| are(one, of) && of.shares_with(group))
+            .chain(known().filter(|(one, of)| are(one, of)))
             .map(|(one, _)| one);
         let kept = known.find(|&one| !is_there(one)).map(Arc::clone);
         let upstreams = kept.unwrap_or_else(|| Upstreams::new(group, is_fastcgi, now_ms));
@@ -127,10 +132,18 @@ impl Applications {
         upstreams
     }
 
-    /// What was decided holds from now on, in the place of what was `before`.
-    pub fn take_effect(&self, before: Option<&Applications>) {
+    /// What was decided holds from now on, in the place of what was `before`; through TLS it is spoken by these
+    /// certificates.
+    pub fn take_effect(&self, before: Option<&Applications>, certificates: &Certificates) {
         for (upstreams, settings) in &self.upstreams {
             upstreams.set(settings, &self.shares);
+            if let Some(files) =
+                settings.tls.as_ref().and_then(|tls| certificates.of_upstreams(tls))
+                && let Err(error) = upstreams.speak_by(files)
+            {
+                // their requests are answered with 502: nothing goes there in clear instead
+                say(format_args!("the application at {}: {error}", upstreams.label(0)));
+            }
             let Some(before) = before else { continue };
             if before.upstreams().any(|known| Arc::ptr_eq(known, upstreams)) {
                 continue;

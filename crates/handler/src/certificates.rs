@@ -12,13 +12,16 @@ mod demands;
 mod error;
 mod held;
 mod tokens;
+mod upstreams;
 mod warnings;
 
 pub use clients::{authorities, revoked};
-pub use error::CertificateError;
+pub use error::{CertificateError, NoSystemRoots};
 use held::{CertificateFiles, HeldCertificate, HeldFile, KnownTickets, read_keys, read_tokens};
 pub use held::{FileStamp, Stamps, pairs};
 pub use tokens::{Tokens, TokensError};
+use upstreams::HeldUpstreamTls;
+pub use upstreams::{of_upstreams, system_roots};
 pub use warnings::Expiry;
 pub use warnings::{SOON_DAYS, days_left};
 
@@ -28,6 +31,8 @@ use forebay_config::{ClientCertificates as ClientFiles, Config, KeyPairs};
 use forebay_conn::Secured;
 use forebay_site::rules::Network;
 use forebay_tls::{Identities, TicketKeys, TicketSealer};
+use forebay_upstream::settings::UpstreamTlsSettings;
+use forebay_upstream::upstreams::UpstreamTlsFiles;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -54,6 +59,8 @@ pub struct Certificates {
     held_by_admin: Option<HeldCertificate>,
     tokens: Option<HeldFile<Tokens>>,
     keys: Option<HeldFile<Keys>>,
+    /// What applications are shown and must show, each once.
+    upstreams: Vec<HeldUpstreamTls>,
     /// How identities of clients are found; `None` where there are none.
     pub verifier: Option<Verifier>,
     /// The cookie that applications are not told of.
@@ -84,6 +91,8 @@ pub enum Owner {
     Site(String),
     /// Those of the admin listener.
     Admin,
+    /// Those that applications of the site with this name are shown.
+    Applications(String),
 }
 
 impl fmt::Display for Owner {
@@ -91,6 +100,7 @@ impl fmt::Display for Owner {
         match self {
             Owner::Site(name) => write!(f, "the site {name:?}"),
             Owner::Admin => f.write_str("the admin listener"),
+            Owner::Applications(name) => write!(f, "the site {name:?}, shown to applications,"),
         }
     }
 }
@@ -167,7 +177,8 @@ impl Certificates {
         let tokens = tokens.map(|path| HeldFile::open(path, read_tokens)).transpose()?;
         let keys = config.identity.keys.as_deref();
         let keys = keys.map(|path| HeldFile::open(path, read_keys)).transpose()?;
-        Ok(Certificates::of(config, sites, admin, tokens, keys, acme))
+        let upstreams = HeldUpstreamTls::open_all(config)?;
+        Ok(Certificates { upstreams, ..Certificates::of(config, sites, admin, tokens, keys, acme) })
     }
 
     /// Those of these sites, which are the sites of `config` that have any, in the same order, and what
@@ -222,7 +233,13 @@ impl Certificates {
             verifier,
             hidden_cookie,
             acme,
+            upstreams: Vec::new(),
         }
+    }
+
+    /// What was read for applications that are spoken with so.
+    pub fn of_upstreams(&self, settings: &UpstreamTlsSettings) -> Option<&UpstreamTlsFiles> {
+        self.upstreams.iter().find(|held| held.settings == *settings).map(|held| &*held.files)
     }
 
     /// What is wanted by ACME.
@@ -287,8 +304,10 @@ impl Certificates {
             self.tokens.as_ref().map(|held| held.renewed("tokens", &mut taken, &mut errors));
         let keys = self.keys.as_ref().map(|held| held.renewed("keys", &mut taken, &mut errors));
         let acme = self.acme.clone();
+        let upstreams =
+            self.upstreams.iter().map(|held| held.renewed(&mut taken, &mut errors)).collect();
         let certificates = Certificates::of(config, sites, admin, tokens, keys, acme);
-        Renewed { certificates, taken, errors }
+        Renewed { certificates: Certificates { upstreams, ..certificates }, taken, errors }
     }
 
     /// All certificates, by owner.
@@ -315,6 +334,7 @@ impl Certificates {
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let others = self.tokens.iter().map(|held| &held.path);
         let others = others.chain(self.keys.iter().map(|held| &held.path));
+        let others = others.chain(self.upstreams.iter().flat_map(HeldUpstreamTls::files));
         self.held().flat_map(|held| held.files.all()).chain(others)
     }
 
@@ -322,6 +342,7 @@ impl Certificates {
     pub fn stamps(&self) -> Stamps {
         let others = self.tokens.iter().map(|held| held.stamp);
         let others = others.chain(self.keys.iter().map(|held| held.stamp));
+        let others = others.chain(self.upstreams.iter().flat_map(|held| held.stamps.clone()));
         self.held().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
     }
 
@@ -329,6 +350,7 @@ impl Certificates {
     pub fn stamps_now(&self) -> Stamps {
         let others = self.tokens.iter().map(HeldFile::stamp_now);
         let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
+        let others = others.chain(self.upstreams.iter().flat_map(HeldUpstreamTls::stamps_now));
         self.held().flat_map(HeldCertificate::stamps_now).chain(others).collect()
     }
 

@@ -5,7 +5,7 @@ use crate::plan::{ClientGroup, LoadPlan, PlanError, StatedVersion};
 use crate::report::Report;
 use crate::worker::{Finished, Interval, LoadWorker, RunState};
 use forebay_sys::{clock, process};
-use forebay_tls::{Roots, TlsClient, TlsClientSettings, Trust};
+use forebay_tls::{KeptSessions, Roots, TlsClient, TlsClientSettings, Trust};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
@@ -112,7 +112,11 @@ fn tls_clients(plan: &LoadPlan) -> Result<Vec<Option<TlsClient>>, LoadError> {
             trust,
             versions: group.tls.versions,
             is_for_http2: group.version == StatedVersion::Http2,
-            resumes: group.tls.resume,
+            sessions: match group.tls.resume {
+                true => KeptSessions::Last,
+                false => KeptSessions::None,
+            },
+            shows: None,
             is_post_quantum: group.tls.post_quantum,
         };
         let name = group.server_name();

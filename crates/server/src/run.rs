@@ -34,6 +34,7 @@ use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
+use crate::upgrade::UPGRADED;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::handed::OpenConnections;
@@ -48,15 +49,12 @@ use forebay_engine::control::{Ended, LoopOrder};
 use forebay_policy::bans::BanList;
 use forebay_sys::process;
 use forebay_sys::stderr::say;
-use signal_hook::consts::{SIGHUP, SIGTERM, SIGURG, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use takeover::{Reload, Wanted};
-
-/// Tells a stage that stages of another server replace it. Nobody else sends this, and who does not know it ignores it.
-pub(crate) const UPGRADED: i32 = SIGURG;
 
 /// What the main thread waits for.
 enum Event {

@@ -24,7 +24,7 @@ fn certificates(certificates: &Certificates) -> Vec<Certificate> {
     let told = expiries.map(|Expiry { owner, certificate, not_after_s, .. }| {
         let name = certificate.display().to_string();
         let site = match owner {
-            Owner::Site(site) => site,
+            Owner::Site(site) | Owner::Applications(site) => site,
             Owner::Admin => String::new(),
         };
         Certificate { site, name, expiry_s: not_after_s }

@@ -39,3 +39,8 @@ pub mod service;
 pub mod shared;
 pub mod starting;
 pub mod successor;
+
+use signal_hook::consts::SIGURG;
+
+/// Tells a stage that stages of another server replace it. Nobody else sends this, and who does not know it ignores it.
+pub const UPGRADED: i32 = SIGURG;

@@ -4,7 +4,7 @@
 use crate::command::CommandAnswer;
 use forebay_handler::applications::Applications;
 use forebay_upstream::health::UpstreamCondition;
-use forebay_upstream::settings::UpstreamAddress;
+use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
 use forebay_upstream::upstreams::{UpstreamReport, Upstreams};
 use std::sync::Arc;
 
@@ -60,7 +60,11 @@ fn state(condition: UpstreamCondition, now_ms: u64) -> String {
 fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
     // browsers and shells put a slash behind an address
     let address = name.strip_suffix('/').unwrap_or(name);
-    let written = || UpstreamAddress::http(address).or_else(|_| UpstreamAddress::fastcgi(name));
+    let written = || {
+        HttpUpstream::parse(address)
+            .map(|found| found.address)
+            .or_else(|_| UpstreamAddress::fastcgi(name))
+    };
     seen.label == name
         || seen.label.strip_prefix("unix:") == Some(name)
         || written().is_ok_and(|address| address.to_string() == seen.label)
@@ -121,7 +125,7 @@ mod tests {
         let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
         let plan = Plan::new(&config, &machine).unwrap();
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, 0);
-        applications.take_effect(None);
+        applications.take_effect(None, &Default::default());
         applications
     }
 

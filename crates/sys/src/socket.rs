@@ -179,6 +179,29 @@ pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> Sent {
     sent(net::sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL))
 }
 
+/// Sends what is written to it: for libraries that write what they have in several places.
+pub struct SocketWriter<'s>(pub BorrowedFd<'s>);
+
+/// Does not block: a full send buffer, and a connection that has not come about, are
+/// [`WouldBlock`](io::ErrorKind::WouldBlock).
+impl io::Write for SocketWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let [one] = slices {
+            return self.write(one);
+        }
+        let mut control = net::SendAncillaryBuffer::default();
+        Ok(net::sendmsg(self.0, slices, &mut control, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Sends `count` bytes of a file from `offset` without copying them through this process. Blocks on
 /// a file that is not in memory; see [`crate::file`].
 ///

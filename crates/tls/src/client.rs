@@ -1,53 +1,26 @@
 //! The client's end: what it trusts, what it resumes, and one connection of it.
 
+mod fault;
+mod trust;
+
+pub use fault::{TlsFault, TlsRefusal};
+pub use trust::{Roots, Trust};
+
 use crate::identity::{HTTP_1_1, HTTP_2};
+use crate::pair::Pair;
 use crate::provider::provider;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientConfig, ClientConnection, ClientSessionStore, Resumption, Tls12ClientSessionValue,
     Tls13ClientSessionValue,
 };
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    AlertDescription, CertificateError, DigitallySignedStruct, Error, HandshakeKind, NamedGroup,
-    ProtocolVersion, RootCertStore, SignatureScheme, SupportedProtocolVersion,
-};
+use rustls::{Error, HandshakeKind, NamedGroup, ProtocolVersion, SupportedProtocolVersion};
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Certificates of authorities that are trusted.
-#[derive(Clone, Debug)]
-pub struct Roots(Arc<RootCertStore>);
-
-impl Roots {
-    /// Those of a text in PEM; `None` if it has none that can be read.
-    pub fn of_pem(text: &[u8]) -> Option<Roots> {
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-        Roots::of_certificates(all.ok()?)
-    }
-
-    /// These, in DER; `None` if none can be read. Authorities of a system that cannot be read are passed
-    /// over: there are some everywhere.
-    pub fn of_certificates<C: AsRef<[u8]>>(all: impl IntoIterator<Item = C>) -> Option<Roots> {
-        let mut store = RootCertStore::empty();
-        let all = all.into_iter().map(|one| CertificateDer::from(one.as_ref().to_vec()));
-        let (read, _) = store.add_parsable_certificates(all);
-        (read > 0).then(|| Roots(Arc::new(store)))
-    }
-}
-
-/// Which authorities a client trusts.
-#[derive(Clone, Debug)]
-pub enum Trust {
-    /// Servers with a certificate that one of these has signed, for their name and in force.
-    Roots(Roots),
-    /// Any server.
-    Anybody,
-}
 
 /// Which versions of TLS a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,18 +43,35 @@ pub struct TlsClientSettings {
     pub versions: Versions,
     /// It speaks HTTP/2 and nothing else; HTTP/1.1 otherwise.
     pub is_for_http2: bool,
-    /// It resumes the session it had last; each handshake is a full one otherwise.
-    pub resumes: bool,
+    /// Which sessions it resumes.
+    pub sessions: KeptSessions,
     /// It offers X25519 with ML-KEM first, as new browsers do; X25519 first otherwise.
     pub is_post_quantum: bool,
+    /// What it shows to servers that ask who it is.
+    pub shows: Option<Pair>,
 }
+
+/// Which sessions a client resumes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeptSessions {
+    /// None: each handshake is a full one.
+    #[default]
+    None,
+    /// The one it had last.
+    Last,
+    /// As many as connections that begin side by side need: each of them uses one up.
+    Several,
+}
+
+/// Tickets that are kept of one server, where there are several.
+const TICKETS: usize = 8;
 
 /// A client of one server. It has sessions of its own.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
-    resumes: bool,
+    sessions: KeptSessions,
 }
 
 /// Why there is no such client.
@@ -94,6 +84,11 @@ pub enum ClientError {
 }
 
 impl TlsClient {
+    /// Whether there are servers with this name, or at this address without brackets.
+    pub fn may_name(name: &str) -> bool {
+        ServerName::try_from(name).is_ok()
+    }
+
     /// A client of the server with this name, or address without brackets, on these terms.
     ///
     /// # Errors
@@ -113,25 +108,32 @@ impl TlsClient {
             .with_protocol_versions(versions)
             .map_err(ClientError::Terms)?;
         let builder = match &terms.trust {
-            Trust::Roots(Roots(roots)) => builder.with_root_certificates(Arc::clone(roots)),
-            Trust::Anybody => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Unverified(provider()))),
+            Trust::Roots(roots) => builder.with_root_certificates(roots.store()),
+            trust => {
+                let verifier = trust::verifier(trust, &provider())?;
+                builder.dangerous().with_custom_certificate_verifier(verifier)
+            }
         };
-        let mut config = builder.with_no_client_auth();
+        let mut config = match &terms.shows {
+            None => builder.with_no_client_auth(),
+            Some(pair) => builder
+                .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&pair.key)))),
+        };
         let spoken = if terms.is_for_http2 { HTTP_2 } else { HTTP_1_1 };
         config.alpn_protocols = vec![spoken.to_vec()];
         config.resumption = Resumption::disabled();
-        Ok(TlsClient { config: Arc::new(config), name, resumes: terms.resumes }.another())
+        Ok(TlsClient { config: Arc::new(config), name, sessions: terms.sessions }.another())
     }
 
     /// A client of the same server on the same terms, which has not spoken with it yet.
     pub fn another(&self) -> TlsClient {
         let mut client = self.clone();
-        if self.resumes {
-            let config = Arc::make_mut(&mut client.config);
-            config.resumption = Resumption::store(Arc::new(LastSession::default()));
-        }
+        let resumption = match self.sessions {
+            KeptSessions::None => return client,
+            KeptSessions::Last => Resumption::store(Arc::new(LastSession::default())),
+            KeptSessions::Several => Resumption::in_memory_sessions(TICKETS),
+        };
+        Arc::make_mut(&mut client.config).resumption = resumption;
         client
     }
 
@@ -141,7 +143,7 @@ impl TlsClient {
     /// Lack of random numbers.
     pub fn connect(&self) -> Result<ClientSession, TlsRefusal> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        let connection = connection.map_err(TlsRefusal)?;
+        let connection = connection.map_err(TlsRefusal::of)?;
         Ok(ClientSession { connection, has_ended: false })
     }
 }
@@ -167,10 +169,6 @@ pub struct ClientSession {
     /// The server has said its last word.
     has_ended: bool,
 }
-
-/// Why a connection goes no further.
-#[derive(Debug)]
-pub struct TlsRefusal(Error);
 
 impl ClientSession {
     /// Whether the handshake is under way.
@@ -201,14 +199,61 @@ impl ClientSession {
                 return Ok(0);
             }
             let taken = self.connection.read_tls(wire);
-            if taken.map_err(|error| TlsRefusal(Error::General(error.to_string())))? == 0 {
+            if taken.map_err(too_much)? == 0 {
                 // what follows the end of the session is not looked at
                 *wire = &[];
                 return Ok(0);
             }
-            let state = self.connection.process_new_packets().map_err(TlsRefusal)?;
+            let state = self.connection.process_new_packets().map_err(TlsRefusal::of)?;
             self.has_ended |= state.peer_has_closed();
         }
+    }
+
+    /// The same, appended to `plain`: at most `most` bytes. Returns how many; with fewer than `most`, `wire` is used up.
+    ///
+    /// # Errors
+    /// As [`receive`](ClientSession::receive). What came before is in `plain`.
+    pub fn receive_more(
+        &mut self,
+        wire: &mut &[u8],
+        plain: &mut Vec<u8>,
+        most: usize,
+    ) -> Result<usize, TlsRefusal> {
+        let begin = plain.len();
+        loop {
+            let mut reader = self.connection.reader();
+            // it fails where there is nothing to read
+            while let Ok(bytes @ [_, ..]) = reader.fill_buf() {
+                let count = bytes.len().min(most - (plain.len() - begin));
+                if count == 0 {
+                    return Ok(most);
+                }
+                plain.extend_from_slice(&bytes[..count]);
+                reader.consume(count);
+            }
+            if wire.is_empty() {
+                return Ok(plain.len() - begin);
+            }
+            if self.connection.read_tls(wire).map_err(too_much)? == 0 {
+                // what follows the end of the session is not looked at
+                *wire = &[];
+            }
+            let state = self.connection.process_new_packets().map_err(TlsRefusal::of)?;
+            self.has_ended |= state.peer_has_closed();
+        }
+    }
+
+    /// Whether bytes of the protocol above were received and not read.
+    #[inline]
+    pub fn has_unread(&mut self) -> bool {
+        matches!(self.connection.reader().fill_buf(), Ok([_, ..]))
+    }
+
+    /// Whether the session continues an earlier one; `None` while the handshake is under way.
+    #[inline]
+    pub fn is_resumed(&self) -> Option<bool> {
+        let kind = self.connection.handshake_kind().filter(|_| !self.is_handshaking());
+        kind.map(|kind| kind == HandshakeKind::Resumed)
     }
 
     /// What was agreed on; `None` while the handshake is under way.
@@ -244,6 +289,24 @@ impl ClientSession {
         }
     }
 
+    /// Seals as many bytes of the protocol above as it may hold, behind what waits to be sent. Says how many.
+    pub fn seal(&mut self, plain: &[u8]) -> usize {
+        self.connection.writer().write(plain).unwrap_or_default()
+    }
+
+    /// Sends what waits, from where it is: nothing is copied together before.
+    ///
+    /// # Errors
+    /// What `to` says; what was not taken then still waits.
+    pub fn flush_to(&mut self, to: &mut impl Write) -> io::Result<()> {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(to)? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Whether anything is to be [flushed](ClientSession::flush).
     #[inline]
     pub fn has_to_send(&self) -> bool {
@@ -256,6 +319,11 @@ impl ClientSession {
         while self.connection.wants_write() && self.connection.write_tls(wire).is_ok() {}
     }
 
+    /// Says that nothing follows; that is to be [flushed](ClientSession::flush_to).
+    pub fn say_end(&mut self) {
+        self.connection.send_close_notify();
+    }
+
     /// Says that nothing follows.
     pub fn end(&mut self, wire: &mut Vec<u8>) {
         self.connection.send_close_notify();
@@ -263,47 +331,10 @@ impl ClientSession {
     }
 }
 
-impl TlsRefusal {
-    /// Whether the server has refused, by an alert.
-    pub fn is_by_server(&self) -> bool {
-        matches!(self.0, Error::AlertReceived(_))
-    }
+/// A message that is longer than the library takes.
+fn too_much(error: io::Error) -> TlsRefusal {
+    TlsRefusal::of(Error::General(error.to_string()))
 }
-
-/// In few words, of which there are not many: times and other numbers are left out.
-impl fmt::Display for TlsRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use CertificateError as Of;
-        match &self.0 {
-            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
-                f.write_str("the server does not speak this version of HTTP (alert)")
-            }
-            Error::AlertReceived(alert) => {
-                write!(f, "the server refused: {}", alert.as_str().unwrap_or("unknown alert"))
-            }
-            Error::InvalidCertificate(Of::Expired | Of::ExpiredContext { .. }) => {
-                f.write_str("certificate expired")
-            }
-            Error::InvalidCertificate(Of::NotValidYet | Of::NotValidYetContext { .. }) => {
-                f.write_str("certificate not valid yet")
-            }
-            Error::InvalidCertificate(Of::NotValidForNameContext { expected, .. }) => {
-                write!(f, "certificate for another name than {}", expected.to_str())
-            }
-            Error::InvalidCertificate(Of::UnknownIssuer) => {
-                f.write_str("certificate not trusted: unknown issuer")
-            }
-            Error::InvalidCertificate(Of::Other(_)) => f.write_str("certificate not trusted"),
-            Error::InvalidCertificate(error) => write!(f, "certificate not trusted: {error}"),
-            Error::InvalidMessage(_) => f.write_str("what the server says is no TLS"),
-            Error::PeerIncompatible(why) => write!(f, "nothing in common: {why:?}"),
-            Error::PeerMisbehaved(why) => write!(f, "the server breaks the rules: {why:?}"),
-            error => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for TlsRefusal {}
 
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -362,47 +393,6 @@ impl ClientSessionStore for LastSession {
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.with(|session| session.tls13.take())
-    }
-}
-
-/// Takes every certificate. That the server has its key is still proved.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

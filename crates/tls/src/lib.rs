@@ -5,12 +5,13 @@
 //! handshake is done at once, or by a helper thread if its signature is dear ([`Handshake`]). From then on
 //! the channel opens what comes and seals what leaves, and the protocol above knows nothing of it.
 //!
-//! The other end is a [`ClientSession`], which the load generator speaks through.
+//! The other end is a [`ClientSession`], through which applications are asked, and which the load generator speaks
+//! through.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`channel`] | the transport: plain, or a session of TLS |
-//! | [`client`] | the client's end: what it trusts, what it resumes |
+//! | [`client`] | the client's end: what it trusts (`trust`), what it resumes, why it goes no further (`fault`) |
 //! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identities`] | certificates by server name, found in O(1) |
 //! | [`identity`] | the certificates of one site, and what is agreed with clients |
@@ -37,7 +38,8 @@ mod provider;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
 pub use client::{
-    ClientError, ClientSession, Roots, TlsClient, TlsClientSettings, TlsRefusal, Trust, Versions,
+    ClientError, ClientSession, KeptSessions, Roots, TlsClient, TlsClientSettings, TlsFault,
+    TlsRefusal, Trust, Versions,
 };
 pub use clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
 pub use identities::Identities;

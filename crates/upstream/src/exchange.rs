@@ -73,7 +73,7 @@ mod upload;
 use answer::{AnswerUnderWay, Coming};
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy};
-pub use outcome::{ExchangeTimes, Failed, Lateness};
+pub use outcome::{ExchangeTimes, Failed, Lateness, UpstreamHandshakes};
 use pace::UploadPace;
 use phase::ExchangePhase;
 use script::ScriptAnswer;
@@ -388,12 +388,19 @@ impl<T: Send> Relay for Exchange<T> {
         }
         let attempt = self.phase.attempt()?;
         let connection = attempt.connection.as_ref()?;
-        let has_unsent =
-            !self.upload.is_sent() || connection.http2().is_some_and(|http2| http2.has_unsent());
+        if self.phase.is_connecting() {
+            let wants = match attempt.can_write {
+                true => Wants::default(),
+                false => connection.wants_to_connect(),
+            };
+            return Some((connection.id, connection.as_fd(), wants));
+        }
+        let has_unsent = !self.upload.is_sent() || connection.has_unsent();
         let has_unsent = has_unsent && !attempt.is_cut;
-        let reads = !self.phase.is_connecting() && !attempt.has_ended;
-        let wants =
-            Wants { read: reads && !attempt.can_read, write: has_unsent && !attempt.can_write };
+        let wants = Wants {
+            read: !attempt.has_ended && !attempt.can_read,
+            write: has_unsent && !attempt.can_write,
+        };
         Some((connection.id, connection.as_fd(), wants))
     }
 

@@ -379,6 +379,7 @@ pub(crate) mod tests {
             slow_start: Duration::ZERO,
             check: None,
             abort_on_close: false,
+            tls: None,
         }
     }
 

@@ -6,9 +6,10 @@ use crate::messages::target::Ambiguous;
 use crate::messages::{fastcgi, request};
 use forebay_http::field::FieldName;
 use forebay_http::response::ResponseHeadLimits;
+use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::settings::upstream_address::{AddressError, UpstreamAddress};
+pub use crate::settings::upstream_address::{AddressError, HttpUpstream, UpstreamAddress};
 
 /// Which upstream is asked next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +88,22 @@ pub enum ProxyProtocol {
     V2,
 }
 
+/// How upstreams are spoken with through TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UpstreamTlsSettings {
+    /// Files of certificates that are trusted, of authorities or of the upstreams themselves; those of the system if
+    /// there are none.
+    pub authorities: Vec<PathBuf>,
+    /// For which name their certificate must be, and which they are told; that of their address without it.
+    pub name: Option<Box<str>>,
+    /// The files of the certificate that is shown to them, and of its key.
+    pub shows: Option<(PathBuf, PathBuf)>,
+    /// TLS 1.3 only; 1.2 else, too.
+    pub is_1_3: bool,
+    /// Whether their certificate is looked at.
+    pub verifies: bool,
+}
+
 /// Several upstreams that do the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
@@ -118,6 +135,8 @@ pub struct GroupSettings {
     pub check: Option<HealthCheckSettings>,
     /// Whether a client that has shut down writing has left.
     pub abort_on_close: bool,
+    /// How they are spoken with through TLS; `None` if they are not.
+    pub tls: Option<Box<UpstreamTlsSettings>>,
 }
 
 impl GroupSettings {

@@ -9,17 +9,23 @@
 //! |---|---|
 //! | `addresses` | where one upstream is: the addresses that its name has now |
 //! | `connection` | a connection to it, in either version of HTTP |
+//! | `stream` | the bytes of that, as they are or sealed by TLS |
+//! | `clients` | the clients of TLS, and what is read for them |
 //! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
 //! | `drains` | requests whose client has left and that an application still works on |
 
 pub(crate) mod addresses;
+mod clients;
 pub(crate) mod connection;
 pub(crate) mod drains;
 pub(crate) mod http2;
 pub mod sign_in;
+pub(crate) mod stream;
 pub(crate) mod tunnels;
+
+pub use clients::UpstreamTlsFiles;
 
 use crate::group::health::{HealthSign, UpstreamCondition};
 use crate::group::notices::Notices;
@@ -29,12 +35,14 @@ use crate::places::{Begun, Clocks, Placement, Places};
 use crate::settings;
 use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::addresses::UpstreamAddresses;
+use crate::upstreams::clients::UpstreamClients;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
 use forebay_conn::SocketId;
 use forebay_control::shared::SharedCounts;
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
+use forebay_tls::ClientError;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -53,6 +61,8 @@ pub struct Upstreams {
     notices: Mutex<Notices>,
     web_sockets: OpenWebSockets,
     each: Vec<Upstream>,
+    /// Through which they are spoken with; `None` without TLS.
+    clients: Option<UpstreamClients>,
 }
 
 /// One of them.
@@ -254,8 +264,10 @@ impl Upstreams {
         let places = Mutex::new(Places::new(settings, seed, now_ms));
         let notices = Mutex::new(Notices::new(settings.to.len()));
         let web_sockets = OpenWebSockets::default();
+        let clients = settings.tls.is_some().then(UpstreamClients::default);
         let each = each.collect();
-        let upstreams = Upstreams { number, is_fastcgi, places, notices, web_sockets, each };
+        let upstreams =
+            Upstreams { number, is_fastcgi, places, notices, web_sockets, each, clients };
         upstreams.look_up();
         Arc::new(upstreams)
     }
@@ -266,6 +278,15 @@ impl Upstreams {
         let mut places = self.places();
         places.set(settings, shares, now.ms);
         tell_all(&mut places, now);
+    }
+
+    /// Speaks TLS by what these files say from now on.
+    ///
+    /// # Errors
+    /// Some upstream's name is none that a certificate could be for.
+    pub fn speak_by(&self, files: &UpstreamTlsFiles) -> Result<(), ClientError> {
+        let to = self.each.iter().map(|one| one.addresses.named());
+        self.clients.as_ref().map_or(Ok(()), |clients| clients.set(files, to))
     }
 
     /// What is under way and what waits is counted together with other processes from now on. Others that are reached
@@ -426,6 +447,11 @@ impl Upstreams {
         self.places().group_mut().begin_check(now_ms)
     }
 
+    /// A check has failed, which is why.
+    pub(crate) fn check_failed(&self, member: MemberIndex, why: &'static str) {
+        self.told().check_failed(member, why);
+    }
+
     pub(crate) fn checked(&self, member: MemberIndex, is_good: bool, now_ms: u64) {
         let mut places = self.places();
         places.group_mut().checked(member, is_good, now_ms);
@@ -512,7 +538,12 @@ impl Upstreams {
         now_ms: u64,
     ) -> io::Result<UpstreamConnection> {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
-        self.each.get(member).ok_or_else(unknown)?.addresses.connect(refused, now_ms)
+        let one = self.each.get(member).ok_or_else(unknown)?;
+        let connection = one.addresses.connect(refused, now_ms)?;
+        match &self.clients {
+            Some(clients) => clients.begin(member, connection),
+            None => Ok(connection),
+        }
     }
 
     /// This connection has not come about. Says whether the upstream has another address that takes
@@ -528,9 +559,11 @@ impl Upstreams {
         one.addresses.refused(connection, refused, now_ms)
     }
 
-    /// Whether a connection that was kept leads to where the upstream is now.
+    /// Whether a connection that was kept leads to where the upstream is now, and is sealed by what is known now.
     pub(crate) fn is_current(&self, member: MemberIndex, connection: &UpstreamConnection) -> bool {
+        let is_sealed = |clients: &UpstreamClients| clients.have_begun(connection);
         self.each.get(member).is_some_and(|one| one.addresses.have(connection))
+            && self.clients.as_ref().is_none_or(is_sealed)
     }
 }
 

@@ -71,6 +71,7 @@ mod upgrade;
 mod upgrade_limits;
 mod upgrade_streams;
 mod uploads;
+mod upstream_tls;
 mod validators;
 mod warnings;
 mod websocket;

@@ -6,6 +6,7 @@ use forebay_tests::faults::site::{Folder, counting};
 use forebay_tests::faults::soon;
 use forebay_tests::http2;
 use forebay_tests::server::free_addr;
+use forebay_tests::tls::applications_at;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -248,7 +249,8 @@ fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
 fn start(engine: &str, to: &str, more: &str) -> (Server, Folder) {
     let folder = Folder::new();
     folder.write("root/index.html", "own");
-    let lines = format!("[[proxy]]\npath = \"/app\"\nto = [{to}]\n{more}");
+    let to = applications_at(&format!("to = [{to}]"));
+    let lines = format!("[[proxy]]\npath = \"/app\"\n{to}\n{more}");
     let options = Options { log: true, ..Options::new(folder.join("root")) };
     (Server::start(&options.engine(engine).config(&lines)), folder)
 }

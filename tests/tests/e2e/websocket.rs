@@ -6,6 +6,7 @@ use forebay_http2::{ErrorCode, Http2Limits};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::http2::Client;
+use forebay_tests::tls::applications_at;
 use forebay_tests::websocket::{
     BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, TunnelEnd, WebSocketServer, accept, begin,
 };
@@ -53,7 +54,8 @@ fn start(engine: &str, application: &WebSocketServer, proxy: &str, more: &str) -
     let folder = Folder::new();
     folder.write("root/index.html", "own");
     let to = application.addr();
-    let lines = format!("{more}\n[[proxy]]\npath = \"/ws\"\nto = \"http://{to}\"\n{proxy}\n");
+    let to = applications_at(&format!("to = \"http://{to}\""));
+    let lines = format!("{more}\n[[proxy]]\npath = \"/ws\"\n{to}\n{proxy}\n");
     let options = Options { log: true, ..Options::new(folder.join("root")) };
     (Server::start(&options.engine(engine).config(&lines)), folder)
 }

@@ -48,6 +48,8 @@ enum ApplicationRemark {
         /// So many may wait.
         requests: u64,
     },
+    /// The certificates of upstreams are not looked at.
+    Unverified,
     /// The same upstream, of which another route says something else.
     CountsAlone {
         /// Where it is.
@@ -87,10 +89,14 @@ impl fmt::Display for ApplicationRemark {
                 "with engine = \"{engine}\" each request that waits keeps a thread: {requests} may wait, but \
                  those beyond upstream_threads get 503; the engine event keeps none"
             ),
+            ApplicationRemark::Unverified => f.write_str(
+                "the certificates of these applications are not looked at: whoever is on the way can read and \
+                 change everything; tls.ca with their own certificate would tell them from others",
+            ),
             ApplicationRemark::CountsAlone { upstream } => write!(
                 f,
                 "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
-                 retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
+                 retry_budget, max_fails, fail_time, slow_start, check or tls), so what is under way is counted \
                  for each of them alone; say the same of it everywhere"
             ),
         }
@@ -107,6 +113,12 @@ impl ConfigDraft {
                         place,
                         Wrong::said(ApplicationRemark::Itself { found: address.to_string() }),
                     ));
+                }
+            }
+            for (list, index, tls) in site.upstream_tls() {
+                if !tls.verifies {
+                    let at = at.child(list).item(index).child("tls.verify");
+                    remarks.push((at, Wrong::said(ApplicationRemark::Unverified)));
                 }
             }
             self.remark_tunnels(&at, site, remarks);
@@ -272,11 +284,11 @@ pub fn addresses<'s>(
     let mut found = Vec::new();
     for (index, proxy) in site.proxies.iter().enumerate() {
         let to = proxy.to().iter().enumerate();
-        found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0)));
+        found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0.address)));
     }
     for (index, authority) in site.authorities.iter().enumerate() {
         let to = authority.to().iter().enumerate();
-        found.extend(to.map(|(number, to)| (place("forward_auth", index, number), &to.0)));
+        found.extend(to.map(|(number, to)| (place("forward_auth", index, number), &to.0.address)));
     }
     for (index, fastcgi) in site.fastcgi.iter().enumerate() {
         let to = fastcgi.to().iter().enumerate();

@@ -25,7 +25,9 @@ impl ConfigDraft {
             }
             let proxied = site.proxies.iter_mut().flat_map(ProxyConfig::to_mut);
             let asked = site.authorities.iter_mut().flat_map(ForwardAuth::to_mut);
-            proxied.chain(asked).for_each(|to| upstreams::rebase(&mut to.0, &join));
+            proxied.chain(asked).for_each(|to| upstreams::rebase(&mut to.0.address, &join));
+            site.proxies.iter_mut().for_each(|proxy| proxy.tls_mut().rebase(&join));
+            site.authorities.iter_mut().for_each(|authority| authority.tls_mut().rebase(&join));
             site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let AccessLog::File(path) = &mut site.log.access {

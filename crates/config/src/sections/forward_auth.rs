@@ -3,7 +3,8 @@
 use crate::problems::problem::Wrong;
 use crate::sections::rules::{PATHS_EXCEPT, guarded};
 use crate::sections::upstreams::{
-    CheckPath, HttpAddress, KeptConnections, ToldHost, UpstreamTimes, UpstreamsConfig,
+    CheckPath, HttpAddress, KeptConnections, ToldHost, UpstreamTimes, UpstreamTlsKeys,
+    UpstreamsConfig,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
@@ -42,6 +43,8 @@ pub struct ForwardAuthSection {
     pub connect: Duration,
     /// `timeouts.head`
     pub head: Duration,
+    /// `tls.*`
+    pub tls: UpstreamTlsKeys,
 }
 
 /// A server that says which requests may pass, of which everything is right.
@@ -72,10 +75,20 @@ impl ForwardAuth {
         &mut self.section.to.0
     }
 
+    /// How they are spoken with through TLS, if they are.
+    pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
+        self.section.tls.settings(self.to())
+    }
+
+    /// The same as it is written.
+    pub(crate) fn tls_mut(&mut self) -> &mut UpstreamTlsKeys {
+        &mut self.section.tls
+    }
+
     /// What the proxy is told of it.
     pub fn settings(&self) -> settings::ProxySettings {
         let ForwardAuthSection { to, uri, copy, sign_in, host, .. } = &self.section;
-        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let to = to.0.iter().map(|to| to.0.address.clone()).collect();
         let uri = uri.as_ref().map_or("/", |uri| &*uri.0);
         let (raw, query) = match uri.split_once('?') {
             Some((path, query)) => (path, Some(query)),
@@ -100,7 +113,7 @@ impl ForwardAuth {
             },
             ..UpstreamsConfig::default()
         };
-        let group = upstreams.group(to, None);
+        let group = settings::GroupSettings { tls: self.tls(), ..upstreams.group(to, None) };
         settings::ProxySettings {
             request: request::RequestSettings {
                 host: host.0.clone(),
@@ -132,6 +145,9 @@ impl Item for ForwardAuth {
     fn new(section: ForwardAuthSection) -> Result<ForwardAuth, (&'static str, Wrong)> {
         let ForwardAuthSection { path, regex, except, .. } = section.clone();
         let paths = guarded(path, regex, except)?;
+        if let Some(wrong) = section.tls.wrong(&section.to.0) {
+            return Err(wrong);
+        }
         let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
         if let Some(CheckPath(uri)) = &section.uri {
             let path = uri.split('?').next().unwrap_or_default();
@@ -166,6 +182,7 @@ impl Section for ForwardAuthSection {
             keep_alive: KeptConnections::default(),
             connect: Duration::ZERO,
             head: Duration::ZERO,
+            tls: UpstreamTlsKeys::default(),
         }
     }
 
@@ -199,9 +216,9 @@ impl Section for ForwardAuthSection {
             key: "to",
             preset: Preset::Required,
             range: None,
-            meaning: "Where it is: one server, or several that do the same. HTTP/1.1 is spoken, without \
-                      TLS.",
-            example: "\"http://127.0.0.1:9091\"",
+            meaning: "Where it is: one server, or several that do the same. HTTP/1.1 is spoken, \
+                      through TLS with https://.",
+            example: "\"https://127.0.0.1:9091\"",
             at: |f| &mut f.to,
         },
         Setting {
@@ -272,6 +289,54 @@ impl Section for ForwardAuthSection {
             meaning: "Time for its answer; then the client gets 504.",
             example: "\"2s\"",
             at: |f| &mut f.head,
+        },
+        Setting {
+            key: "tls.ca",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "As tls.ca of [[proxy]]: who has signed its certificate.",
+            example: "[\"/etc/forebay/internal-ca.pem\"]",
+            at: |f| &mut f.tls.ca,
+        },
+        Setting {
+            key: "tls.server_name",
+            preset: Preset::Unset("the name or the address in to"),
+            range: None,
+            meaning: "As tls.server_name of [[proxy]]: for which name its certificate must be.",
+            example: "\"app.internal\"",
+            at: |f| &mut f.tls.server_name,
+        },
+        Setting {
+            key: "tls.certificate",
+            preset: Preset::Unset("none is shown"),
+            range: None,
+            meaning: "As tls.certificate of [[proxy]]: what is shown to it.",
+            example: "\"/etc/forebay/client.pem\"",
+            at: |f| &mut f.tls.certificate,
+        },
+        Setting {
+            key: "tls.key",
+            preset: Preset::Unset("none"),
+            range: None,
+            meaning: "The private key of that.",
+            example: "\"/etc/forebay/client.key\"",
+            at: |f| &mut f.tls.key,
+        },
+        Setting {
+            key: "tls.min_version",
+            preset: Preset::Unset("1.2"),
+            range: None,
+            meaning: "The oldest version of TLS that is spoken.",
+            example: "\"1.3\"",
+            at: |f| &mut f.tls.min_version,
+        },
+        Setting {
+            key: "tls.verify",
+            preset: Preset::Value("true"),
+            range: None,
+            meaning: "Whether its certificate is looked at. With false nobody knows who decides.",
+            example: "false",
+            at: |f| &mut f.tls.verify,
         },
     ];
 }

@@ -1,6 +1,7 @@
 //! What `engine = "isolated"` is told.
 
 use crate::problems::problem::Wrong;
+use crate::problems::quoted::quote;
 use crate::sections::upstreams::{self, HttpAddress};
 use crate::values::choice::{Keyword, Switch};
 use crate::values::per_stage::PerStage;
@@ -9,7 +10,7 @@ use crate::values::value::Written;
 use crate::{Config, Role};
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
-use forebay_upstream::settings::UpstreamAddress;
+use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,10 +21,14 @@ pub struct StageAddress(pub UpstreamAddress);
 impl Written for StageAddress {
     const EXPECTED: &'static str = HttpAddress::EXPECTED;
     fn read(text: &str) -> Result<StageAddress, Wrong> {
-        HttpAddress::read(text).map(|HttpAddress(address)| StageAddress(address))
+        HttpAddress::read(text)?;
+        let address = UpstreamAddress::http(text);
+        address
+            .map(StageAddress)
+            .map_err(|error| Wrong::Unfit { found: quote(text), reason: error.to_string() })
     }
     fn text(&self) -> String {
-        HttpAddress(self.0.clone()).text()
+        HttpAddress(HttpUpstream { address: self.0.clone(), is_tls: false }).text()
     }
     fn guess(text: &str) -> Option<String> {
         HttpAddress::guess(text)

@@ -3,8 +3,8 @@
 use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
-    Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamsConfig,
-    rows_with_upstreams,
+    Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
+    UpstreamsConfig, rows_with_upstreams,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, Optional};
@@ -50,6 +50,8 @@ pub struct ProxySection {
     pub proxy_protocol: Optional<ProxyProtocolVersion>,
     /// What all routes have.
     pub upstreams: UpstreamsConfig,
+    /// `tls.*`
+    pub tls: UpstreamTlsKeys,
     /// `check.*`
     pub check: Checks,
 }
@@ -92,6 +94,16 @@ impl ProxyConfig {
         &mut self.0.to.0
     }
 
+    /// How they are spoken with through TLS, if they are.
+    pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
+        self.0.tls.settings(self.to())
+    }
+
+    /// The same as it is written.
+    pub(crate) fn tls_mut(&mut self) -> &mut UpstreamTlsKeys {
+        &mut self.0.tls
+    }
+
     /// Whether connections begin with whom they are for.
     pub fn tells_client_first(&self) -> bool {
         self.0.proxy_protocol.0.is_some()
@@ -116,8 +128,9 @@ impl ProxyConfig {
     pub fn settings(&self) -> settings::ProxySettings {
         let ProxySection { to, host, strip, prefix, ambiguous, set, remove, upstreams, .. } =
             &self.0;
-        let to = to.0.iter().map(|to| to.0.clone()).collect();
-        let mut group = upstreams.group(to, self.0.check.settings());
+        let addresses = to.0.iter().map(|to| to.0.address.clone()).collect();
+        let mut group = upstreams.group(addresses, self.0.check.settings());
+        group.tls = self.tls();
         // a connection that begins with one client's address is for that client alone
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
@@ -184,6 +197,9 @@ impl Item for ProxyConfig {
                 "which application is told the path may hang on no condition: leave when out";
             return Err(("ambiguous", unfit(reason.to_owned())));
         }
+        if let Some(wrong) = section.tls.wrong(&section.to.0) {
+            return Err(wrong);
+        }
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
@@ -233,6 +249,7 @@ impl Section for ProxySection {
             connection_auth: settings::ConnectionAuth::default(),
             proxy_protocol: Optional::default(),
             upstreams: UpstreamsConfig::default(),
+            tls: UpstreamTlsKeys::default(),
             check: Checks::default(),
         }
     }
@@ -257,8 +274,9 @@ impl Section for ProxySection {
                 range: None,
                 meaning: "Where they are: one, or several that do the same. A name may have several \
                           addresses, is looked up again every 10 s, and one that takes no connection is \
-                          left alone meanwhile. HTTP/1.1 is spoken, without TLS.",
-                example: "[\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]",
+                          left alone meanwhile. HTTP/1.1 is spoken; through TLS with https://, whose usual port \
+                          is 443.",
+                example: "[\"https://10.0.0.1:8443\", \"https://10.0.0.2:8443\"]",
                 at: |p| &mut p.to,
             },
             Setting {
@@ -454,6 +472,61 @@ impl Section for ProxySection {
                 meaning: "Whether capitals do not count in when.query and the values of when.header and when.cookie.",
                 example: "true",
                 at: |p| &mut p.conditions.ignore_case,
+            },
+            Setting {
+                key: "tls.ca",
+                preset: Preset::Items(&[]),
+                range: None,
+                meaning: "Files with the certificates of authorities in PEM that have signed those of the \
+                          upstreams, or with theirs themselves, where nobody else has signed them. Without one: \
+                          the authorities that the system trusts. Whether a certificate was revoked is not looked \
+                          at. These files are taken over when they change, as tls.certificate of a site is.",
+                example: "[\"/etc/forebay/internal-ca.pem\"]",
+                at: |p| &mut p.tls.ca,
+            },
+            Setting {
+                key: "tls.server_name",
+                preset: Preset::Unset("the name or the address in to"),
+                range: None,
+                meaning: "For which name or address their certificates must be, and which name they are told \
+                          (SNI). An address is not told.",
+                example: "\"app.internal\"",
+                at: |p| &mut p.tls.server_name,
+            },
+            Setting {
+                key: "tls.certificate",
+                preset: Preset::Unset("none is shown"),
+                range: None,
+                meaning: "A file with the certificate that is shown to upstreams that ask for one, in PEM, and \
+                          those between it and an authority.",
+                example: "\"/etc/forebay/client.pem\"",
+                at: |p| &mut p.tls.certificate,
+            },
+            Setting {
+                key: "tls.key",
+                preset: Preset::Unset("none"),
+                range: None,
+                meaning: "A file with its private key: PKCS#8, PKCS#1 or SEC1 in PEM, not encrypted.",
+                example: "\"/etc/forebay/client.key\"",
+                at: |p| &mut p.tls.key,
+            },
+            Setting {
+                key: "tls.min_version",
+                preset: Preset::Unset("1.2"),
+                range: None,
+                meaning: "The oldest version of TLS that is spoken.",
+                example: "\"1.3\"",
+                at: |p| &mut p.tls.min_version,
+            },
+            Setting {
+                key: "tls.verify",
+                preset: Preset::Value("true"),
+                range: None,
+                meaning: "Whether their certificates are looked at. With false nobody knows who answers: whoever \
+                          is on the way can read and change everything. tls.ca with their own certificate is \
+                          better.",
+                example: "false",
+                at: |p| &mut p.tls.verify,
             },
             Setting {
                 key: "check.path",

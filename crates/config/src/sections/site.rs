@@ -14,7 +14,7 @@ use forebay_site::rules::{
     Scope, SiteName, TryFiles, WorkHandler,
 };
 use forebay_site::{EtagMode, SiteSettings, ToHttps};
-use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress};
+use forebay_upstream::settings::{ApplicationSettings, UpstreamAddress, UpstreamTlsSettings};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -188,11 +188,21 @@ impl SiteConfig {
         proxies.chain(fastcgi).chain(authorities).collect()
     }
 
+    /// How its applications are spoken with through TLS: the list of the route, its place there, and what that says.
+    pub fn upstream_tls(&self) -> Vec<(&'static str, usize, UpstreamTlsSettings)> {
+        let proxies = self.proxies.iter().enumerate();
+        let proxies = proxies.map(|(index, one)| ("proxy", index, one.tls()));
+        let authorities = self.authorities.iter().enumerate();
+        let authorities = authorities.map(|(index, one)| ("forward_auth", index, one.tls()));
+        let all = proxies.chain(authorities);
+        all.filter_map(|(list, index, tls)| Some((list, index, *tls?))).collect()
+    }
+
     /// Whether it has applications that are found by name.
     pub fn names_upstreams(&self) -> bool {
-        let proxies = self.proxies.iter().flat_map(ProxyConfig::to).map(|to| &to.0);
+        let proxies = self.proxies.iter().flat_map(ProxyConfig::to).map(|to| &to.0.address);
         let fastcgi = self.fastcgi.iter().flat_map(FastCgiConfig::to).map(|to| &to.0);
-        let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0);
+        let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0.address);
         proxies
             .chain(fastcgi)
             .chain(authorities)

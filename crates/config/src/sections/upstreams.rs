@@ -3,19 +3,20 @@
 
 mod values;
 
+use crate::problems::problem::Wrong;
 use crate::values::optional::{OneOrMore, Optional, OptionalList};
 use crate::values::units::{Percent, Size};
 use forebay_http::coding::Coding;
 use forebay_site::rules::Scope;
 use forebay_upstream::settings::{
     Balance, BodySettings, Errors, GroupSettings, HealthCheckSettings, KeepAliveSettings,
-    QueueSettings, UpstreamAddress, UpstreamTimeouts,
+    QueueSettings, UpstreamAddress, UpstreamTimeouts, UpstreamTlsSettings,
 };
 use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use values::{
-    CheckPath, FastCgiAddress, HashKey, HttpAddress, ProxyProtocolVersion, Redirects, Statuses,
-    ToldHost, Variables,
+    CertificateName, CheckPath, FastCgiAddress, HashKey, HttpAddress, OldestTls,
+    ProxyProtocolVersion, Redirects, Statuses, ToldHost, Variables,
 };
 
 /// Active checks, as they are written.
@@ -181,7 +182,76 @@ impl UpstreamsConfig {
             slow_start: self.slow_start.0.unwrap_or_default(),
             check,
             abort_on_close: self.abort_on_close,
+            tls: None,
         }
+    }
+}
+
+/// How upstreams are spoken with through TLS, as it is written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UpstreamTlsKeys {
+    /// `tls.ca`
+    pub ca: Vec<PathBuf>,
+    /// `tls.server_name`
+    pub server_name: Option<CertificateName>,
+    /// `tls.certificate`
+    pub certificate: Option<PathBuf>,
+    /// `tls.key`
+    pub key: Option<PathBuf>,
+    /// `tls.min_version`
+    pub min_version: Optional<OldestTls>,
+    /// `tls.verify`
+    pub verify: bool,
+}
+
+impl UpstreamTlsKeys {
+    /// Makes paths relative to a directory.
+    pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
+        self.ca.iter_mut().chain(&mut self.certificate).chain(&mut self.key).for_each(join);
+    }
+
+    /// What is wrong with it beside these addresses, if something is: at which key.
+    pub(crate) fn wrong(&self, to: &[HttpAddress]) -> Option<(&'static str, Wrong)> {
+        let is_tls = to.iter().any(|to| to.0.is_tls);
+        if is_tls && !to.iter().all(|to| to.0.is_tls) {
+            let reason = "all of them are spoken with through TLS (https://), or none: one that is not would let \
+                          everything be read on the way"
+                .to_owned();
+            return Some(("to", Wrong::Unfit { found: String::new(), reason }));
+        }
+        let keys = [
+            ("tls.ca", !self.ca.is_empty()),
+            ("tls.server_name", self.server_name.is_some()),
+            ("tls.certificate", self.certificate.is_some()),
+            ("tls.key", self.key.is_some()),
+            ("tls.min_version", self.min_version.0.is_some()),
+            ("tls.verify", !self.verify),
+        ];
+        if let Some((key, _)) = keys.iter().find(|(_, is_set)| *is_set && !is_tls) {
+            return Some((key, Wrong::Idle { needs: "https:// in to" }));
+        }
+        match (self.certificate.is_some(), self.key.is_some()) {
+            (true, false) => return Some(("tls.certificate", Wrong::Idle { needs: "tls.key" })),
+            (false, true) => return Some(("tls.key", Wrong::Idle { needs: "tls.certificate" })),
+            _ => {}
+        }
+        let is_unread = !self.ca.is_empty() && !self.verify;
+        is_unread.then_some(("tls.ca", Wrong::Idle { needs: "tls.verify = true" }))
+    }
+
+    /// What it comes to for upstreams at these addresses.
+    pub(crate) fn settings(&self, to: &[HttpAddress]) -> Option<Box<UpstreamTlsSettings>> {
+        let shows = self.certificate.clone().zip(self.key.clone());
+        let is_tls = to.iter().any(|to| to.0.is_tls);
+        is_tls.then(|| {
+            Box::new(UpstreamTlsSettings {
+                authorities: self.ca.clone(),
+                name: self.server_name.clone().map(|name| name.0),
+                shows,
+                is_1_3: self.min_version.0 == Some(OldestTls::Tls13),
+                verifies: self.verify,
+            })
+        })
     }
 }
 

@@ -26,6 +26,7 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
             (504, "The application did not answer in time")
         }
         (AttemptFailure::Connect, false) => (502, "The application cannot be reached"),
+        (AttemptFailure::Tls(_), false) => (502, "The application cannot be reached safely"),
         (AttemptFailure::Unwritten | AttemptFailure::Closed | AttemptFailure::Returned, _) => {
             (502, "The application has closed the connection without an answer")
         }

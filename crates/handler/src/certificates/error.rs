@@ -56,6 +56,13 @@ pub enum CertificateError {
     },
     /// It is not known which authorities to trust when ACME's is asked.
     Roots(NoRoots),
+    /// It is not known which authorities to trust when applications are asked.
+    SystemRoots(NoSystemRoots),
+    /// A file of authorities has none.
+    NoAuthority {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file of keys of identities cannot be used.
     Keys {
         /// The file.
@@ -92,6 +99,10 @@ impl fmt::Display for CertificateError {
             }
             CertificateError::Token { path, error } => write!(f, "the tokens in {path:?}: {error}"),
             CertificateError::Roots(error) => write!(f, "{error}"),
+            CertificateError::SystemRoots(error) => write!(f, "{error}"),
+            CertificateError::NoAuthority { path } => {
+                write!(f, "there is no certificate in PEM that can be read in {path:?}")
+            }
             CertificateError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
             CertificateError::Tickets(error) => write!(f, "cannot make keys for tickets: {error}"),
         }
@@ -99,3 +110,16 @@ impl fmt::Display for CertificateError {
 }
 
 impl std::error::Error for CertificateError {}
+
+/// This machine says of no authority that it is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSystemRoots;
+
+impl fmt::Display for NoSystemRoots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this system trusts no authority, so no certificate of an application can be verified: install \
+             ca-certificates, or name the authorities in tls.ca",
+        )
+    }
+}

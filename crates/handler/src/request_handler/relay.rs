@@ -26,8 +26,9 @@ use forebay_http::status::reason;
 use forebay_metrics::{Counter, Unanswered};
 use forebay_site::{Body, Destination};
 use forebay_sys::clock;
+use forebay_tls::TlsFault;
 use forebay_upstream::client_url::ClientUrl;
-use forebay_upstream::exchange::{Exchange, Failed};
+use forebay_upstream::exchange::{Exchange, Failed, UpstreamHandshakes};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response::{self, Moved};
@@ -186,6 +187,7 @@ impl RequestHandler {
         if relay.attempts() > 1 {
             self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
         }
+        count_handshakes(relay.handshakes(), |counter, times| self.metrics.add(counter, times));
         let asked = &relay.tag;
         let destination = &asked.destination;
         if let Some(failure) = relay.failure() {
@@ -290,6 +292,7 @@ impl RequestHandler {
         };
         let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
             authority,
+            is_tls: proxy.group.tls.is_some(),
             named: proxy.request.host.named(),
             client: request.head.authority,
             strip: &proxy.request.strip,
@@ -689,4 +692,32 @@ fn withhold_sign_in<'h>(said: &mut Vec<(&'h str, Cow<'h, [u8]>)>) {
             None => false,
         }
     });
+}
+
+/// Counts the handshakes of TLS that an exchange took.
+fn count_handshakes(handshakes: &UpstreamHandshakes, mut add: impl FnMut(Counter, u64)) {
+    let UpstreamHandshakes { full, resumed, failed } = handshakes;
+    for (counter, count) in
+        [(Counter::UpstreamTlsFull, *full), (Counter::UpstreamTlsResumed, *resumed)]
+    {
+        if count > 0 {
+            add(counter, count.into());
+        }
+    }
+    for fault in failed {
+        let counter = match fault {
+            TlsFault::Expired => Counter::UpstreamTlsExpired,
+            TlsFault::NotYetValid => Counter::UpstreamTlsNotYetValid,
+            TlsFault::Name => Counter::UpstreamTlsName,
+            TlsFault::Issuer => Counter::UpstreamTlsIssuer,
+            TlsFault::Certificate => Counter::UpstreamTlsCertificate,
+            TlsFault::Unwelcome => Counter::UpstreamTlsUnwelcome,
+            TlsFault::Alert => Counter::UpstreamTlsAlert,
+            TlsFault::Unsupported => Counter::UpstreamTlsUnsupported,
+            TlsFault::NotTls => Counter::UpstreamTlsNotTls,
+            TlsFault::Rules => Counter::UpstreamTlsRules,
+            TlsFault::Ended => Counter::UpstreamTlsEnded,
+        };
+        add(counter, 1);
+    }
 }

@@ -118,6 +118,7 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
         slow_start: Duration::ZERO,
         check: None,
         abort_on_close: applications(config).any(|one| one.group().abort_on_close),
+        tls: None,
     }
 }
 

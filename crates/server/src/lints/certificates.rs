@@ -8,6 +8,7 @@ use forebay_site::rules::Host;
 use forebay_sys::clock;
 use std::collections::HashSet;
 use std::fmt;
+use std::path::PathBuf;
 
 /// What is said of a certificate, or of a list of those that are revoked.
 #[derive(Debug)]
@@ -98,6 +99,18 @@ pub(super) fn expiry(of: &LintSubject<'_>, remarks: &mut Remarks) {
             remarks.extend(others.map(|host| {
                 (at.clone(), Wrong::said(CertificateRemark::NotCovered { host: host.to_owned() }))
             }));
+        }
+    }
+    let mut told: HashSet<PathBuf> = HashSet::new();
+    for (path, site) in of.draft.every_site() {
+        for (list, index, tls) in site.upstream_tls() {
+            let pair = certificates::of_upstreams(&tls).ok().and_then(|(_, pair)| pair);
+            let (Some(pair), Some((certificate, _))) = (pair, tls.shows) else { continue };
+            let days = certificates::days_left(pair.not_after_s, now_s);
+            if days < certificates::SOON_DAYS && told.insert(certificate) {
+                let at = path.child(list).item(index).child("tls.certificate");
+                remarks.push((at, Wrong::said(CertificateRemark::Expires { days })));
+            }
         }
     }
     for (path, site) in of.draft.all_sites() {

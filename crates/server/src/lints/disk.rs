@@ -6,13 +6,14 @@ use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{
     AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
-    Remarks,
+    Remarks, SiteConfig,
 };
 use forebay_handler::certificates::{self, CertificateError, Tokens, TokensError};
 use forebay_handler::identity::{Keys, KeysError};
 use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};
+use forebay_upstream::settings::UpstreamTlsSettings;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -60,6 +61,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     // what several sites inherit is told once
     let mut told: HashSet<&Path> = HashSet::new();
     let mut told_links: HashSet<PathBuf> = HashSet::new();
+    let mut told_upstreams: HashSet<UpstreamTlsSettings> = HashSet::new();
     for (path, site) in draft.every_site() {
         if let Some(root) = &site.root
             && let Err(error) = check_directory(root)
@@ -99,6 +101,7 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
         }
         missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
         missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
+        missing_for_upstreams(&path, site, &mut told_upstreams, &mut wrong);
         for (index, rule) in site.auth.iter().enumerate() {
             if let Some(file) = &rule.file
                 && let Err(error) = open_regular(file)
@@ -275,6 +278,44 @@ fn missing_clients<'p>(
             if told.insert(file) {
                 wrong.push((section.child(key).item(index), error));
             }
+        }
+    }
+}
+
+/// What is missing to speak TLS with the applications of a site.
+fn missing_for_upstreams(
+    section: &At,
+    site: &SiteConfig,
+    told: &mut HashSet<UpstreamTlsSettings>,
+    wrong: &mut Remarks,
+) {
+    for (list, index, tls) in site.upstream_tls() {
+        if !told.insert(tls.clone()) {
+            continue;
+        }
+        let route = section.child(list).item(index);
+        let shown = tls.shows.iter().flat_map(|(certificate, key)| {
+            [(route.child("tls.certificate"), certificate), (route.child("tls.key"), key)]
+        });
+        let authorities = tls.authorities.iter().enumerate();
+        let authorities =
+            authorities.map(|(number, file)| (route.child("tls.ca").item(number), file));
+        let before = wrong.len();
+        for (at, file) in authorities.chain(shown) {
+            if let Err(error) = open_regular(file) {
+                wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
+            }
+        }
+        if wrong.len() > before {
+            continue;
+        }
+        if let Err(error) = certificates::of_upstreams(&tls) {
+            let key = match &error {
+                CertificateError::SystemRoots(_) => "to",
+                CertificateError::NoAuthority { .. } => "tls.ca",
+                _ => "tls.certificate",
+            };
+            wrong.push((route.child(key), wrong_certificate(error.to_string())));
         }
     }
 }

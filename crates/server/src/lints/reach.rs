@@ -138,6 +138,17 @@ pub(super) fn secrets(of: &LintSubject<'_>, remarks: &mut Remarks) {
             remarks.extend(secret(at, Secret::Key, key, user.as_ref()));
         }
     }
+    let mut told_shown: HashSet<PathBuf> = HashSet::new();
+    for (path, site) in of.draft.every_site() {
+        for (list, index, tls) in site.upstream_tls() {
+            if let Some((_, key)) = tls.shows
+                && told_shown.insert(key.clone())
+            {
+                let at = path.child(list).item(index).child("tls.key");
+                remarks.extend(secret(at, Secret::Key, &key, user.as_ref()));
+            }
+        }
+    }
     if let Some(tokens) = &of.draft.process.admin.token_file {
         let at = At::default().child("admin").child("token_file");
         remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));

@@ -2,7 +2,7 @@
 //! content, logs, the seal of a process that has one, groups of workers, admin listener.
 
 use super::takeover::Reload;
-use super::{Event, Server, UPGRADED};
+use super::{Event, Server};
 use crate::admin::AdminListener;
 use crate::ban_files;
 use crate::control_socket::{self, ControlSocket};
@@ -22,6 +22,7 @@ use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::seal;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
+use crate::upgrade::UPGRADED;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::handed::HandedOverride;
@@ -121,7 +122,7 @@ impl Server {
         let now_ms = worker::read_clocks().monotonic_ms;
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
             .with_next(isolated::next(&config, now_ms));
-        applications.take_effect(None);
+        applications.take_effect(None, &certificates);
         // no other process takes the place of a stage, and none of this can be had once the process is sealed
         let shared = match config.place {
             Some(_) => None,

@@ -275,7 +275,7 @@ impl Server {
             bans,
             refusals,
         };
-        next.applications.take_effect(Some(&*current.applications));
+        next.applications.take_effect(Some(&*current.applications), &next.certificates);
         self.shared.iter().for_each(|shared| next.applications.share(&shared.counts));
         let before = self.common.live.replace(Arc::new(next));
         self.common.live.get().policy.tell_gate();

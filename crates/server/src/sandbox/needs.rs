@@ -5,6 +5,7 @@ use crate::seal;
 use forebay_config::{Config, Listen, SiteConfig};
 use forebay_handler::certificates::acme;
 use forebay_sys::unix_address::UnixAddress;
+use forebay_upstream::settings::UpstreamTlsSettings;
 use landlock::{AccessFs, BitFlags};
 use std::path::{Path, PathBuf};
 
@@ -80,6 +81,16 @@ impl SandboxNeeds {
         for site in &config.sites {
             site.tls.pairs.files().for_each(|file| needs.add_file("tls.certificate", file));
             site.tls.clients.files().for_each(|file| needs.add_file("tls.client_ca", file));
+        }
+        for (_, _, tls) in config.sites.iter().flat_map(SiteConfig::upstream_tls) {
+            let UpstreamTlsSettings { authorities, shows, verifies, .. } = &tls;
+            authorities.iter().for_each(|file| needs.add_file("tls.ca", file));
+            if let Some((certificate, key)) = shows {
+                [certificate, key].iter().for_each(|file| needs.add_file("tls.certificate", file));
+            }
+            if *verifies && authorities.is_empty() {
+                acme::ROOTS.iter().for_each(|at| needs.add("", at.into(), PathUse::Read));
+            }
         }
         let admin = &config.admin;
         admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));

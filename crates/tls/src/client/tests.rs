@@ -43,7 +43,8 @@ impl Side {
             trust: Trust::Roots(Roots::of_pem(&self.roots).unwrap()),
             versions: Versions::Both,
             is_for_http2: false,
-            resumes: true,
+            sessions: KeptSessions::Last,
+            shows: None,
         }
     }
 
@@ -111,9 +112,19 @@ fn a_client_resumes_its_own_session_and_no_other_ones() {
         };
         assert_eq!([resumed(&client), resumed(&client), resumed(&client)], [false, true, true]);
         assert!(!resumed(&other) && resumed(&other));
-        let terms = TlsClientSettings { versions, resumes: false, ..side.terms() };
+        let terms = TlsClientSettings { versions, sessions: KeptSessions::None, ..side.terms() };
         let client = TlsClient::new(&terms, "a.example").unwrap();
         assert!(!resumed(&client) && !resumed(&client));
+        // of the tickets of one connection each of several others uses one
+        let terms = TlsClientSettings { versions, sessions: KeptSessions::Several, ..side.terms() };
+        let client = TlsClient::new(&terms, "a.example").unwrap();
+        assert!(!resumed(&client));
+        let begun = [client.connect().unwrap(), client.connect().unwrap()];
+        for mut session in begun {
+            talk(&mut session, &mut side.server(), 100).unwrap();
+            assert_eq!(session.is_resumed(), Some(true));
+        }
+        assert!(!resumed(&client.another()));
     }
 }
 
@@ -198,4 +209,78 @@ fn nonsense_is_no_trust_and_no_name() {
     assert!(Roots::of_pem(b"").is_none() && Roots::of_pem(b"-----BEGIN").is_none());
     assert!(Roots::of_certificates([b"x"]).is_none());
     assert!(TlsClient::new(&Side::new(|_| {}).terms(), "a b").is_err());
+}
+
+#[test]
+fn who_is_known_itself_need_not_be_signed_by_another() {
+    let alone = |change: &dyn Fn(&mut rcgen::CertificateParams)| {
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        change(&mut params);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let mut side = Side::new(|_| {});
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        side.config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        side.roots = certificate.pem().into_bytes();
+        side
+    };
+    // as "openssl req -x509" makes them
+    let of_authority = |params: &mut rcgen::CertificateParams| {
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    };
+    let terms = |side: &Side| TlsClientSettings {
+        trust: Trust::RootsOrThemselves(Roots::of_pem(&side.roots).unwrap()),
+        ..side.terms()
+    };
+    let fault = |side: &Side, terms: &TlsClientSettings, name: &str| {
+        let client = TlsClient::new(terms, name).unwrap();
+        side.shake(&client).err().map(|refusal| refusal.fault())
+    };
+    for side in [alone(&|_| {}), alone(&of_authority)] {
+        assert_eq!(fault(&side, &terms(&side), "a.example"), None);
+        assert_eq!(fault(&side, &terms(&side), "b.example"), Some(TlsFault::Name));
+        let stranger = alone(&of_authority);
+        assert_eq!(fault(&side, &terms(&stranger), "a.example"), Some(TlsFault::Issuer));
+    }
+    let old = alone(&|params| {
+        of_authority(params);
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    });
+    assert_eq!(fault(&old, &terms(&old), "a.example"), Some(TlsFault::Expired));
+    // others are taken as before
+    let side = Side::new(|_| {});
+    assert_eq!(fault(&side, &terms(&side), "a.example"), None);
+}
+
+#[test]
+fn each_fault_has_a_word_of_its_own() {
+    let words: std::collections::HashSet<_> =
+        TlsFault::ALL.iter().flat_map(|fault| [fault.word(), fault.words()]).collect();
+    assert_eq!(words.len(), 2 * TlsFault::ALL.len());
+}
+
+#[test]
+fn what_is_received_is_read_in_parts_of_any_size() {
+    let side = Side::new(|_| {});
+    let client = TlsClient::new(&side.terms(), "a.example").unwrap();
+    let (mut session, mut server) = side.shake(&client).unwrap();
+    let sent: Vec<u8> = (0..50_000_u32).map(|number| number as u8).collect();
+    server.writer().write_all(&sent).unwrap();
+    server.send_close_notify();
+    let mut wire = Vec::new();
+    while server.wants_write() {
+        server.write_tls(&mut wire).unwrap();
+    }
+    let (mut rest, mut read) = (&wire[..], Vec::new());
+    for most in [1, 17_000, 5, 16_384, 100_000] {
+        let before = read.len();
+        let count = session.receive_more(&mut rest, &mut read, most).unwrap();
+        assert_eq!(count, most.min(sent.len() - before));
+    }
+    assert!(read == sent && rest.is_empty() && session.has_ended() && !session.has_unread());
 }

@@ -3,12 +3,14 @@
 
 use crate::application::Application;
 use crate::group::MemberIndex;
-use crate::settings::{self, HealthCheckSettings, ProxyProtocol};
+use crate::settings::{HealthCheckSettings, ProxyProtocol};
+use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::stream::ConnectError;
 use forebay_sys::client;
 use forebay_sys::poll::{self, PollInterest};
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use forebay_sys::socket::{Received, Sent};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,80 +76,107 @@ impl Application {
     fn is_well(&self, member: MemberIndex, now_ms: u64) -> bool {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
+        let proxy = self.settings().proxy();
+        let preface = proxy.and_then(|proxy| proxy.proxy_protocol).map_or(&b""[..], preface);
         let mut refused = Vec::new();
-        let socket = loop {
+        let (connection, told) = loop {
             let end = Instant::now() + group.timeouts.connect;
-            let socket = match self.upstreams().connect(member, &refused, now_ms) {
-                Ok(socket) => socket,
+            let mut connection = match self.upstreams().connect(member, &refused, now_ms) {
+                Ok(connection) => connection,
                 // without descriptors nothing can be told of any upstream
                 Err(error) => return client::is_lack(&error),
             };
-            let connected = wait(&socket, PollInterest::Write, end)
-                .and_then(|()| client::connect_result(socket.as_fd()));
-            match connected {
-                Ok(()) => break socket,
-                Err(_) if self.upstreams().refused(member, &socket, &mut refused, now_ms) => {}
-                Err(_) => return false,
+            // one that takes connections runs, if nothing else is known of what it speaks
+            let asks = proxy.map(|_| told(check, self.checked_host(member)));
+            let told = match connection.begin_in_clear(preface) {
+                true => asks.unwrap_or_default(),
+                false => [preface, &asks.unwrap_or_default()].concat(),
+            };
+            match begin(&mut connection, &told, end) {
+                Ok(sent) => break (connection, told[sent..].to_vec()),
+                Err(_) if self.upstreams().refused(member, &connection, &mut refused, now_ms) => {}
+                Err(ConnectError::Tls(fault)) => {
+                    self.upstreams().check_failed(member, fault.words());
+                    return false;
+                }
+                Err(ConnectError::Socket(_)) => return false,
             }
         };
-        let settings::ApplicationSettings::Proxy(proxy) = self.settings() else {
-            // one that takes connections runs
+        if proxy.is_none() {
             return true;
-        };
+        }
         let end = Instant::now() + check.interval.min(group.timeouts.head);
-        let told = told(proxy.proxy_protocol, check, self.checked_host(member));
-        let status = answer(OwnedFd::from(socket), &told, end);
+        let status = answer(connection, &told, end);
         status.is_ok_and(|status| {
             check.statuses.iter().any(|(least, most)| (*least..=*most).contains(&status))
         })
     }
 }
 
-/// What an upstream is asked.
-fn told(way: Option<ProxyProtocol>, check: &HealthCheckSettings, host: &str) -> Vec<u8> {
-    let mut told = Vec::new();
+/// What is said first: of a connection without a client behind it.
+fn preface(way: ProxyProtocol) -> &'static [u8] {
     match way {
-        None => {}
-        Some(ProxyProtocol::V1) => told.extend_from_slice(b"PROXY UNKNOWN\r\n"),
-        // LOCAL: of a connection without a client behind it
-        Some(ProxyProtocol::V2) => {
-            told.extend_from_slice(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0");
-        }
+        ProxyProtocol::V1 => b"PROXY UNKNOWN\r\n",
+        // LOCAL
+        ProxyProtocol::V2 => b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0",
     }
+}
+
+/// What an upstream is asked.
+fn told(check: &HealthCheckSettings, host: &str) -> Vec<u8> {
     let path = &check.path;
     let head = format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: forebay (check)\r\nConnection: close\r\n\r\n"
     );
-    told.extend_from_slice(head.as_bytes());
-    told
+    head.into_bytes()
+}
+
+/// Waits for the connection, and sends the first bytes. Says how many were sent.
+fn begin(
+    connection: &mut UpstreamConnection,
+    told: &[u8],
+    end: Instant,
+) -> Result<usize, ConnectError> {
+    // only then is it told that there is none
+    wait(connection, PollInterest::Write, end)?;
+    client::connect_result(connection.as_fd())?;
+    loop {
+        match connection.begin(told, true)? {
+            Sent::Bytes(count) => return Ok(count),
+            Sent::Blocked => {}
+            Sent::Broken => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
+        let interest = match connection.wants_to_connect().read {
+            true => PollInterest::Read,
+            false => PollInterest::Write,
+        };
+        wait(connection, interest, end)?;
+    }
 }
 
 /// The status of the answer.
-fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
-    let mut socket = TcpStream::from(socket);
+fn answer(mut connection: UpstreamConnection, told: &[u8], end: Instant) -> io::Result<u16> {
     let mut rest = told;
-    while !rest.is_empty() {
-        match socket.write(rest) {
-            Ok(count) => rest = &rest[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&socket, PollInterest::Write, end)?;
-            }
-            Err(error) => return Err(error),
+    while !rest.is_empty() || connection.has_unsent() {
+        match connection.send(rest, true) {
+            Sent::Bytes(count) => rest = &rest[count..],
+            Sent::Blocked => wait(&connection, PollInterest::Write, end)?,
+            Sent::Broken => return Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
-    let (mut head, mut filled) = ([0; STATUS_BYTES], 0);
-    while filled < head.len() {
-        match socket.read(&mut head[filled..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(&socket, PollInterest::Read, end)?;
+    let mut head = Vec::with_capacity(STATUS_BYTES);
+    while head.len() < STATUS_BYTES {
+        let lacks = STATUS_BYTES - head.len();
+        match connection.receive_more(&mut head, lacks, 0) {
+            Received::Bytes(_) => {}
+            Received::Blocked => wait(&connection, PollInterest::Read, end)?,
+            Received::Ended | Received::Broken => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            Err(error) => return Err(error),
         }
     }
     let status =
-        head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(&rest[2..]).ok());
+        head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(rest.get(2..)?).ok());
     status.and_then(|digits| digits.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -198,7 +227,7 @@ mod tests {
             (HostSent::Upstream, "10.0.0.1:80"),
             (HostSent::Named("app.internal".into()), "app.internal"),
         ] {
-            let asked = told(None, &check, application(host).checked_host(0));
+            let asked = told(&check, application(host).checked_host(0));
             let start = format!("GET /up HTTP/1.1\r\nHost: {expected}\r\n");
             assert!(asked.starts_with(start.as_bytes()), "{expected}");
         }

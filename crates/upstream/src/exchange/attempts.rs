@@ -1,7 +1,7 @@
 //! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
 //! where that is safe.
 
-use super::outcome::{ExchangeTimes, Failed, Lateness};
+use super::outcome::{ExchangeTimes, Failed, Lateness, UNSHAKEN};
 use super::phase::{Attempt, ExchangePhase};
 use super::state::Exchange;
 use super::upload::UP_BYTES;
@@ -14,8 +14,8 @@ use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::drains::DrainingExchange;
 use crate::upstreams::{self, QueueWait, UpstreamSlot};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
-use forebay_sys::{client, clock};
-use std::os::fd::AsFd;
+use forebay_sys::clock;
+use forebay_tls::TlsFault;
 
 impl<T> Exchange<T> {
     /// It is its turn to be sent, over this connection or a new one.
@@ -84,10 +84,9 @@ impl<T> Exchange<T> {
         match told {
             Ok((slot, connection)) => {
                 // a connection that begins with one client's address is for that client alone
-                let is_fit = |connection: &UpstreamConnection| {
-                    self.upload.preface == 0 && client::is_quiet(connection.as_fd())
-                };
-                let connection = connection.filter(is_fit);
+                let (is_shared, now_ms) = (self.upload.preface == 0, self.now_ms);
+                let connection = connection.filter(|_| is_shared);
+                let connection = connection.and_then(|mut one| one.is_fit(now_ms).then_some(one));
                 self.begin_with(slot, connection)?;
             }
             Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
@@ -134,11 +133,16 @@ impl<T> Exchange<T> {
         let opened = match self.application.connect(member, &self.tries.refused, self.now_ms) {
             Ok(connection) => {
                 let is_http2 = self.asked.is_http2;
-                let connection = if is_http2 { connection.with_http2() } else { connection };
+                let mut connection = if is_http2 { connection.with_http2() } else { connection };
+                // whose connection it is, is said before TLS
+                let preface = &self.upload.to[..self.upload.preface];
+                if connection.begin_in_clear(preface) {
+                    self.upload.sent = preface.len();
+                }
                 attempt.connection = Some(connection);
                 Ok(())
             }
-            Err(error) => Err(attempt.not_connected(&error)),
+            Err(error) => Err(attempt.not_connected(&error.into())),
         };
         self.phase = ExchangePhase::Connecting(attempt);
         opened
@@ -202,22 +206,31 @@ impl<T> Exchange<T> {
         let was_stale = attempt.is_reused
             && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
         let member = self.upstream();
-        let failed = attempt.connection.as_ref().filter(|_| failure == AttemptFailure::Connect);
+        let is_unconnected = matches!(failure, AttemptFailure::Connect | AttemptFailure::Tls(_));
+        let failed = attempt.connection.as_ref().filter(|_| is_unconnected);
         let has_address = failed.is_some_and(|connection| {
             let upstreams = self.application.upstreams();
             upstreams.refused(member, connection, &mut self.tries.refused, now_ms)
         });
+        // it takes connections, and says nothing in the handshake
+        let shakes = failed.is_some_and(|connection| connection.wants_to_connect().read);
         if let Some(slot) = &mut attempt.slot {
             if was_stale && failure == AttemptFailure::Closed {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
             match (failure, late) {
                 _ if was_stale || has_address => slot.told = HealthSign::Nothing,
+                (AttemptFailure::Connect, Lateness::Late) if shakes => slot.fail(UNSHAKEN),
                 // it was not the upstream that lacked something
                 (AttemptFailure::Resources, _) => slot.told = HealthSign::Nothing,
-                (AttemptFailure::Connect, Lateness::InTime) => slot.fail(attempt.unreached),
+                (AttemptFailure::Connect | AttemptFailure::Tls(_), Lateness::InTime) => {
+                    slot.fail(attempt.unreached);
+                }
                 _ => slot.fail(late.word(failure)),
             }
+        }
+        if let AttemptFailure::Tls(fault) = failure {
+            self.tries.handshakes.failed.push(fault);
         }
         // the place is free before another is asked for
         drop(attempt);
@@ -238,7 +251,13 @@ impl<T> Exchange<T> {
         let (owner, tried) = (self.asked.owner, self.tries.tried.clone());
         let next = match is_safe && may {
             true => {
-                let only_others = failure == AttemptFailure::Frozen;
+                // its certificate is the same the next time
+                let is_certain = |fault| fault != TlsFault::Ended && !has_address;
+                let only_others = match failure {
+                    AttemptFailure::Frozen => true,
+                    AttemptFailure::Tls(fault) => is_certain(fault),
+                    _ => false,
+                };
                 upstreams
                     .ask(Asking { owner, key: self.asked.key, tried, only_others, wanted: None })
                     .ok()

@@ -8,6 +8,7 @@ use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
 use crate::messages::response::HeadRead;
 use crate::upstreams::http2::UpstreamHttp2;
+use crate::upstreams::stream::ConnectError;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
 use forebay_http::framing::Framing;
@@ -15,6 +16,7 @@ use forebay_http::head::{self, Lines};
 use forebay_http::response::BodyFraming;
 use forebay_sys::clock;
 use forebay_sys::socket::Received;
+use forebay_tls::TlsFault;
 
 impl<T> Exchange<T> {
     /// Looks for the head of the answer.
@@ -40,6 +42,14 @@ impl<T> Exchange<T> {
                 Received::Ended | Received::Broken => {
                     if connection.http2().is_some_and(UpstreamHttp2::is_refused) {
                         return Err(AttemptFailure::Returned);
+                    }
+                    let fault = connection.fault();
+                    if let (Some(fault @ TlsFault::Unwelcome), 0) =
+                        (fault, self.answer.unused().len())
+                        && !attempt.is_reused
+                    {
+                        // with TLS 1.3 it says so when the request is on its way, and does not look at that
+                        return Err(attempt.not_connected(&ConnectError::Tls(fault)));
                     }
                     return Err(match self.answer.unused().len() {
                         0 if self.upload.sent == 0 => AttemptFailure::Unwritten,

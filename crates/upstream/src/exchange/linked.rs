@@ -84,6 +84,7 @@ impl<T> Exchange<T> {
             AttemptFailure::Closed if may_be_stale => LinkEvent::Stale,
             AttemptFailure::Returned => LinkEvent::Returned,
             AttemptFailure::Connect
+            | AttemptFailure::Tls(_)
             | AttemptFailure::Resources
             | AttemptFailure::Unwritten
             | AttemptFailure::Overloaded => LinkEvent::Refused,

@@ -3,6 +3,7 @@
 use crate::group::Unavailable;
 use crate::group::retry::AttemptFailure;
 use forebay_sys::client;
+use forebay_tls::TlsFault;
 use std::io;
 use std::time::Duration;
 
@@ -79,6 +80,7 @@ impl Lateness {
         match (failure, self) {
             (AttemptFailure::Connect, Lateness::InTime) => "connect",
             (AttemptFailure::Connect, Lateness::Late) => "connect_timeout",
+            (AttemptFailure::Tls(fault), _) => fault.word(),
             (AttemptFailure::Silent | AttemptFailure::Frozen, _) | (_, Lateness::Late) => "timeout",
             (AttemptFailure::Unwritten | AttemptFailure::Closed, _) => "closed",
             (AttemptFailure::Malformed, _) => "malformed",
@@ -89,8 +91,22 @@ impl Lateness {
     }
 }
 
+/// Handshakes of TLS with upstreams, by what has come of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamHandshakes {
+    /// Certificates were shown and looked at.
+    pub full: u32,
+    /// An earlier session was continued.
+    pub resumed: u32,
+    /// Those that have failed.
+    pub failed: Vec<TlsFault>,
+}
+
 /// There was no connection, and nothing more is known.
 pub(super) const UNREACHED: &str = "connect";
+
+/// The handshake of TLS was not done in the time for a connection.
+pub(super) const UNSHAKEN: &str = "connect_timeout: in the handshake of TLS";
 
 /// Why there is no connection, for the operator; `None` if it is not the upstream's fault, but this server has no
 /// descriptor or no memory for one.

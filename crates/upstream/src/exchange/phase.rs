@@ -3,8 +3,8 @@
 use super::outcome::{self, Failed, UNREACHED};
 use crate::group::retry::AttemptFailure;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::stream::ConnectError;
 use crate::upstreams::{QueueWait, UpstreamSlot};
-use std::io;
 use std::os::fd::AsFd;
 
 /// How far an exchange has come.
@@ -63,14 +63,16 @@ impl Attempt {
     }
 
     /// There is no connection, for this reason.
-    pub(super) fn not_connected(&mut self, error: &io::Error) -> AttemptFailure {
-        match outcome::unreached(error) {
-            Some(why) => {
-                self.unreached = why;
-                AttemptFailure::Connect
-            }
-            None => AttemptFailure::Resources,
-        }
+    pub(super) fn not_connected(&mut self, error: &ConnectError) -> AttemptFailure {
+        let (why, failure) = match error {
+            ConnectError::Tls(fault) => (fault.words(), AttemptFailure::Tls(*fault)),
+            ConnectError::Socket(error) => match outcome::unreached(error) {
+                Some(why) => (why, AttemptFailure::Connect),
+                None => return AttemptFailure::Resources,
+            },
+        };
+        self.unreached = why;
+        failure
     }
 }
 

@@ -70,6 +70,7 @@ impl Table {
             slow_start: Duration::ZERO,
             check: None,
             abort_on_close: false,
+            tls: None,
         };
         let settings = settings::FastCgiSettings {
             group,

@@ -13,8 +13,7 @@ use crate::upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
-use forebay_sys::socket::{self, Sent};
-use std::os::fd::AsFd;
+use forebay_sys::socket::Sent;
 
 impl<T> Exchange<T> {
     /// The next bytes of the request's body.
@@ -52,10 +51,10 @@ impl<T> Exchange<T> {
             is_plain && is_next && may_write
         });
         let Some(attempt) = attempt else { return 0 };
-        let Some(connection) = &attempt.connection else { return 0 };
+        let Some(connection) = &mut attempt.connection else { return 0 };
         let mut sent = 0;
         while sent < bytes.len() {
-            match socket::send(connection.as_fd(), &bytes[sent..], false) {
+            match connection.send(&bytes[sent..], false) {
                 Sent::Bytes(count) => (sent, self.upload.has_moved) = (sent + count, true),
                 Sent::Blocked => {
                     attempt.can_write = false;
@@ -68,6 +67,9 @@ impl<T> Exchange<T> {
                     break;
                 }
             }
+        }
+        if connection.has_unsent() {
+            attempt.can_write = false;
         }
         if let Some(UploadEncoding::Http(encoder)) = &mut self.upload.encoding {
             encoder.count(sent as u64);
@@ -109,7 +111,7 @@ impl<T> Exchange<T> {
         let Some(attempt) = self.phase.attempt_mut() else { return };
         let Some(connection) = &mut attempt.connection else { return };
         while attempt.can_write && !attempt.is_cut {
-            let wants = connection.http2().is_some_and(|http2| http2.wants_to_send(ends));
+            let wants = connection.wants_to_send(ends);
             if self.upload.sent >= until && !wants {
                 break;
             }
@@ -139,10 +141,13 @@ impl<T> Exchange<T> {
         }
         if self.upload.tunnel == TunnelEnd::Ended
             && self.upload.is_sent()
-            && let Some(connection) = self.phase.connection()
+            && let Some(attempt) = self.phase.attempt_mut()
+            && let Some(connection) = &mut attempt.connection
         {
-            self.upload.tunnel = TunnelEnd::Shut;
-            socket::shut_down_writing(connection.as_fd());
+            match connection.end_writing() {
+                true => self.upload.tunnel = TunnelEnd::Shut,
+                false => attempt.can_write = false,
+            }
         }
     }
 
@@ -219,6 +224,11 @@ impl<T> Exchange<T> {
         match connection.begin(&self.upload.to[self.upload.sent..until], ends) {
             Ok(Sent::Bytes(count)) => {
                 self.upload.sent += count;
+                match connection.is_resumed() {
+                    None => {}
+                    Some(true) => self.tries.handshakes.resumed += 1,
+                    Some(false) => self.tries.handshakes.full += 1,
+                }
                 self.times.connected_ns = clock::monotonic_ns();
                 self.phase.connected();
                 self.moved_ms = self.now_ms;

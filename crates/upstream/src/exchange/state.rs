@@ -3,7 +3,7 @@
 
 use super::answer::{AnswerUnderWay, BROKEN_OFF};
 use super::link_state::Linked;
-use super::outcome::{ExchangeTimes, Failed};
+use super::outcome::{ExchangeTimes, Failed, UpstreamHandshakes};
 use super::phase::ExchangePhase;
 use super::upload::Upload;
 use crate::application::Application;
@@ -65,6 +65,8 @@ pub(super) struct Tries {
     pub(super) refused: Vec<SocketAddr>,
     /// How often it was sent again.
     pub(super) retries: u32,
+    /// Handshakes of TLS there were.
+    pub(super) handshakes: UpstreamHandshakes,
     /// It has waited so long for places.
     pub(super) waited_ns: u64,
 }
@@ -88,6 +90,11 @@ impl<T> Exchange<T> {
     /// How often the request was sent, or was to be.
     pub fn attempts(&self) -> u32 {
         u32::try_from(self.tries.tried.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The handshakes of TLS for it.
+    pub fn handshakes(&self) -> &UpstreamHandshakes {
+        &self.tries.handshakes
     }
 
     /// The status of the answer, if there is one.

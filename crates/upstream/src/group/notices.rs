@@ -20,6 +20,8 @@ struct UpstreamNotice {
     since_ms: u64,
     last: &'static str,
     said_ms: Option<u64>,
+    /// Why its last check has failed, if more is known than that.
+    check: &'static str,
 }
 
 impl Notices {
@@ -31,6 +33,7 @@ impl Notices {
             since_ms: 0,
             last: "",
             said_ms: None,
+            check: "",
         };
         Notices(vec![notice; count])
     }
@@ -42,6 +45,13 @@ impl Notices {
                 one.since_ms = now_ms;
             }
             (one.failures, one.last) = (one.failures + 1, why);
+        }
+    }
+
+    /// A check of one has failed, which is why.
+    pub fn check_failed(&mut self, member: MemberIndex, why: &'static str) {
+        if let Some(one) = self.0.get_mut(member) {
+            one.check = why;
         }
     }
 
@@ -71,7 +81,11 @@ impl Notices {
             | (UpstreamCondition::Draining, UpstreamCondition::Draining) => None,
             (_, UpstreamCondition::Out { .. }) => Some(format!("is left alone{}", failed())),
             (_, UpstreamCondition::Unwell { .. }) => {
-                Some(format!("is not asked: its checks fail{}", failed()))
+                let why = match std::mem::take(&mut one.check) {
+                    "" => String::new(),
+                    why => format!(" ({why})"),
+                };
+                Some(format!("is not asked: its checks fail{why}{}", failed()))
             }
             (_, UpstreamCondition::Failing { .. }) => {
                 Some(format!("fails, and is asked all the same: none is well{}", failed()))
@@ -125,6 +139,10 @@ mod tests {
         let unwell = UpstreamCondition::Unwell { since_ms: 35_000 };
         let said = notices.next(0, unwell, 35_000);
         assert_eq!(said.as_deref(), Some("is not asked: its checks fail"));
+        let mut checks = Notices::new(1);
+        checks.check_failed(0, "TLS: x");
+        let said = checks.next(0, unwell, 35_000);
+        assert_eq!(said.as_deref(), Some("is not asked: its checks fail (TLS: x)"));
         assert_eq!(notices.next(0, UpstreamCondition::Draining, 35_000), None);
         assert_eq!(notices.next(0, UpstreamCondition::Well, 36_000), None);
         assert_eq!(notices.next(1, UpstreamCondition::Well, 36_000), None);

@@ -4,6 +4,7 @@
 //! server cannot know whether an order was placed.
 
 use forebay_http::head::Method;
+use forebay_tls::TlsFault;
 
 /// Retries that are free.
 const FREE: u64 = 10;
@@ -20,6 +21,8 @@ const MOST: u64 = 100;
 pub enum AttemptFailure {
     /// There was no connection: refused, unreachable, or none in time.
     Connect,
+    /// There was no connection: TLS did not come about.
+    Tls(TlsFault),
     /// There was no connection, because this server had no descriptor or no memory for one.
     Resources,
     /// The connection was at its end before a byte of the request was written.
@@ -54,6 +57,7 @@ pub fn may_repeat(method: Method, failure: AttemptFailure, body: RequestBodyStat
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     let is_possible = match failure {
         AttemptFailure::Connect
+        | AttemptFailure::Tls(_)
         | AttemptFailure::Unwritten
         | AttemptFailure::Overloaded
         | AttemptFailure::Returned => true,

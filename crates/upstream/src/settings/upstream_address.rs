@@ -43,23 +43,10 @@ impl UpstreamAddress {
     /// # Errors
     /// [`AddressError`] for anything else.
     pub fn http(text: &str) -> Result<UpstreamAddress, AddressError> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return UpstreamAddress::unix(path);
+        match HttpUpstream::parse(text)? {
+            HttpUpstream { is_tls: true, .. } => Err(AddressError::Tls),
+            HttpUpstream { address, .. } => Ok(address),
         }
-        let has_scheme = |scheme: &str| {
-            text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-        };
-        if has_scheme("https://") {
-            return Err(AddressError::Tls);
-        }
-        if !has_scheme("http://") {
-            return Err(AddressError::Scheme);
-        }
-        let authority = &text["http://".len()..];
-        if authority.contains(['/', '?', '#']) {
-            return Err(AddressError::Path);
-        }
-        UpstreamAddress::of(authority, Some(80))
     }
 
     /// Reads `127.0.0.1:9000` or `unix:/run/php/php-fpm.sock`.
@@ -116,11 +103,65 @@ impl UpstreamAddress {
         }
     }
 
+    /// The name or the address alone, as TLS names a server; `localhost` behind a Unix socket.
+    pub fn host(&self) -> String {
+        match self {
+            UpstreamAddress::Socket(address) => address.ip().to_string(),
+            UpstreamAddress::Name { host, .. } => host.to_string(),
+            UpstreamAddress::Unix(_) => "localhost".to_owned(),
+        }
+    }
+
     /// Host and port, as a request would name them; `localhost` behind a Unix socket.
     pub fn authority(&self) -> String {
         match self {
             UpstreamAddress::Unix(_) => "localhost".to_owned(),
             other => other.to_string(),
+        }
+    }
+}
+
+/// An upstream that speaks HTTP: where it is, and whether it is spoken with through TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpUpstream {
+    /// Where it listens.
+    pub address: UpstreamAddress,
+    /// Whether through TLS.
+    pub is_tls: bool,
+}
+
+impl HttpUpstream {
+    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443).
+    ///
+    /// # Errors
+    /// [`AddressError`] for anything else.
+    pub fn parse(text: &str) -> Result<HttpUpstream, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(HttpUpstream { address: UpstreamAddress::unix(path)?, is_tls: false });
+        }
+        let without = |scheme: &str| {
+            let start = text.get(..scheme.len())?;
+            start.eq_ignore_ascii_case(scheme).then(|| &text[scheme.len()..])
+        };
+        let (authority, is_tls) = match (without("http://"), without("https://")) {
+            (Some(authority), _) => (authority, false),
+            (_, Some(authority)) => (authority, true),
+            (None, None) => return Err(AddressError::Scheme),
+        };
+        if authority.contains(['/', '?', '#']) {
+            return Err(AddressError::Path);
+        }
+        let port = if is_tls { 443 } else { 80 };
+        Ok(HttpUpstream { address: UpstreamAddress::of(authority, Some(port))?, is_tls })
+    }
+}
+
+impl fmt::Display for HttpUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.address, self.is_tls) {
+            (unix @ UpstreamAddress::Unix(_), _) => unix.fmt(f),
+            (address, false) => write!(f, "http://{address}"),
+            (address, true) => write!(f, "https://{address}"),
         }
     }
 }
@@ -159,9 +200,9 @@ impl fmt::Display for AddressError {
         let text = match self {
             AddressError::Unix(error) => return error.fmt(f),
             AddressError::Tls => {
-                "TLS is not spoken to applications; write http:// and keep the way there private"
+                "TLS is not spoken here; write http:// and keep the way there private"
             }
-            AddressError::Scheme => "it begins with http:// or unix:",
+            AddressError::Scheme => "it begins with http://, https:// or unix:",
             AddressError::Path => {
                 "no path belongs here, not even /; strip and prefix say how paths change"
             }
@@ -233,6 +274,20 @@ mod tests {
             assert!(!expected.to_string().is_empty());
         }
         assert_eq!(UpstreamAddress::http("unix:/a").unwrap().authority(), "localhost");
+        for (text, expected, host) in [
+            ("https://10.0.0.1", "https://10.0.0.1:443", "10.0.0.1"),
+            ("HTTPS://App.internal:8443", "https://app.internal:8443", "app.internal"),
+            ("https://[::1]", "https://[::1]:443", "::1"),
+            ("http://app", "http://app:80", "app"),
+            ("unix:/run/app.sock", "unix:/run/app.sock", "localhost"),
+        ] {
+            let read = HttpUpstream::parse(text).unwrap();
+            assert_eq!(read.to_string(), expected);
+            assert_eq!(read.address.host(), host);
+            assert_eq!(read.is_tls, expected.starts_with("https"));
+        }
+        assert_eq!(HttpUpstream::parse("https://"), Err(Form));
+        assert_eq!(HttpUpstream::parse("https://a/b"), Err(Path));
         for (text, expected) in [
             ("127.0.0.1:9000", Ok("127.0.0.1:9000")),
             ("[::ffff:127.0.0.1]:9000", Ok("127.0.0.1:9000")),

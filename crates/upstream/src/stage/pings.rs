@@ -40,8 +40,9 @@ impl Pings {
         while let Some(ping) = stage.link().and_then(|mut link| link.ping(now)) {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
-            match stage.connect(ping.instance, &[], now) {
-                Ok(connection) => self.open.push(OpenPing::new(ping, OwnedFd::from(connection))),
+            let begun = stage.connect(ping.instance, &[], now);
+            match begun.and_then(|connection| connection.as_fd().try_clone_to_owned()) {
+                Ok(socket) => self.open.push(OpenPing::new(ping, socket)),
                 // of the process that connects, and not of the instance
                 Err(error) if error.raw_os_error().is_none() || client::is_lack(&error) => {
                     if let Some(mut link) = stage.link() {

@@ -1,9 +1,10 @@
 //! A connection to an upstream, in either version of HTTP.
 
 use crate::upstreams::http2::UpstreamHttp2;
-use forebay_conn::SocketId;
-use forebay_sys::client;
-use forebay_sys::socket::{self, Received, Sent};
+use crate::upstreams::stream::{ConnectError, UpstreamStream};
+use forebay_conn::{SocketId, Wants};
+use forebay_sys::socket::{Received, Sent};
+use forebay_tls::{ClientSession, TlsFault};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// A connection to an upstream: the same from request to request, for loops that watch it.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
-    socket: OwnedFd,
+    stream: UpstreamStream,
     /// What loops know it by.
     pub(crate) id: SocketId,
     /// Where it leads, of the addresses that a name has.
@@ -28,28 +29,35 @@ impl UpstreamConnection {
 
 impl From<OwnedFd> for UpstreamConnection {
     fn from(socket: OwnedFd) -> UpstreamConnection {
-        UpstreamConnection { socket, id: SocketId::new(), address: None, http2: None }
-    }
-}
-
-/// For a thread that asks something over it once, without a loop.
-impl From<UpstreamConnection> for OwnedFd {
-    fn from(connection: UpstreamConnection) -> OwnedFd {
-        connection.socket
+        let stream = UpstreamStream::from(socket);
+        UpstreamConnection { stream, id: SocketId::new(), address: None, http2: None }
     }
 }
 
 impl AsFd for UpstreamConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.stream.as_fd()
     }
 }
 
 impl UpstreamConnection {
-    /// The same, on which HTTP/2 is spoken from its first byte on.
+    /// The same, on which HTTP/2 is spoken from its first byte on. The next stage is spoken with so, over a socket that
+    /// nothing seals: over TLS, HTTP/2 would be given the stream in the place of the socket.
     #[must_use]
     pub(crate) fn with_http2(self) -> UpstreamConnection {
         UpstreamConnection { http2: Some(Box::new(UpstreamHttp2::new())), ..self }
+    }
+
+    /// The same through TLS: by a session that clients of this number have begun.
+    #[must_use]
+    pub(crate) fn with_tls(mut self, session: ClientSession, clients: u64) -> UpstreamConnection {
+        self.stream.seal(session, clients);
+        self
+    }
+
+    /// The number of the clients that have begun its session; `None` without TLS.
+    pub(crate) fn clients(&self) -> Option<u64> {
+        self.stream.clients()
     }
 
     /// What HTTP/2 knows beside the bytes, if that is spoken.
@@ -57,50 +65,86 @@ impl UpstreamConnection {
         self.http2.as_deref()
     }
 
+    /// Sends these bytes before all others, in clear though all others are sealed. Whether others are: else they are
+    /// like any.
+    pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) -> bool {
+        self.stream.begin_in_clear(bytes)
+    }
+
+    /// What must happen with the socket before the connection has come about.
+    pub(crate) fn wants_to_connect(&self) -> Wants {
+        let reads = self.stream.handshake_reads().unwrap_or_default();
+        Wants { read: reads, write: !reads }
+    }
+
+    /// Whether the session of TLS continues an earlier one; `None` without TLS.
+    pub(crate) fn is_resumed(&self) -> Option<bool> {
+        self.stream.is_resumed()
+    }
+
+    /// Why TLS goes no further, if that is so.
+    pub(crate) fn fault(&self) -> Option<TlsFault> {
+        self.stream.fault()
+    }
+
+    /// Whether something that counts as sent waits for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.stream.has_unsent() || self.http2.as_ref().is_some_and(|http2| http2.has_unsent())
+    }
+
+    /// Whether a [send](UpstreamConnection::send) without bytes does something; `ends` if nothing follows.
+    pub(crate) fn wants_to_send(&self, ends: bool) -> bool {
+        let of_http2 = self.http2.as_ref().is_some_and(|http2| http2.wants_to_send(ends));
+        self.stream.has_unsent() || of_http2
+    }
+
     /// Whether another request may be sent on it, which nothing was asked of for a while.
     pub(crate) fn is_fit(&mut self, now_ms: u64) -> bool {
-        let socket = self.socket.as_fd();
         match &mut self.http2 {
-            Some(http2) => http2.is_fit(socket, now_ms),
-            None => client::is_quiet(socket),
+            Some(http2) => http2.is_fit(self.stream.as_fd(), now_ms),
+            None => self.stream.is_quiet(),
         }
     }
 
     /// Whether another request may be sent on it, of which the one before is over.
     pub(crate) fn ends_clean(&mut self) -> bool {
-        let socket = self.socket.as_fd();
-        self.http2.as_mut().is_none_or(|http2| http2.ends_clean(socket))
+        let socket = self.stream.as_fd();
+        self.http2.as_mut().is_none_or(|http2| http2.ends_clean(socket)) && self.stream.rests()
     }
 
     /// Sends the first of a request, if the connection has come about; `ends` if that is the last of it.
     ///
     /// # Errors
     /// Why it has not, and will not.
-    pub(crate) fn begin(&mut self, bytes: &[u8], ends: bool) -> io::Result<Sent> {
-        let socket = self.socket.as_fd();
+    pub(crate) fn begin(&mut self, bytes: &[u8], ends: bool) -> Result<Sent, ConnectError> {
         match &mut self.http2 {
-            Some(http2) => match http2.send(socket, bytes, ends) {
-                Sent::Broken => Err(io::ErrorKind::NotConnected.into()),
+            Some(http2) => match http2.send(self.stream.as_fd(), bytes, ends) {
+                Sent::Broken => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
                 sent => Ok(sent),
             },
-            None => client::send_first(socket, bytes),
+            None => self.stream.begin(bytes),
         }
     }
 
     /// Sends some of a request; `ends` if that is the last of it.
     pub(crate) fn send(&mut self, bytes: &[u8], ends: bool) -> Sent {
-        let socket = self.socket.as_fd();
         match &mut self.http2 {
-            Some(http2) => http2.send(socket, bytes, ends),
-            None => socket::send(socket, bytes, false),
+            Some(http2) => http2.send(self.stream.as_fd(), bytes, ends),
+            None => self.stream.send(bytes),
         }
     }
 
     /// Sends what follows the body of a request.
     pub(crate) fn end_with(&mut self, trailers: &[u8]) {
         if let Some(http2) = &mut self.http2 {
-            http2.end_with(self.socket.as_fd(), trailers);
+            http2.end_with(self.stream.as_fd(), trailers);
         }
+    }
+
+    /// Says that nothing more is sent; the upstream can still be heard. Whether it is said: the socket may have to
+    /// take more before.
+    pub(crate) fn end_writing(&mut self) -> bool {
+        self.stream.end_writing()
     }
 
     /// Appends at most `most` bytes of the answer.
@@ -110,10 +154,9 @@ impl UpstreamConnection {
         most: usize,
         now_ms: u64,
     ) -> Received {
-        let socket = self.socket.as_fd();
         match &mut self.http2 {
-            Some(http2) => http2.receive(socket, into, most, now_ms),
-            None => socket::receive_more(socket, into, most),
+            Some(http2) => http2.receive(self.stream.as_fd(), into, most, now_ms),
+            None => self.stream.receive_more(into, most),
         }
     }
 }

@@ -59,12 +59,13 @@ struct DrainTable {
 impl DrainingExchange {
     /// Ends our direction of a connection. At most so much more is received, and until that time.
     pub(crate) fn new(
-        connection: UpstreamConnection,
+        mut connection: UpstreamConnection,
         slot: UpstreamSlot,
         left_bytes: usize,
         until_ms: u64,
     ) -> DrainingExchange {
-        socket::shut_down_writing(connection.as_fd());
+        // an upstream that takes nothing hears nothing of it, and has its time
+        let _ = connection.end_writing();
         DrainingExchange { connection, _slot: slot, left_bytes, until_ms }
     }
 

@@ -7,8 +7,10 @@ use crate::values::value::{Form, TableEntry, TableOf, Value, Written, wrong};
 use crate::values::written::written;
 use forebay_http::field::FieldName;
 use forebay_site::rules::ScriptSuffix;
+use forebay_tls::TlsClient;
 use forebay_upstream::settings::{
-    AddressError, Balance, BalanceKey, ConnectionAuth, Errors, ProxyProtocol, UpstreamAddress,
+    AddressError, Balance, BalanceKey, ConnectionAuth, Errors, HttpUpstream, ProxyProtocol,
+    UpstreamAddress,
 };
 use forebay_upstream::target::{Ambiguous, Base};
 
@@ -119,30 +121,27 @@ impl Value for HashKey {
 
 /// An upstream that speaks HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpAddress(pub UpstreamAddress);
+pub struct HttpAddress(pub HttpUpstream);
 
 impl Written for HttpAddress {
     const EXPECTED: &'static str =
         "an application such as \"http://10.0.0.1:9000\" or \"unix:/run/app.sock\"";
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<HttpAddress, Wrong> {
-        UpstreamAddress::http(text).map(HttpAddress).map_err(|error| match Self::guess(text) {
+        HttpUpstream::parse(text).map(HttpAddress).map_err(|error| match Self::guess(text) {
             Some(_) => Self::misread(text),
             None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
         })
     }
     fn text(&self) -> String {
-        match &self.0 {
-            unix @ UpstreamAddress::Unix(_) => unix.to_string(),
-            other => format!("http://{other}"),
-        }
+        self.0.to_string()
     }
     fn guess(text: &str) -> Option<String> {
         if text.starts_with('/') {
             return Some(format!("unix:{text}"));
         }
         if let Some(bare) = text.strip_suffix('/')
-            && UpstreamAddress::http(bare).is_ok()
+            && HttpUpstream::parse(bare).is_ok()
         {
             return Some(bare.to_owned());
         }
@@ -150,6 +149,44 @@ impl Written for HttpAddress {
         let is_bare = UpstreamAddress::http(text) == Err(AddressError::Scheme);
         (is_bare && UpstreamAddress::http(&guess).is_ok()).then_some(guess)
     }
+}
+
+/// A name or an address that a certificate is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateName(pub Box<str>);
+
+impl Written for CertificateName {
+    const EXPECTED: &'static str = "a name or an address such as \"app.internal\"";
+    fn read(text: &str) -> Result<CertificateName, Wrong> {
+        match TlsClient::may_name(text) {
+            true => Ok(CertificateName(text.to_ascii_lowercase().into())),
+            false => Err(Self::misread(text)),
+        }
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+    fn guess(text: &str) -> Option<String> {
+        let bare = text.strip_prefix("https://").unwrap_or(text);
+        let bare = bare.split(['/', ':']).next()?;
+        (bare != text && TlsClient::may_name(bare)).then(|| bare.to_owned())
+    }
+}
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OldestTls {
+    /// 1.2
+    #[default]
+    Tls12,
+    /// 1.3
+    Tls13,
+}
+
+impl Keyword for OldestTls {
+    const EXPECTED: &'static str = "\"1.2\" or \"1.3\"";
+    const WORDS: &'static [&'static str] = &["1.2", "1.3"];
+    const MEANINGS: &'static [OldestTls] = &[OldestTls::Tls12, OldestTls::Tls13];
 }
 
 /// An upstream that speaks FastCGI.

@@ -9,8 +9,10 @@ use forebay_http::path;
 pub struct Moved<'m> {
     /// Host and port of the upstream.
     pub authority: &'m str,
-    /// The host that it was told, if that is another. Where an `https` address names it the scheme is to change:
-    /// it was not asked so, and the client would come back without end.
+    /// Whether it is spoken with through TLS.
+    pub is_tls: bool,
+    /// The host that it was told, if that is another. Where an address with another scheme names it the scheme is to
+    /// change: it was not asked so, and the client would come back without end.
     pub named: Option<&'m str>,
     /// The host that the client has asked for.
     pub client: &'m [u8],
@@ -140,13 +142,14 @@ impl Moved<'_> {
     }
 
     fn is_upstream(&self, is_https: bool, authority: &[u8]) -> bool {
+        let usual: &[u8] = if self.is_tls { b":443" } else { b":80" };
         let plain = |authority: &[u8]| {
-            let name = authority.strip_suffix(b":80").unwrap_or(authority);
+            let name = authority.strip_suffix(usual).unwrap_or(authority);
             name.to_ascii_lowercase()
         };
         let found = plain(authority);
         let is = |known: &str| plain(known.as_bytes()) == found;
-        is(self.authority) || self.named.is_some_and(|named| !is_https && is(named))
+        is(self.authority) || self.named.is_some_and(|named| is_https == self.is_tls && is(named))
     }
 
     /// Whether a domain has the upstream in it and not the client.
@@ -203,6 +206,7 @@ mod tests {
         let (strip, prefix) = (base(strip), base(prefix));
         let moved = Moved {
             authority: "app.internal:9000",
+            is_tls: false,
             named: Some("10.0.0.1:80"),
             client: b"shop.example:8443",
             strip: &strip,
@@ -210,6 +214,30 @@ mod tests {
             outer: b"/outer",
         };
         act(&moved, value.as_bytes()).map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn redirects_of_upstreams_behind_tls_lead_back_here() {
+        let (strip, prefix) = (base(""), base(""));
+        let moved = Moved {
+            authority: "app.internal:443",
+            is_tls: true,
+            named: Some("shop.example"),
+            client: b"shop.example",
+            strip: &strip,
+            prefix: &prefix,
+            outer: b"",
+        };
+        for (value, expected) in [
+            ("https://app.internal/a", Some("/a")),
+            ("https://app.internal:443/a", Some("/a")),
+            ("https://shop.example/a", Some("/a")),
+            ("http://shop.example/a", None),
+            ("https://other.internal/a", None),
+        ] {
+            let found = moved.address(value.as_bytes());
+            assert_eq!(found.as_deref(), expected.map(str::as_bytes), "{value}");
+        }
     }
 
     #[test]

@@ -1,0 +1,139 @@
+//! What is read for applications that are spoken with through TLS: whom they must be signed by, and what they are
+//! shown.
+
+use super::held::{FileStamp, Stamps};
+use super::{CertificateError, NoSystemRoots, read};
+use forebay_config::{Config, Role};
+use forebay_tls::{Pair, Roots};
+use forebay_upstream::settings::UpstreamTlsSettings;
+use forebay_upstream::upstreams::UpstreamTlsFiles;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What was read for some applications, and what the files were then.
+#[derive(Clone)]
+pub(super) struct HeldUpstreamTls {
+    pub(super) settings: UpstreamTlsSettings,
+    pub(super) files: Arc<UpstreamTlsFiles>,
+    /// The site that names them.
+    pub(super) site: String,
+    /// When that expires, in seconds since 1970.
+    pub(super) not_after_s: Option<i64>,
+    pub(super) stamps: Stamps,
+}
+
+/// The authorities that the system trusts.
+///
+/// # Errors
+/// There are none.
+pub fn system_roots() -> Result<Roots, NoSystemRoots> {
+    let found = Roots::of_certificates(rustls_native_certs::load_native_certs().certs);
+    found.ok_or(NoSystemRoots)
+}
+
+/// Reads the files that these settings name.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn of_upstreams(
+    settings: &UpstreamTlsSettings,
+) -> Result<(Option<Roots>, Option<Pair>), CertificateError> {
+    let roots = match &settings.authorities[..] {
+        _ if !settings.verifies => None,
+        [] => Some(system_roots().map_err(CertificateError::SystemRoots)?),
+        files => {
+            let mut text = Vec::new();
+            for file in files {
+                let bytes = read(file)?;
+                let no_roots = || CertificateError::NoAuthority { path: file.clone() };
+                Roots::of_pem(&bytes).ok_or_else(no_roots)?;
+                text.extend(bytes);
+                text.push(b'\n');
+            }
+            let no_roots = || CertificateError::NoAuthority { path: files[0].clone() };
+            Some(Roots::of_pem(&text).ok_or_else(no_roots)?)
+        }
+    };
+    let pair = match &settings.shows {
+        None => None,
+        Some((certificate, key)) => {
+            let pair = Pair::read(&read(certificate)?, &read(key)?);
+            Some(pair.map_err(|error| {
+                let (certificate, key) = (certificate.clone(), key.clone());
+                CertificateError::Pair { certificate, key, error }
+            })?)
+        }
+    };
+    Ok((roots, pair))
+}
+
+/// Those that are named, each as often as it is.
+fn named(settings: &UpstreamTlsSettings) -> impl Iterator<Item = &PathBuf> {
+    let shown = settings.shows.iter().flat_map(|(certificate, key)| [certificate, key]);
+    settings.authorities.iter().chain(shown)
+}
+
+impl HeldUpstreamTls {
+    /// Those of all applications, each once; none where this process asks none.
+    pub(super) fn open_all(config: &Config) -> Result<Vec<HeldUpstreamTls>, CertificateError> {
+        let mut all: Vec<HeldUpstreamTls> = Vec::new();
+        // the stages before it hold no keys that they do not use
+        if config.place.as_ref().is_some_and(|place| place.role != Role::Respond) {
+            return Ok(all);
+        }
+        for site in &config.sites {
+            for (_, _, settings) in site.upstream_tls() {
+                if !all.iter().any(|held| held.settings == settings) {
+                    all.push(HeldUpstreamTls::open(settings, site.name().to_string())?);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn open(
+        settings: UpstreamTlsSettings,
+        site: String,
+    ) -> Result<HeldUpstreamTls, CertificateError> {
+        // before they are read: what changes meanwhile is noticed afterwards
+        let stamps = named(&settings).map(|path| FileStamp::of(path)).collect();
+        let (roots, pair) = of_upstreams(&settings)?;
+        let not_after_s = pair.as_ref().map(|pair| pair.not_after_s);
+        let files = Arc::new(UpstreamTlsFiles::new(&settings, roots, pair));
+        Ok(HeldUpstreamTls { settings, files, site, not_after_s, stamps })
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        named(&self.settings)
+    }
+
+    /// The file of the certificate that is shown.
+    pub(super) fn certificate(&self) -> Option<&Path> {
+        self.settings.shows.as_ref().map(|(certificate, _)| certificate.as_path())
+    }
+
+    /// What its files are now. One that cannot be looked at, or is not there, is what it was.
+    pub(super) fn stamps_now(&self) -> Stamps {
+        let known = self.stamps.iter();
+        self.files().zip(known).map(|(path, known)| FileStamp::of(path).or(*known)).collect()
+    }
+
+    /// The same, with what is in its files now if they have changed.
+    pub(super) fn renewed(
+        &self,
+        taken: &mut Vec<String>,
+        errors: &mut Vec<CertificateError>,
+    ) -> HeldUpstreamTls {
+        if self.stamps_now() != self.stamps {
+            match HeldUpstreamTls::open(self.settings.clone(), self.site.clone()) {
+                Ok(renewed) => {
+                    let site = &self.site;
+                    taken.push(format!("the certificates for applications of the site {site:?}"));
+                    return renewed;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        self.clone()
+    }
+}

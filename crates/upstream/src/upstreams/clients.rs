@@ -1,0 +1,108 @@
+//! Through which clients of TLS the upstreams of a group are spoken with: one for each, with sessions of its own.
+//!
+//! They are made anew when files of certificates have changed. Connections that older ones have begun are not used
+//! again, and sessions do not outlive their clients: what was trusted once counts no longer.
+
+use crate::settings::UpstreamTlsSettings;
+use crate::settings::upstream_address::UpstreamAddress;
+use crate::upstreams::connection::UpstreamConnection;
+use forebay_tls::{
+    ClientError, KeptSessions, Pair, Roots, TlsClient, TlsClientSettings, Trust, Versions,
+};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What was read of the files that settings name.
+#[derive(Debug)]
+pub struct UpstreamTlsFiles {
+    /// No others have it.
+    number: u64,
+    terms: TlsClientSettings,
+    name: Option<Box<str>>,
+}
+
+impl UpstreamTlsFiles {
+    /// As the settings say. `roots` are read from the files they name, or those of the system; `pair` from those of the
+    /// certificate that is shown.
+    pub fn new(
+        settings: &UpstreamTlsSettings,
+        roots: Option<Roots>,
+        pair: Option<Pair>,
+    ) -> UpstreamTlsFiles {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let trust = match roots {
+            // nothing is verified by none
+            None => Trust::Anybody,
+            Some(roots) if settings.authorities.is_empty() => Trust::Roots(roots),
+            Some(roots) => Trust::RootsOrThemselves(roots),
+        };
+        let terms = TlsClientSettings {
+            trust,
+            versions: if settings.is_1_3 { Versions::Only13 } else { Versions::Both },
+            is_for_http2: false,
+            sessions: KeptSessions::Several,
+            is_post_quantum: true,
+            shows: pair,
+        };
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        UpstreamTlsFiles { number, terms, name: settings.name.clone() }
+    }
+}
+
+/// The clients of one group; none yet, or those by some files.
+#[derive(Debug, Default)]
+pub(crate) struct UpstreamClients(RwLock<Option<Arc<ClientsInForce>>>);
+
+#[derive(Debug)]
+struct ClientsInForce {
+    /// That of their files.
+    number: u64,
+    /// By upstream.
+    each: Vec<TlsClient>,
+}
+
+impl UpstreamClients {
+    fn in_force(&self) -> Option<Arc<ClientsInForce>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(Arc::clone)
+    }
+
+    /// Takes these files over, of upstreams at these addresses. The same ones change nothing.
+    pub(crate) fn set<'t>(
+        &self,
+        files: &UpstreamTlsFiles,
+        to: impl Iterator<Item = &'t UpstreamAddress>,
+    ) -> Result<(), ClientError> {
+        let number = files.number;
+        if self.in_force().is_some_and(|known| known.number == number) {
+            return Ok(());
+        }
+        let client = |address: &UpstreamAddress| match &files.name {
+            Some(name) => TlsClient::new(&files.terms, name),
+            None => TlsClient::new(&files.terms, &address.host()),
+        };
+        let each = to.map(client).collect::<Result<_, _>>()?;
+        let next = Arc::new(ClientsInForce { number, each });
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(next);
+        Ok(())
+    }
+
+    /// Begins a session over a connection to this upstream.
+    pub(crate) fn begin(
+        &self,
+        member: usize,
+        connection: UpstreamConnection,
+    ) -> io::Result<UpstreamConnection> {
+        let clients = self.in_force();
+        let client = clients.as_ref().and_then(|clients| clients.each.get(member));
+        let unknown = || io::Error::other("no certificates are known");
+        let client = client.ok_or_else(unknown)?;
+        let session = client.connect().map_err(io::Error::other)?;
+        Ok(connection.with_tls(session, clients.map_or(0, |clients| clients.number)))
+    }
+
+    /// Whether those in force have begun its session.
+    pub(crate) fn have_begun(&self, connection: &UpstreamConnection) -> bool {
+        self.in_force().is_some_and(|clients| connection.clients() == Some(clients.number))
+    }
+}

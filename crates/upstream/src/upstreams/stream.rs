@@ -1,0 +1,334 @@
+//! The bytes of a connection to an upstream: as they are, or sealed by TLS. This is the one place where they are
+//! read and written; whatever speaks above does not know which of the two it is.
+//!
+//! A session of TLS keeps what the socket does not take, and what was received beyond what was asked for: so what is
+//! told to be sent may [wait](UpstreamStream::has_unsent) here, and something to read may be here without the socket
+//! having any.
+
+use forebay_sys::client;
+use forebay_sys::socket::{self, Received, Sent, SocketWriter};
+use forebay_tls::{ClientSession, TlsFault, TlsRefusal};
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{fmt, io, mem};
+
+/// So much is received at a time, before it is opened.
+const WIRE_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// What was received last; nothing of it is kept from call to call.
+    static WIRE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    /// The kernel says it.
+    Socket(io::Error),
+    /// The handshake has failed.
+    Tls(TlsFault),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> ConnectError {
+        ConnectError::Socket(error)
+    }
+}
+
+/// A socket, and what lies between it and what is said.
+#[derive(Debug)]
+pub(crate) struct UpstreamStream {
+    socket: OwnedFd,
+    tls: Option<Box<TlsStream>>,
+}
+
+/// A session of TLS over the socket.
+struct TlsStream {
+    session: ClientSession,
+    /// Which clients it began with: their certificates and authorities may be others since.
+    clients: u64,
+    /// What is sent before the handshake, in clear.
+    clear: Vec<u8>,
+    /// Received, and not opened yet.
+    wire: Vec<u8>,
+    /// The socket has not taken all that was sealed.
+    is_blocked: bool,
+    /// That nothing follows was said.
+    has_ended: bool,
+    /// Another request may follow: whoever closes it now ends it in order.
+    is_idle: bool,
+    /// Why it goes no further.
+    fault: Option<TlsFault>,
+}
+
+impl fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsStream").field("clients", &self.clients).finish_non_exhaustive()
+    }
+}
+
+impl From<OwnedFd> for UpstreamStream {
+    fn from(socket: OwnedFd) -> UpstreamStream {
+        UpstreamStream { socket, tls: None }
+    }
+}
+
+impl AsFd for UpstreamStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl UpstreamStream {
+    /// Through this session from now on, which clients of this number have begun.
+    pub(crate) fn seal(&mut self, session: ClientSession, clients: u64) {
+        self.tls = Some(Box::new(TlsStream {
+            session,
+            clients,
+            clear: Vec::new(),
+            wire: Vec::new(),
+            is_blocked: false,
+            has_ended: false,
+            is_idle: false,
+            fault: None,
+        }));
+    }
+
+    /// The number of the clients that have begun its session; `None` without TLS.
+    pub(crate) fn clients(&self) -> Option<u64> {
+        self.tls.as_ref().map(|tls| tls.clients)
+    }
+
+    /// Sends these bytes in clear before the handshake. Whether there is one.
+    pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) -> bool {
+        let Some(tls) = &mut self.tls else { return false };
+        tls.clear.extend_from_slice(bytes);
+        true
+    }
+
+    /// Whether its handshake is under way, and whether that waits for the upstream's words. If it does not, the socket
+    /// must take ours, or come about.
+    pub(crate) fn handshake_reads(&self) -> Option<bool> {
+        let tls = self.tls.as_ref().filter(|tls| tls.session.is_handshaking())?;
+        Some(tls.clear.is_empty() && !tls.session.has_to_send())
+    }
+
+    /// Whether the session continues an earlier one; `None` without TLS.
+    pub(crate) fn is_resumed(&self) -> Option<bool> {
+        self.tls.as_ref()?.session.is_resumed()
+    }
+
+    /// Why the session goes no further, if that is so.
+    pub(crate) fn fault(&self) -> Option<TlsFault> {
+        self.tls.as_ref()?.fault
+    }
+
+    /// Whether bytes wait for the socket to take more.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_blocked)
+    }
+
+    /// Whether nothing has come since the last answer but what TLS says by itself.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let Some(tls) = &mut self.tls else { return client::is_quiet(self.socket.as_fd()) };
+        // tickets for later sessions come when they like
+        let nothing = &mut Vec::new();
+        tls.receive(self.socket.as_fd(), nothing, 1) == Received::Blocked && !tls.is_blocked
+    }
+
+    /// Whether nothing is left of what was said on it; then it waits for what is said next.
+    pub(crate) fn rests(&mut self) -> bool {
+        let Some(tls) = &mut self.tls else { return true };
+        let is_clean = tls.wire.is_empty()
+            && !tls.is_blocked
+            && !tls.session.has_unread()
+            && !tls.session.has_ended()
+            && tls.fault.is_none();
+        if is_clean {
+            // what waits for long takes no memory
+            (tls.wire, tls.is_idle) = (Vec::new(), true);
+        }
+        is_clean
+    }
+
+    /// Sends the first bytes, if the connection has come about, and its handshake is done.
+    ///
+    /// # Errors
+    /// Why it has not, and will not.
+    pub(crate) fn begin(&mut self, bytes: &[u8]) -> Result<Sent, ConnectError> {
+        let socket = self.socket.as_fd();
+        let Some(tls) = &mut self.tls else { return Ok(client::send_first(socket, bytes)?) };
+        if !tls.shake(socket)? {
+            return Ok(Sent::Blocked);
+        }
+        Ok(match tls.send(socket, bytes) {
+            Sent::Broken => return Err(ConnectError::Tls(TlsFault::Ended)),
+            sent => sent,
+        })
+    }
+
+    /// Sends from one place. What TLS has sealed counts as sent.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Sent {
+        match &mut self.tls {
+            None => socket::send(self.socket.as_fd(), bytes, false),
+            Some(tls) => tls.send(self.socket.as_fd(), bytes),
+        }
+    }
+
+    /// Appends at most `most` bytes of what is there. One that is cut off without a word about it has not ended, but is
+    /// broken, where TLS is spoken: bytes may be missing.
+    pub(crate) fn receive_more(&mut self, into: &mut Vec<u8>, most: usize) -> Received {
+        match &mut self.tls {
+            None => socket::receive_more(self.socket.as_fd(), into, most),
+            Some(tls) => tls.receive(self.socket.as_fd(), into, most),
+        }
+    }
+
+    /// Says that nothing more is sent; the upstream can still be heard. Whether it is said: the socket may have to
+    /// take more before.
+    pub(crate) fn end_writing(&mut self) -> bool {
+        let socket = self.socket.as_fd();
+        if let Some(tls) = &mut self.tls {
+            if !mem::replace(&mut tls.has_ended, true) {
+                tls.session.say_end();
+            }
+            if matches!(tls.flush(socket), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            {
+                return false;
+            }
+        }
+        socket::shut_down_writing(socket);
+        true
+    }
+}
+
+impl Drop for UpstreamStream {
+    fn drop(&mut self) {
+        // one that is left in the middle is to look like that
+        if let Some(tls) = self.tls.as_mut().filter(|tls| tls.is_idle) {
+            tls.session.say_end();
+            // the upstream may be gone, and then needs no word
+            let _ = tls.flush(self.socket.as_fd());
+        }
+    }
+}
+
+impl TlsStream {
+    /// Goes on with the handshake as far as the socket allows. Whether it is done: its last words may have to be sent
+    /// with what follows.
+    fn shake(&mut self, socket: BorrowedFd<'_>) -> Result<bool, ConnectError> {
+        loop {
+            while !self.clear.is_empty() {
+                match client::send_first(socket, &self.clear)? {
+                    Sent::Bytes(count) => _ = self.clear.drain(..count),
+                    Sent::Blocked => return Ok(false),
+                    Sent::Broken => return Err(ConnectError::Tls(TlsFault::Ended)),
+                }
+            }
+            if !self.session.is_handshaking() {
+                return Ok(true);
+            }
+            match self.flush(socket) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+            match self.take(socket, &mut Vec::new(), 0) {
+                Received::Bytes(_) => {}
+                Received::Blocked => return Ok(false),
+                Received::Ended | Received::Broken => {
+                    return Err(ConnectError::Tls(self.fault.unwrap_or(TlsFault::Ended)));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
+        self.is_idle = false;
+        // no more is sealed than the socket is about to take
+        if self.is_blocked {
+            match self.flush(socket) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Blocked,
+                Err(_) => return Sent::Broken,
+            }
+        }
+        let count = self.session.seal(bytes);
+        match self.flush(socket) {
+            Ok(()) => Sent::Bytes(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Bytes(count),
+            Err(_) => Sent::Broken,
+        }
+    }
+
+    /// Sends what is sealed.
+    fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let sent = self.session.flush_to(&mut SocketWriter(socket));
+        self.is_blocked = matches!(&sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        sent
+    }
+
+    /// Appends at most `most` opened bytes.
+    fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> Received {
+        loop {
+            if self.fault.is_some() {
+                return Received::Broken;
+            }
+            let mut wire = mem::take(&mut self.wire);
+            let mut rest = &wire[..];
+            let opened = self.session.receive_more(&mut rest, into, most);
+            let used = wire.len() - rest.len();
+            wire.drain(..used);
+            self.wire = wire;
+            match opened {
+                Ok(0) if self.session.has_ended() => return Received::Ended,
+                Ok(0) => {}
+                Ok(count) => return Received::Bytes(count),
+                Err(refusal) => return self.fail(socket, &refusal),
+            }
+            match self.take(socket, into, most) {
+                // what has come was about TLS itself
+                Received::Bytes(0) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Receives once, and appends at most `most` bytes of what that opens. `Bytes(0)` if nothing did.
+    fn take(&mut self, socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> Received {
+        WIRE.with_borrow_mut(|wire| {
+            wire.clear();
+            // about as much as is wanted, so that little is left over: a record has at most some 280 bytes besides
+            let bytes = most.saturating_add(most / 32 + 1024).min(WIRE_BYTES);
+            match socket::receive_more(socket, wire, bytes) {
+                Received::Bytes(_) => {}
+                // no word has come that it is the end
+                Received::Ended => return Received::Broken,
+                other => return other,
+            }
+            let mut rest = &wire[..];
+            let opened = self.session.receive_more(&mut rest, into, most);
+            self.wire.extend_from_slice(rest);
+            if let Err(refusal) = opened {
+                return self.fail(socket, &refusal);
+            }
+            if self.session.has_to_send() && !self.session.is_handshaking() && !self.is_blocked {
+                // new keys are answered; what the socket does not take goes with what is sent next
+                let _ = self.flush(socket);
+            }
+            Received::Bytes(opened.unwrap_or_default())
+        })
+    }
+
+    /// It goes no further.
+    fn fail(&mut self, socket: BorrowedFd<'_>, refusal: &TlsRefusal) -> Received {
+        self.fault = Some(refusal.fault());
+        // the alert; nothing waits for the upstream to take it
+        let _ = self.flush(socket);
+        Received::Broken
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;
