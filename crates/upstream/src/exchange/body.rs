@@ -89,17 +89,17 @@ impl<T> Exchange<T> {
         let Coming::WebSocket(position) = &mut self.answer.coming else { return read };
         match read {
             RelayRead::Bytes(_) => position.pass(&out[start..]),
-            RelayRead::Nothing => {}
-            // TLS misses a last word then
-            RelayRead::End | RelayRead::Broken
-                if most >= GOING_AWAY.len() && position.is_between() && is_leaving() =>
-            {
+            // this server has ended it, and TLS misses a last word then
+            RelayRead::End | RelayRead::Broken if is_leaving() => {
+                if !position.is_between() || most < GOING_AWAY.len() {
+                    return RelayRead::End;
+                }
                 position.pass(&GOING_AWAY);
                 out.extend_from_slice(&GOING_AWAY);
                 return RelayRead::Bytes(GOING_AWAY.len());
             }
             RelayRead::Broken => return self.broken(),
-            RelayRead::End => {}
+            RelayRead::End | RelayRead::Nothing => {}
         }
         read
     }
