@@ -203,7 +203,8 @@ mod tests {
             (
                 "",
                 "cookie",
-                "unknown key here, it belongs in [identity], [[rule]], [[access]], [[redirect]] or [[header]]",
+                "unknown key here, it belongs in [identity], [[rule]], [[access]], [[redirect]], [proxy.when], \
+                 [[rewrite]] or [[header]]",
             ),
             ("site", "hots", "unknown key, did you mean \"hosts\"?"),
             ("site", "formt", "unknown key, did you mean \"log.format\"?"),
