@@ -54,7 +54,7 @@ impl Redacted {
     /// Reads `query.NAME` or `header.NAME`.
     ///
     /// # Errors
-    /// [`RedactedError`].
+    /// When it is no field whose value lines have.
     pub fn parse(text: &str) -> Result<Redacted, RedactedError> {
         if let Some(name) = text.strip_prefix("header.") {
             return match () {
