@@ -393,8 +393,10 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     }
     let got = ask(&server, "GET", "/else/x?y", "", "");
     // some runs have the server speak TLS
-    let location = got.fields["location"].replace("rd=https://a/", "rd=http://a/");
-    assert_eq!(location, "https://login.example/a?rd=http://a/else/x%3Fy&from=a", "{engine}");
+    let location = &got.fields["location"];
+    let scheme = if location.contains("rd=https://") { "https" } else { "http" };
+    let expected = format!("https://login.example/a?rd={scheme}://a/else/x%3Fy&from=a");
+    assert_eq!(location, &expected, "{engine}");
     // what it is told of the client is known here, whatever the client says
     authority.heads();
     let lies = "X-Forwarded-Uri: /pub\r\nX_Forwarded_Uri: /pub\r\nX-Forwarded-Method: PUT\r\n\
@@ -407,17 +409,18 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     for line in [
         "X-Forwarded-Method: DELETE",
         "X-Forwarded-Uri: /app/x?y=1",
-        "X-Forwarded-Proto: http",
+        &format!("X-Forwarded-Proto: {scheme}"),
         "X-Forwarded-Host: a",
         "X-Original-Method: DELETE",
         "X-Original-URI: /app/x?y=1",
-        "X-Original-URL: http://a/app/x?y=1",
+        &format!("X-Original-URL: {scheme}://a/app/x?y=1"),
     ] {
         assert!(told.contains(&format!("\r\n{line}\r\n")), "{engine}: {line}\n{told}");
     }
-    for lie in ["/pub", "PUT", "evil", "eve", "https", "Range", "If-None"] {
+    for lie in ["/pub", "PUT", "evil", "eve", "Range", "If-None"] {
         assert!(!told.contains(lie), "{engine}: {lie}\n{told}");
     }
+    assert_eq!(told.contains("https"), scheme == "https", "{engine}: {told}");
     let fields = format!("Cookie: key=right\r\n{lies}");
     let got = ask(&server, "GET", "/app/x", &fields, "");
     let head = String::from_utf8(got.body).unwrap();
