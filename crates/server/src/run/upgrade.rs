@@ -122,8 +122,9 @@ impl Server {
     }
 
     /// What servers had that have replaced this one, or were about to, is free: they have ended.
-    fn forget_newer(&self) {
+    fn forget_newer(&mut self) {
         self.shared.iter().for_each(|shared| shared.counts.newer_ended());
+        self.share_limits();
     }
 
     /// The process that was to take the place of this one has ended before it served.
@@ -315,12 +316,13 @@ impl Server {
     pub(super) fn share_limits(&mut self) {
         let Some(shared) = &self.shared else { return };
         shared.counts.beat(clock::coarse_ms());
-        if !self.is_handing && !shared.counts.has_others() {
-            return;
-        }
+        // also when the last one has ended: what it had is free
         let snapshot = self.common.live.get();
         snapshot.applications.upstreams().for_each(|upstreams| upstreams.turn());
         snapshot.policy.turn();
+        if !self.is_handing && !shared.counts.has_others() {
+            return;
+        }
         self.later.retain(|(_, later)| !matches!(later, Later::Shared));
         self.later.push((Instant::now() + LOOK, Later::Shared));
     }
@@ -339,6 +341,7 @@ impl Server {
     pub(super) fn hear_of_earlier(&mut self, process: u32, open: Option<OpenConnections>) {
         if open.is_none() {
             self.shared.iter().for_each(|shared| shared.counts.ended(process));
+            self.share_limits();
         }
         self.earlier.heard(process, open);
         self.limit_connections();
