@@ -44,7 +44,7 @@ test: ## Style, documentation, licences, unit and end-to-end tests
 	@scripts/test test
 
 test-all: ## The same, in every way on every engine, with the release that users get
-	@scripts/install build test machine sign-in
+	@scripts/install build test machine go
 	@scripts/test all
 
 check: ## The fast part: formatting, lints, unit tests

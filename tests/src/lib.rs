@@ -10,6 +10,7 @@
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
 //! | [`oidc`] | a provider of identities, as far as tests need one |
+//! | [`programs`] | where programs are that are built from Go modules |
 //! | [`php`] | a php-fpm, which runs the scripts of a folder |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
@@ -46,6 +47,7 @@ pub mod http2;
 pub mod oidc;
 pub mod php;
 pub mod play;
+pub mod programs;
 pub mod server;
 pub mod socket;
 pub mod tls;

@@ -87,19 +87,19 @@ impl Pebble {
     /// It looks at these two ports. `None` if the machine lacks it.
     fn start(folder: &Folder, plain: SocketAddr, sealed: SocketAddr) -> Option<Pebble> {
         let names = name_server(plain.ip().to_string().parse().unwrap());
-        Pebble::asking(folder, plain, sealed, names)
+        Pebble::asking(Path::new("pebble"), folder, plain, sealed, names)
     }
 
-    /// The same, with this name server.
+    /// The same by this program, with this name server.
     pub(super) fn asking(
+        program: &Path,
         folder: &Folder,
         plain: SocketAddr,
         sealed: SocketAddr,
         names: SocketAddr,
     ) -> Option<Pebble> {
-        let program = std::env::var("FOREBAY_PEBBLE").unwrap_or_else(|_| "pebble".to_owned());
-        let found = Command::new(&program).arg("-version").output();
-        has(found.map_err(|error| format!("{program} is missing: {error}")), "acme by pebble")?;
+        let found = Command::new(program).arg("-version").output();
+        has(found.map_err(|error| format!("pebble is missing: {error}")), "acme by pebble")?;
         let (addr, manage) = (free_addr(), free_addr());
         let authority = Authority::new();
         let host = addr.ip().to_string();
@@ -116,7 +116,7 @@ impl Pebble {
             "externalAccountBindingRequired": false,
         }});
         fs::write(folder.join("pebble.json"), config.to_string()).unwrap();
-        let process = Command::new(&program)
+        let process = Command::new(program)
             .arg("-config")
             .arg(folder.join("pebble.json"))
             .args(["-dnsserver", &names.to_string()])

@@ -4,14 +4,15 @@
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{has, soon};
 use forebay_tests::oidc::{CLIENT, IdentityProvider};
+use forebay_tests::programs::from_go;
 use forebay_tests::server::free_addr;
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{ISOLATED, Options, Server, is_full_matrix};
-use std::io::{self, BufRead, BufReader, Write};
+use forebay_tests::{ISOLATED, Options, Server};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 const MANUAL: &str = include_str!("../../../docs/manual/sign-in.md");
 
@@ -25,24 +26,8 @@ fn block(headline: &str, language: &str) -> &'static str {
 const AS_WITH_NGINX: &str = "Sign-in with oauth2-proxy";
 const AS_WITH_TRAEFIK: &str = "Without a page of 401";
 
-/// Where oauth2-proxy is. Where it is not, the test says so loudly: it is built from source, which `make test` does not.
 fn program(test: &str) -> Option<PathBuf> {
-    let own = env::var_os("OAUTH2_PROXY").map(PathBuf::from);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    folders.extend(env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin")));
-    let mut all = folders.into_iter().map(|folder| folder.join("oauth2-proxy"));
-    let found = own.or_else(|| all.find(|file| file.is_file()));
-    let missing = "there is no oauth2-proxy, see scripts/install sign-in";
-    match is_full_matrix() {
-        true => has(found.ok_or(missing), test),
-        false => {
-            if found.is_none() {
-                let _ = writeln!(io::stderr(), "\n!!! SKIPPED {test}: {missing}\n");
-            }
-            found
-        }
-    }
+    from_go("oauth2-proxy", test)
 }
 
 struct OauthProxy(Child);
