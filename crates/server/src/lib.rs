@@ -87,8 +87,10 @@ pub mod upstream_command;
 pub mod why;
 
 use forebay_config::Config;
-use start_error::{Ready, RunError};
+use signal_hook::consts::SIGXFSZ;
+use start_error::{Ready, RunError, resources};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use upgrade::starting::StartingCommand;
 
 /// Serves what `config` says until a signal ends it: in this process, or in those of stages. `file` is where it
@@ -97,10 +99,7 @@ use upgrade::starting::StartingCommand;
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
 pub fn serve(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
-    match isolated::is_wanted(&config) {
-        true => isolated::run(config, file, None, ready),
-        false => run::run(config, file, None, ready),
-    }
+    start(config, file, None, ready)
 }
 
 /// As [`serve`], in place of the server whose control socket is at `before`: that serves what it has to the end.
@@ -114,8 +113,20 @@ pub fn serve_in_place(
     command: StartingCommand,
     ready: Ready,
 ) -> Result<(), RunError> {
+    start(config, Some(file), Some((before, command)), ready)
+}
+
+fn start(
+    config: Config,
+    file: Option<PathBuf>,
+    before: Option<(&Path, StartingCommand)>,
+    ready: Ready,
+) -> Result<(), RunError> {
+    // a file that may not grow (RLIMIT_FSIZE) is an error of what is written, not the end of the process
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(resources("descriptors for signals"))?;
     match isolated::is_wanted(&config) {
-        true => isolated::run(config, Some(file), Some((before, command)), ready),
-        false => run::run(config, Some(file), Some((before, command)), ready),
+        true => isolated::run(config, file, before, ready),
+        false => run::run(config, file, before, ready),
     }
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 
 forebay_tests::on_each_engine! {
     a_full_device_costs_lines_and_no_request,
+    a_limit_of_files_costs_lines_and_no_request,
     a_full_disk_costs_lines_until_there_is_room,
     a_pipe_that_nobody_reads_costs_lines_until_somebody_reads,
     a_closed_or_stuck_pipe_does_not_keep_the_server,
@@ -74,6 +75,16 @@ fn a_full_device_costs_lines_and_no_request(engine: &str) {
     (0..5).for_each(|_| send_batch(&served, "full"));
     let all = (5 * BATCH) as u64;
     assert!(soon(PATIENCE, || served.metric(DROPPED) == all), "{} dropped", served.metric(DROPPED));
+}
+
+/// A file may not grow any more (RLIMIT_FSIZE), whose signal ends processes that do not expect it.
+fn a_limit_of_files_costs_lines_and_no_request(engine: &str) {
+    let folder = site();
+    let access = folder.join("access.log");
+    let wrapper = ["prlimit", "--fsize=100000:100000"].map(str::to_owned).to_vec();
+    let served = logging_to(engine, &folder, access.to_str().unwrap(), wrapper);
+    let requests = send_until_dropped(&served);
+    assert_ledger(&served, requests, || fs::read_to_string(&access).unwrap());
 }
 
 /// The file system fills: requests go on and lines are dropped. When there is room again, lines are
