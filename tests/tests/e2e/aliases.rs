@@ -18,6 +18,7 @@ const CHEAP: &str = "$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3
 forebay_tests::on_each_engine! {
     directories_beneath_paths_are_as_well_guarded_as_the_root,
     a_directory_comes_and_goes_with_a_reload,
+    one_file_is_served_wherever_it_lies,
 }
 
 fn site() -> Folder {
@@ -131,4 +132,65 @@ fn a_directory_comes_and_goes_with_a_reload(engine: &str) {
     served.configure(&options().config(&none));
     let (code, said) = served.reload();
     assert!(code == Some(78) && said.contains("alias.to"), "{said}");
+}
+
+/// It alone of its directory, in all its forms, under the rules of its path.
+fn one_file_is_served_wherever_it_lies(engine: &str) {
+    let folder = site();
+    folder.write("root/icon.txt/a.txt", "beneath");
+    let (file, private) = (folder.join("docs/a.txt"), folder.join("outside.txt"));
+    let config = format!(
+        "[[alias]]\npath = \"/icon.txt\"\nfile = {file:?}\n\
+         [[alias]]\npath = \"/in/one.txt\"\nfile = {private:?}\n\
+         [[auth]]\npath = \"/in\"\nusers = {{ alice = \"{CHEAP}\" }}\n"
+    );
+    let options = Options::new(folder.join("root")).engine(engine).config(&config);
+    let served = WatchedServer::with(options);
+    let mut client = served.client();
+    let mut check = |target: &str, fields: &str, status: u16, text: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        client.stream().write_all(request.as_bytes()).unwrap();
+        let answer = client.answer().unwrap();
+        let what = format!("{engine}: {target} {fields}");
+        assert_eq!(answer.status, status, "{what}");
+        if status < 300 {
+            assert_eq!(String::from_utf8_lossy(&answer.body), text, "{what}");
+        }
+        answer.field("ETag").unwrap_or_default().to_owned()
+    };
+    for _ in 0..3 {
+        let tag = check("/icon.txt", "", 200, "text of docs");
+        check("/icon.txt", &format!("If-None-Match: {tag}\r\n"), 304, "");
+        check("/icon.txt", "Range: bytes=0-3\r\n", 206, "text");
+        check("/icon.txt", "Accept-Encoding: gzip\r\n", 200, "docs, small");
+        check("/icon.txt.gz", "", 200, "docs, small");
+        check("/icon.txt/a.txt", "", 200, "beneath");
+        check("/index.html.gz", "", 404, "");
+        check("/a.txt", "", 404, "");
+        check("/in/one.txt", "", 401, "");
+        check("/in/one.txt", SECRET, 200, "outside");
+        check("/in/one.txt", WRONG, 401, "");
+    }
+    // another one in its place, none, and one again
+    let is = |status: u16, text: &str| {
+        assert!(
+            soon(PATIENCE, || {
+                let mut client = served.client();
+                let answer = client.get("/icon.txt").unwrap();
+                answer.status == status && (status != 200 || answer.body == text.as_bytes())
+            }),
+            "{engine}: {status} {text}"
+        );
+    };
+    fs::remove_file(folder.join("docs/a.txt.gz")).unwrap();
+    folder.write("docs/new.txt", "new text");
+    fs::rename(folder.join("docs/new.txt"), &file).unwrap();
+    is(200, "new text");
+    fs::remove_file(&file).unwrap();
+    is(404, "");
+    folder.write("docs/a.txt", "again");
+    is(200, "again");
+    fs::remove_file(&file).unwrap();
+    symlink("../outside.txt", &file).unwrap();
+    is(404, "");
 }
