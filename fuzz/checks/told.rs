@@ -1,10 +1,11 @@
 //! What must hold for whatever an upstream is told of any request.
 
+use forebay_conn::HeadValues;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::forwarded::ForwardedFamily;
 use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead, Version};
 use forebay_http::path;
-use forebay_upstream::request::{self, From, HostSent, RequestSettings, UpstreamRequest};
+use forebay_upstream::request::{self, From, HostSent, RequestSettings, SetValue, UpstreamRequest};
 use forebay_upstream::target::{Ambiguous, Base, JudgedPath};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -45,7 +46,11 @@ pub(crate) fn check(bytes: &[u8]) {
         upgrade: is(6),
         ends_with_client: is(5),
         close: is(7),
-        set: field("X-A", "b").into_iter().filter(|_| is(7)).collect(),
+        set: field("X-A", "b")
+            .into_iter()
+            .filter(|_| is(7))
+            .map(|(name, value)| (name, SetValue::Fixed(value)))
+            .collect(),
         remove: Vec::new(),
     };
     let asked = UpstreamRequest {
@@ -56,6 +61,7 @@ pub(crate) fn check(bytes: &[u8]) {
         id: 7,
         hidden: None,
         given: &[],
+        values: &HeadValues::default(),
     };
     let mut out = b"before".to_vec();
     let Ok(written) = request::write(&asked, "10.0.0.1:80", &settings, &mut out) else {

@@ -64,8 +64,8 @@ impl HeadValues {
         self.ends.push(self.bytes.len());
     }
 
-    /// The value with this number.
-    fn get(&self, number: usize) -> Option<&[u8]> {
+    /// The value with this number. None if there is no such; an empty one is of a request that has nothing of the kind.
+    pub fn get(&self, number: usize) -> Option<&[u8]> {
         let end = *self.ends.get(number)?;
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         self.bytes.get(start..end).map(<[u8]>::trim_ascii)

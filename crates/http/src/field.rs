@@ -10,6 +10,18 @@ pub fn members(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     members.filter(|member| !member.is_empty())
 }
 
+/// A byte of a name as applications take it that hand names on as variables: CGI, WSGI and Rack take `X_Real_IP` for
+/// `X-Real-IP`, and PHP `X.Real.IP`, too.
+pub fn byte_of_variable(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
+}
+
+/// Whether two names are one for an application that hands them on as variables.
+pub fn is_same(one: &str, other: &str) -> bool {
+    one.len() == other.len()
+        && one.bytes().map(byte_of_variable).eq(other.bytes().map(byte_of_variable))
+}
+
 /// The name of a field, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldName(Box<str>);

@@ -30,4 +30,9 @@ pub trait RequestContext {
 
     /// The class that the rules of the policy have given to the request; empty if that is not known.
     fn class(&self) -> &str;
+
+    /// The address of the application that has answered; empty if none has.
+    fn upstream(&self) -> &str {
+        ""
+    }
 }

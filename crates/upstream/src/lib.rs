@@ -22,6 +22,7 @@
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
 //!
 //! ```
+//! use forebay_conn::HeadValues;
 //! use forebay_http::forwarded::ForwardedFamily;
 //! use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
 //! use forebay_upstream::request::{self, From, RequestSettings, UpstreamRequest};
@@ -46,7 +47,7 @@
 //!     tells_forwarded: false,
 //!     names_client: false,
 //! };
-//! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[] };
+//! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[], values: &HeadValues::default() };
 //! let mut out = Vec::new();
 //! let settings = RequestSettings { remove: Vec::new(), ..RequestSettings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();

@@ -13,6 +13,7 @@ on_each_engine!(
     the_table_of_the_manual_holds,
     scripts_are_told_of_the_client_what_a_proxy_has_sent,
     a_field_of_its_own_names_the_client,
+    values_are_of_the_request,
     programs_that_are_no_files_have_every_path,
     scripts_that_are_not_named_are_never_run,
 );
@@ -21,6 +22,7 @@ on_isolated!(
     the_table_of_the_manual_holds,
     scripts_are_told_of_the_client_what_a_proxy_has_sent,
     a_field_of_its_own_names_the_client,
+    values_are_of_the_request,
     programs_that_are_no_files_have_every_path,
     scripts_that_are_not_named_are_never_run,
 );
@@ -470,4 +472,80 @@ fn scripts_that_are_not_named_are_never_run(engine: &str) {
     }
     let (status, text) = ask(&server, "GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close");
     assert_eq!((status, &*text), (200, "a file"), "{engine}");
+}
+
+/// Who decides says who it is; each request of it has another name.
+fn authority() -> SocketAddr {
+    listen(|stream| {
+        let mut writer = stream.try_clone().unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while reader.read_line(&mut head).is_ok_and(|read| read > 0) {
+            if head.ends_with("\r\n\r\n") {
+                let said = "HTTP/1.1 200 OK\r\nRemote-User: alice\r\nContent-Length: 0\r\n\r\n";
+                if writer.write_all(said.as_bytes()).is_err() {
+                    return;
+                }
+                head.clear();
+            }
+        }
+    })
+}
+
+/// Fields for applications whose values name something of the request; and which application has answered.
+fn values_are_of_the_request(engine: &str) {
+    let (app, authority) = (application(), authority());
+    let config = format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n\
+         [[forward_auth]]\npath = \"/in\"\nto = \"http://{authority}\"\ncopy = [\"Remote-User\"]\n\
+         [[header]]\nset = {{ \"X-Served-By\" = \"$upstream\", \"X-By\" = \"by $upstream\" }}\n\
+         [[proxy]]\npath = \"/in\"\nto = \"http://{app}\"\n\
+         set = {{ \"X-All\" = \"$scheme://$host$path$query;$client;$query.q;$cookie.c\", \"X-Plain\" = \"$5\", \
+         \"X-User\" = \"$header.Remote-User\", \"X-None\" = \"$header.nothing\", \"X-Id\" = \"$request_id\", \
+         \"X-Forwarded-Host\" = \"front.$host\", \"X-Cost\" = \"$$5 $header.X-Own\" }}\n\
+         [[proxy]]\npath = \"/out\"\nto = \"http://{app}\"\nset = {{ \"X-User\" = \"$header.Remote-User\" }}\n"
+    );
+    let folder = Folder::new();
+    folder.write("a.txt", "a");
+    let server = Server::start(&Options::new(folder.path()).engine(engine).config(&config));
+    let ask = |target: &str, fields: &str| {
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
+             Remote-User: root\r\nX-User: root\r\nX-None: root\r\n{fields}Connection: close\r\n\r\n"
+        );
+        let answer = server.exchange(request.as_bytes());
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    for round in 0..8 {
+        let fields = format!("Cookie: a=b; c={round}\r\nX-Own: own {round}\r\n");
+        let answer = ask(&format!("/in/%C3%A4?q={round}%0d%0aX-Evil:%201"), &fields);
+        let (head, told) = answer.split_once("\r\n\r\n").unwrap();
+        let all = format!(
+            "https://shop.example/in/%C3%A4?q={round}%0d%0aX-Evil:%201;192.0.2.7;{round}%0D%0AX-Evil: 1;{round}"
+        );
+        let cost = format!("$5 own {round}");
+        let has = |text: &str, line: &str| {
+            assert!(text.lines().any(|known| known == line), "{engine}: no {line:?} in {answer}");
+        };
+        has(told, &format!("X-All: {all}"));
+        has(told, &format!("X-Cost: {cost}"));
+        for line in ["X-Plain: $5", "X-User: alice", "X-Forwarded-Host: front.shop.example"] {
+            has(told, line);
+        }
+        let ids: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("X-Id: ")).collect();
+        has(told, &format!("X-Request-Id: {}", ids.join(" and ")));
+        assert!(!told.contains("root") && !told.contains("X-None"), "{engine}: {told}");
+        assert!(!told.contains("\nX-Evil"), "{engine}: {told}");
+        has(head, &format!("X-Served-By: {app}"));
+        has(head, &format!("X-By: by {app}"));
+    }
+    // what nobody has copied is not what the client says either
+    let answer = ask("/out/a", "");
+    assert!(!answer.contains("User: root"), "{engine}: {answer}");
+    // no application has answered
+    let answer = ask("/a.txt", "");
+    assert!(
+        !answer.contains("X-Served-By") && answer.contains("\r\nX-By: by\r\n"),
+        "{engine}: {answer}"
+    );
 }

@@ -4,7 +4,9 @@ use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::{ProxyConfig, SiteConfig};
-use forebay_site::rules::{HeaderRule, Redirect, RequestConditions, RequestVariable, Rewrite};
+use forebay_site::rules::{
+    HeaderRule, Redirect, RequestConditions, RequestVariable, Rewrite, Template,
+};
 use forebay_site::settings::MOST_CONDITIONS;
 use forebay_upstream::{is_forwarding, is_own};
 use std::borrow::Cow;
@@ -93,7 +95,7 @@ impl ConfigDraft {
             for (list, index, key, variable) in variables_of(site) {
                 let what = match variable {
                     RequestVariable::Class => NO_CLASSES,
-                    RequestVariable::Field(name) if is_lost(name) => NO_FIELD,
+                    RequestVariable::Field(name) if is_lost(&name) => NO_FIELD,
                     _ => continue,
                 };
                 let at = path.child(list).item(index).child(key);
@@ -123,14 +125,19 @@ impl ConfigDraft {
 /// The variables of a site's rules, each with its list, its place there, and its key.
 fn variables_of(
     site: &SiteConfig,
-) -> impl Iterator<Item = (&'static str, usize, &'static str, &RequestVariable)> {
+) -> impl Iterator<Item = (&'static str, usize, &'static str, RequestVariable)> {
     let redirects = site.redirects.iter().enumerate().flat_map(|(index, rule)| {
-        rule.to().variables().map(move |one| ("redirect", index, "to", one))
+        rule.to().variables().map(move |one| ("redirect", index, "to", one.clone()))
     });
-    let headers = site.headers.iter().enumerate();
-    let headers = headers
-        .flat_map(|(index, rule)| rule.variables().map(move |one| ("header", index, "set", one)));
-    redirects.chain(headers)
+    let headers = site.headers.iter().enumerate().flat_map(|(index, rule)| {
+        rule.variables().map(move |one| ("header", index, "set", one.clone()))
+    });
+    let proxies = site.proxies.iter().enumerate().flat_map(|(index, proxy)| {
+        let told = proxy.route().told;
+        let variables: Vec<_> = told.iter().flat_map(Template::variables).cloned().collect();
+        variables.into_iter().map(move |one| ("proxy", index, "set", one))
+    });
+    redirects.chain(headers).chain(proxies)
 }
 
 const NO_CLASSES: &str = "the stages behind the first are not told of classes yet";

@@ -1,5 +1,6 @@
 //! What looks like a variable and is none, where values are sent as they stand.
 
+use crate::ProxyConfig;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
@@ -20,8 +21,7 @@ impl fmt::Display for NoVariable {
         let NoVariable { found } = self;
         write!(
             f,
-            "{found:?} is sent as it stands: variables are written $host, $header.NAME and so on, and there are \
-             none yet in fields for applications"
+            "{found:?} is sent as it stands: variables are written $host, $header.NAME and so on"
         )
     }
 }
@@ -42,33 +42,47 @@ impl fmt::Display for PlainDollar {
             f,
             "{found:?} is sent as it stands in this version, because it names no variable; in the next one a \
              dollar sign is written $$, as in {:?}. Variables are $host, $client, $scheme, $path, $query, \
-             $request_id, $class, $header.NAME, $cookie.NAME and $query.NAME",
+             $request_id, $class, $upstream (in answers), $header.NAME, $cookie.NAME and $query.NAME",
             found.replace('$', "$$")
         )
     }
 }
 
+type SetField = (FieldName, FieldValue);
+/// Whether the value in a place has variables.
+type HasVariables<'v> = dyn Fn(usize, &FieldValue) -> bool + 'v;
+
 impl ConfigDraft {
-    /// Values of header rules with dollar signs that name nothing.
+    /// Values of header rules, and of fields for applications, with dollar signs that name nothing.
     pub(crate) fn remark_dollars(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
-            for (index, rule) in site.headers.iter().enumerate() {
-                let mut values = rule.set().iter().enumerate();
-                let is_meant = |(place, (_, value)): &(usize, &(FieldName, FieldValue))| {
+            let mut look = |list: &str,
+                            index,
+                            set: &[SetField],
+                            has_variables: &HasVariables<'_>| {
+                let is_meant = |place: usize, value: &FieldValue| {
                     let is_of_others =
                         variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
-                    value.as_str().contains('$') && !rule.has_variables(*place) && !is_of_others
+                    value.as_str().contains('$') && !has_variables(place, value) && !is_of_others
                 };
-                if let Some((_, (_, value))) = values.find(is_meant) {
+                let mut values = set.iter().enumerate();
+                if let Some((_, (_, value))) = values.find(|(at, (_, value))| is_meant(*at, value))
+                {
                     let found = value.as_str().to_owned();
-                    let at = at.child("header").item(index).child("set");
+                    let at = at.child(list).item(index).child("set");
                     remarks.push((at, Wrong::said(PlainDollar { found })));
                 }
+            };
+            for (index, rule) in site.headers.iter().enumerate() {
+                look("header", index, rule.set(), &|place, _| rule.has_variables(place));
+            }
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                look("proxy", index, proxy.set(), &|_, value| ProxyConfig::has_variables(value));
             }
         }
     }
 
-    /// Values of fields with `${host}` and the like in them, in answers, and with `$host` in requests to applications.
+    /// Values of fields with `${host}` and the like in them.
     pub(crate) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
             let mut look = |list: &str, index, value: &FieldValue| {
@@ -89,7 +103,12 @@ impl ConfigDraft {
                 }
             }
             for (index, proxy) in site.proxies.iter().enumerate() {
-                proxy.set().iter().for_each(|(_, value)| look("proxy", index, value));
+                for (_, value) in proxy.set() {
+                    let has_others = variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
+                    if has_others && !ProxyConfig::has_variables(value) {
+                        look("proxy", index, value);
+                    }
+                }
             }
         }
     }

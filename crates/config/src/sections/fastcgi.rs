@@ -5,7 +5,7 @@ use crate::sections::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, row
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};
 use crate::values::units::Size;
-use forebay_site::rules::{MountPath, RequestConditions, Route, Scope, ScriptSuffix, Scripts};
+use forebay_site::rules::{MountPath, Route, Scope, ScriptSuffix, Scripts};
 use forebay_upstream::target::Ambiguous;
 use forebay_upstream::{fastcgi, settings};
 use std::os::unix::ffi::OsStrExt;
@@ -74,12 +74,11 @@ impl FastCgiConfig {
         });
         let UpstreamsConfig { sends, compress, .. } = upstreams;
         Route {
-            path: self.path(),
             scripts,
             sends: sends.clone(),
             compress: compress.0.clone(),
             passes: self.0.ambiguous == Ambiguous::Pass,
-            conditions: RequestConditions::default(),
+            ..Route::all(self.path())
         }
     }
 

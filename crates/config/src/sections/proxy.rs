@@ -11,7 +11,10 @@ use crate::values::optional::{OneOrMore, Optional};
 use crate::values::written::HeaderFields;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::response::ResponseHeadLimits;
-use forebay_site::rules::{RequestConditions, Route, Scope};
+use forebay_site::rules::{
+    RequestConditions, RequestVariable, Route, Scope, Template, TemplateError, TemplatePart,
+};
+use forebay_upstream::request::SetValue;
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
 
@@ -74,12 +77,15 @@ impl ProxyConfig {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        let UpstreamsConfig { sends, compress, .. } = &self.0.upstreams;
+        let ProxySection { set, upstreams, .. } = &self.0;
+        let UpstreamsConfig { sends, compress, .. } = upstreams;
         Route {
             sends: sends.clone(),
             compress: compress.0.clone(),
             passes: self.0.ambiguous == Ambiguous::Pass,
             conditions: self.conditions(),
+            // what is wrong with them was told when it was made
+            told: set.0.iter().filter_map(|(_, value)| template(value).ok().flatten()).collect(),
             ..Route::all(self.path())
         }
     }
@@ -109,6 +115,11 @@ impl ProxyConfig {
         self.0.proxy_protocol.0.is_some()
     }
 
+    /// Whether a value of the fields it sets has variables.
+    pub(crate) fn has_variables(value: &FieldValue) -> bool {
+        template(value).is_ok_and(|template| template.is_some())
+    }
+
     /// What becomes of sign-ins that hold for a connection.
     pub fn connection_auth(&self) -> settings::ConnectionAuth {
         self.0.connection_auth
@@ -135,6 +146,15 @@ impl ProxyConfig {
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
         }
+        let mut numbers = 0..;
+        let set = set.0.iter().map(|(name, value)| {
+            let value = match template(value) {
+                Ok(Some(_)) => numbers.next().map(SetValue::OfRequest),
+                _ => None,
+            }
+            .unwrap_or_else(|| SetValue::Fixed(value.clone()));
+            (name.clone(), value)
+        });
         settings::ProxySettings {
             request: request::RequestSettings {
                 host: host.0.clone(),
@@ -144,7 +164,7 @@ impl ProxyConfig {
                 upgrade: self.0.upgrade,
                 ends_with_client: !self.0.half_close,
                 close: group.keep_alive.connections == 0,
-                set: set.0.clone(),
+                set: set.collect(),
                 remove: remove.clone(),
             },
             bodies: upstreams.bodies(0),
@@ -178,7 +198,8 @@ impl Item for ProxyConfig {
             unfit(format!("{name} is written by the proxy and cannot be changed{instead}"))
         };
         let set = &section.set.0;
-        for (at, (name, _)) in set.iter().enumerate() {
+        for (at, (name, value)) in set.iter().enumerate() {
+            template(value).map_err(|error| ("set", unfit(error.to_string())))?;
             if is_own(name.as_str()) {
                 return Err(("set", own(name)));
             }
@@ -212,6 +233,12 @@ impl Item for ProxyConfig {
     fn section(&self) -> ProxySection {
         self.0.clone()
     }
+}
+
+/// The value of a field, if it has variables: all but which upstream answers, which is not known yet.
+fn template(value: &FieldValue) -> Result<Option<Template>, TemplateError> {
+    let upstream = TemplatePart::Of(RequestVariable::Upstream);
+    Template::of_field(value.as_str(), |part| *part != upstream)
 }
 
 /// The key of a condition as it is written here.
@@ -322,8 +349,12 @@ impl Section for ProxySection {
                 key: "set",
                 preset: Preset::Unset("nothing is set"),
                 range: None,
-                meaning: "Fields of requests to set, each instead of what the client says.",
-                example: "{ \"X-Environment\" = \"test\" }",
+                meaning: "Fields of requests to set, each instead of what the client says. Values may name \
+                          $host, $path, $query, $scheme, $client, $class, $request_id, $header.NAME, \
+                          $cookie.NAME and $query.NAME of the request; then $$ is a dollar sign, and one that \
+                          comes out empty is not sent. $header.NAME of a field that a [[forward_auth]] copies \
+                          is what that server has said, never what the client says.",
+                example: "{ \"X-Environment\" = \"test\", \"X-Original-Host\" = \"$host\" }",
                 at: |p| &mut p.set,
             },
             Setting {

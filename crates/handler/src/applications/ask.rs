@@ -9,7 +9,7 @@ use crate::client::{TrustedProxies, believed_elements, client_of, is_secure};
 use crate::log;
 use crate::log::request_id;
 use forebay_config::Role;
-use forebay_conn::{Peer, Rank, Request};
+use forebay_conn::{HeadValues, Peer, Rank, Request};
 use forebay_http::challenge::{scheme_of_credentials, signs_in_connection};
 use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
@@ -152,7 +152,8 @@ impl Unasked {
     }
 }
 
-/// What is asked of an application.
+/// What is asked of an application. `values` are those of fields that differ from request to request, where these
+/// fields stand for the client's.
 ///
 /// # Errors
 /// Why it is not asked.
@@ -162,6 +163,7 @@ pub fn ask(
     asked: &ExchangeTag,
     asker: Asker,
     hidden: Hidden<'_>,
+    values: impl FnOnce(&[request::FieldOverride]) -> Option<HeadValues>,
 ) -> Result<ApplicationRequest, Unasked> {
     let Request { head, peer, .. } = *request;
     let Asker { local, from, tunnel, key, owner, .. } = asker;
@@ -191,7 +193,10 @@ pub fn ask(
     }
     hidden.drop_from(&mut given, from.client);
     let (given, hidden) = (&*given, hidden.cookie);
-    let asked = request::UpstreamRequest { head, judged, rewritten, from, id: *id, hidden, given };
+    let values = &values(given).unwrap_or_default();
+    let id = *id;
+    let asked =
+        request::UpstreamRequest { head, judged, rewritten, from, id, hidden, given, values };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
@@ -246,7 +251,7 @@ pub fn ask(
                 given: Box::default(),
             };
             let said_by = if script.name.is_empty() { path } else { script.name };
-            let log = Some(log_of(said_by, *id));
+            let log = Some(log_of(said_by, id));
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
             Ok(ApplicationRequest { log, ..ask })
         }
@@ -304,6 +309,7 @@ pub fn ask_authority(
         id,
         hidden,
         given: &given,
+        values: &HeadValues::default(),
     };
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)

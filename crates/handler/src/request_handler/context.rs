@@ -39,6 +39,8 @@ pub(super) struct HandlerContext<'a> {
     pub(super) id: Option<u128>,
     /// By what it was judged, and its ticket; `None` if its class is nobody's to know.
     pub(super) judged: Option<(&'a InForce, Option<&'a Ticket>)>,
+    /// The application that has answered; empty if none has.
+    pub(super) upstream: &'a str,
 }
 
 impl RequestContext for HandlerContext<'_> {
@@ -67,5 +69,9 @@ impl RequestContext for HandlerContext<'_> {
 
     fn class(&self) -> &str {
         self.judged.map_or("", |(policy, ticket)| policy.class(ticket))
+    }
+
+    fn upstream(&self) -> &str {
+        self.upstream
     }
 }

@@ -146,7 +146,8 @@ impl Process for RequestHandler {
         match request {
             // what is refused has a class, but nobody is to see by a page which
             Some(request) => {
-                let context = HandlerContext { request, trusted, told, id, judged: None };
+                let context =
+                    HandlerContext { request, trusted, told, id, judged: None, upstream: "" };
                 site.turn_away(refusal, request, &context, reply);
             }
             None => site.turn_connection_away(refusal, reply),
@@ -217,8 +218,14 @@ impl RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) -> bool {
         let RequestHandler { site, trusted, policy, told, .. } = self;
-        let context =
-            HandlerContext { request, trusted, told, id: None, judged: Some((policy, ticket)) };
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: None,
+            judged: Some((policy, ticket)),
+            upstream: "",
+        };
         site.secures(request, &context, reply)
     }
 
@@ -278,6 +285,7 @@ impl RequestHandler {
                     told,
                     id: None,
                     judged: Some((policy, ticket.as_ref())),
+                    upstream: "",
                 };
                 match site.decide(request, &context, done, reply) {
                     Routed::Replied => true,

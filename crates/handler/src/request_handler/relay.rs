@@ -306,6 +306,7 @@ impl RequestHandler {
             told,
             id: Some(asked.id),
             judged: Some((policy, ticket.as_ref())),
+            upstream: authority,
         };
         site.look_for(destination, request, &context);
         begin_head(status, head);
@@ -437,9 +438,19 @@ impl RequestHandler {
             client: self.trusted.told_field(),
         };
         let asker = Asker::of(request, &application, rank, self.standpoint());
+        let RequestHandler { ref mut site, ref trusted, ref policy, ref told, .. } = *self;
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: Some(id),
+            judged: Some((policy, ticket.as_ref())),
+            upstream: "",
+        };
+        let values = |given: &[_]| site.told_values(&destination, request, &context, given);
         let ask = match is_authority {
             true => ask_authority(&application, request, judged.as_deref(), id, asker, hidden),
-            false => ask(&application, request, &asked, asker, hidden),
+            false => ask(&application, request, &asked, asker, hidden, values),
         };
         let (status, text) = match ask {
             Err(unasked) => unasked.told(),
@@ -609,6 +620,7 @@ impl RequestHandler {
             told,
             id: Some(asked.id),
             judged: Some((policy, ticket)),
+            upstream: "",
         };
         site.look_for(&asked.destination, request, &context);
         match site.refuse_for(&asked.destination, request, status, text, fields, reply) {

@@ -10,9 +10,9 @@ use crate::heads::head_lines;
 use crate::heads::pages::RefusalPage;
 use crate::making::job::SiteJob;
 use crate::request_context::RequestContext;
-use crate::rules::Route;
+use crate::rules::{Route, Template};
 use crate::settings::SiteSettings;
-use forebay_conn::{Hsts, ProcessOutcome, Reply, Request};
+use forebay_conn::{GivenField, HeadValues, Hsts, ProcessOutcome, Reply, Request};
 use forebay_http::coding::Coding;
 use forebay_http::path::normalise;
 use std::borrow::Cow;
@@ -30,6 +30,28 @@ impl Site {
         };
         normalise(path, &mut normal).is_ok()
             && route.sends.iter().any(|scope| scope.contains(&normal))
+    }
+
+    /// The values of fields that an application is told and that differ from request to request; None if there are none.
+    /// A field that is `given` stands for the client's of that name.
+    #[inline]
+    pub fn told_values(
+        &mut self,
+        destination: &Destination,
+        request: &Request<'_>,
+        context: &impl RequestContext,
+        given: &[GivenField],
+    ) -> Option<HeadValues> {
+        let Site { content, known, .. } = self;
+        let vhost = content.vhosts.get(destination.site as usize)?;
+        let told = &vhost.settings.routes.get(destination.route as usize)?.told;
+        if told.is_empty() {
+            return None;
+        }
+        let mut values = HeadValues::default();
+        known.learn(told.iter().flat_map(Template::variables), context);
+        known.fill(told, request, &vhost.settings.hosts, given, &mut values);
+        Some(values)
     }
 
     fn route_at(&self, destination: &Destination) -> Option<&Route> {

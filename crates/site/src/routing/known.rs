@@ -3,7 +3,8 @@
 use crate::request_context::{RequestContext, RequestScheme};
 use crate::routing::hosts::asked_host;
 use crate::rules::{Host, RequestVariable, Template, TemplatePart};
-use forebay_conn::{HeadValues, Request};
+use forebay_conn::{GivenField, HeadValues, Request};
+use forebay_http::field::is_same;
 use forebay_http::head::Head;
 use forebay_policy::query;
 use std::fmt::Write;
@@ -16,6 +17,7 @@ pub(crate) struct KnownOfRequest {
     is_https: bool,
     class: String,
     id: Vec<u8>,
+    upstream: String,
 }
 
 impl KnownOfRequest {
@@ -28,6 +30,7 @@ impl KnownOfRequest {
         self.client.clear();
         self.class.clear();
         self.id.clear();
+        self.upstream.clear();
         for variable in variables {
             match variable {
                 RequestVariable::Client if self.client.is_empty() => {
@@ -40,17 +43,22 @@ impl KnownOfRequest {
                 RequestVariable::RequestId if self.id.is_empty() => {
                     context.request_id(&mut self.id);
                 }
+                RequestVariable::Upstream if self.upstream.is_empty() => {
+                    self.upstream.push_str(context.upstream());
+                }
                 RequestVariable::Scheme => self.is_https = context.scheme() == RequestScheme::Https,
                 _ => {}
             }
         }
     }
 
-    /// Hands on what a variable stands for: nothing if the request has nothing of the kind.
+    /// Hands on what a variable stands for: nothing if the request has nothing of the kind. A field that is `given`
+    /// stands for the client's of that name.
     pub(crate) fn push(
         &self,
         variable: &RequestVariable,
         request: &Request<'_>,
+        given: &[GivenField],
         mut push: impl FnMut(&[u8]),
     ) {
         match variable {
@@ -58,10 +66,18 @@ impl KnownOfRequest {
             RequestVariable::Scheme => push(if self.is_https { b"https" } else { b"http" }),
             RequestVariable::Class => push(self.class.as_bytes()),
             RequestVariable::RequestId => push(&self.id),
+            RequestVariable::Upstream => push(self.upstream.as_bytes()),
             RequestVariable::Field(name) => {
-                let mut fields = request.head.fields();
-                let field = fields.find(|(known, _)| known.eq_ignore_ascii_case(name));
-                field.into_iter().for_each(|(_, value)| push(value));
+                let is_it = |known: &str| known.eq_ignore_ascii_case(name);
+                let given = given.iter().find(|(known, _)| is_same(known, name));
+                let value = match given {
+                    Some((_, value)) => value.as_deref(),
+                    None => {
+                        let mut fields = request.head.fields();
+                        fields.find(|(known, _)| is_it(known)).map(|(_, value)| value)
+                    }
+                };
+                value.into_iter().for_each(push);
             }
             RequestVariable::Cookie(name) => {
                 cookie(request.head, name.as_bytes()).into_iter().for_each(push);
@@ -79,6 +95,7 @@ impl KnownOfRequest {
         templates: &[Template],
         request: &Request<'_>,
         hosts: &[Host],
+        given: &[GivenField],
         values: &mut HeadValues,
     ) {
         values.clear();
@@ -100,7 +117,7 @@ impl KnownOfRequest {
                     }
                     TemplatePart::Host => asked_host(request, hosts, |host| values.push(host)),
                     TemplatePart::Of(variable) => {
-                        self.push(variable, request, |bytes| values.push(bytes));
+                        self.push(variable, request, given, |bytes| values.push(bytes));
                     }
                 }
             }

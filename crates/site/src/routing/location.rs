@@ -179,16 +179,20 @@ pub(crate) fn write(
     let start = url.len();
     for part in location {
         match part {
-            LocationPart::Variable(variable, place) => known.push(variable, request, |bytes| {
-                for &byte in bytes {
-                    match place.takes(byte) {
-                        // two slashes at the beginning would name a host
-                        true if byte == b'/' && url.len() == start + 1 && url[start] == b'/' => {}
-                        true => url.push(byte),
-                        false => push_encoded(url, byte),
+            LocationPart::Variable(variable, place) => {
+                known.push(variable, request, &[], |bytes| {
+                    for &byte in bytes {
+                        match place.takes(byte) {
+                            // two slashes at the beginning would name a host
+                            true if byte == b'/'
+                                && url.len() == start + 1
+                                && url[start] == b'/' => {}
+                            true => url.push(byte),
+                            false => push_encoded(url, byte),
+                        }
                     }
-                }
-            }),
+                })
+            }
             LocationPart::Text(text) => url.extend_from_slice(text),
             LocationPart::Host => asked_host(request, hosts, |host| url.extend_from_slice(host)),
             LocationPart::Path => {

@@ -175,14 +175,7 @@ mod tests {
             only: None,
         };
         let path = Scope::parse("/app").unwrap();
-        site.routes = vec![Route {
-            path,
-            scripts: Some(scripts),
-            sends: Vec::new(),
-            compress: None,
-            passes: false,
-            conditions: Default::default(),
-        }];
+        site.routes = vec![Route { scripts: Some(scripts), ..Route::all(path) }];
         check(&site, "/app/in/index.php", &["/app/in/"]);
         check(&site, "/in/index.php", &[]);
     }

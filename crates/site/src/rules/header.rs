@@ -95,13 +95,8 @@ pub struct HeaderRule {
 
 /// A value as it is written, if it has variables.
 fn template(name: &FieldName, value: &FieldValue) -> Result<Option<VariableValue>, HeaderError> {
-    if !Template::names_any(value.as_str()) {
-        return Ok(None);
-    }
-    let template = Template::parse(value.as_str()).map_err(HeaderError::Variable)?;
-    if let Some(variable) = template.stranger(0, |_| true) {
-        return Err(HeaderError::Capture { variable });
-    }
+    let template = Template::of_field(value.as_str(), |_| true).map_err(HeaderError::Variable)?;
+    let Some(template) = template else { return Ok(None) };
     if FIXED.iter().any(|fixed| name.is(fixed)) {
         return Err(HeaderError::Fixed { name: name.to_string() });
     }
@@ -243,11 +238,6 @@ pub enum HeaderError {
     },
     /// What follows a dollar sign is no variable.
     Variable(TemplateError),
-    /// A capture of no pattern.
-    Capture {
-        /// The variable.
-        variable: String,
-    },
     /// A field whose value has no variables.
     Fixed {
         /// Its name.
@@ -269,9 +259,6 @@ impl fmt::Display for HeaderError {
                 write!(f, "{name} is decided by the server and cannot be changed by a rule")
             }
             HeaderError::Variable(error) => error.fmt(f),
-            HeaderError::Capture { variable } => {
-                write!(f, "{variable} stands for nothing in a header rule; $$ is a dollar sign")
-            }
             HeaderError::Fixed { name } => {
                 write!(f, "{name} is decided before a request is known, and has no variables")
             }
@@ -320,7 +307,7 @@ mod tests {
                 .is_ok()
         );
         for (name, value, expected) in [
-            ("X-A", "$host $1", "$1 stands for nothing in a header rule; $$ is a dollar sign"),
+            ("X-A", "$host $1", "$1 stands for nothing here; $$ is a dollar sign"),
             (
                 "vary",
                 "$header.a",

@@ -29,7 +29,9 @@ impl Redirect {
             return Err(RedirectError::Status { status });
         }
         let captures = pattern.captures_len();
-        if let Some(name) = to.stranger(captures, |_| true) {
+        if let Some(name) =
+            to.stranger(captures, |part| *part != TemplatePart::Of(RequestVariable::Upstream))
+        {
             return Err(RedirectError::Capture { name, captures });
         }
         match host_end(&to) {

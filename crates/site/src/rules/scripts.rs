@@ -1,7 +1,7 @@
 //! Routes to applications: which paths they answer, and which files are scripts.
 
 use super::header::vary;
-use super::{HeaderRule, MountPath, RequestConditions, Scope};
+use super::{HeaderRule, MountPath, RequestConditions, Scope, Template};
 use forebay_http::coding::Coding;
 use std::fmt;
 
@@ -21,13 +21,22 @@ pub struct Route {
     pub passes: bool,
     /// Which requests. Others are for the next route, or for files. One that runs files has none.
     pub conditions: RequestConditions,
+    /// The values of fields that the application is told which differ from request to request, in their order.
+    pub told: Vec<Template>,
 }
 
 impl Route {
     /// All of these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
-        let conditions = RequestConditions::default();
-        Route { path, scripts: None, sends: Vec::new(), compress: None, passes: false, conditions }
+        Route {
+            path,
+            scripts: None,
+            sends: Vec::new(),
+            compress: None,
+            passes: false,
+            conditions: RequestConditions::default(),
+            told: Vec::new(),
+        }
     }
 
     /// The rules by which caches tell its answers from those of other requests, if they must.

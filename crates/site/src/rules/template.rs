@@ -81,6 +81,24 @@ impl Template {
         Ok(Template { text: text.into(), parts: parts.into() })
     }
 
+    /// The value of a field, if it has variables; `is_known` says which there are.
+    ///
+    /// # Errors
+    /// [`TemplateError`] for an unknown variable, or one that is none of these.
+    pub fn of_field(
+        text: &str,
+        is_known: impl Fn(&TemplatePart) -> bool,
+    ) -> Result<Option<Template>, TemplateError> {
+        if !Template::names_any(text) {
+            return Ok(None);
+        }
+        let template = Template::parse(text)?;
+        match template.stranger(0, is_known) {
+            Some(name) => Err(TemplateError::Stranger { name }),
+            None => Ok(Some(template)),
+        }
+    }
+
     /// Whether some dollar sign in a text begins a variable, be it one that cannot be named.
     pub(super) fn names_any(text: &str) -> bool {
         let mut dollars = text.match_indices('$');
@@ -178,6 +196,11 @@ pub enum TemplateError {
         /// The place of its dollar sign; the first character is 1.
         at: usize,
     },
+    /// A variable that stands for nothing where the template is used.
+    Stranger {
+        /// As it is written.
+        name: String,
+    },
     /// A control character.
     Character {
         /// The character.
@@ -202,14 +225,17 @@ impl fmt::Display for TemplateError {
             TemplateError::Unknown { name, at } => write!(
                 f,
                 "{name} at character {at} is not a variable; there are $1 to $9, $path, $query, $host, \
-                 $client, $scheme, $class, $request_id, $header.NAME, $cookie.NAME and $query.NAME, and $$ is \
-                 a dollar sign"
+                 $client, $scheme, $class, $request_id, $upstream, $header.NAME, $cookie.NAME and \
+                 $query.NAME, and $$ is a dollar sign"
             ),
             TemplateError::Secret { at } => write!(
                 f,
                 "the field at character {at} proves who somebody is and cannot be named; one cookie is \
                  $cookie.NAME"
             ),
+            TemplateError::Stranger { name } => {
+                write!(f, "{name} stands for nothing here; $$ is a dollar sign")
+            }
             TemplateError::Character { character, at } => {
                 write!(f, "{character:?} at character {at} cannot be sent")
             }
@@ -222,6 +248,9 @@ impl std::error::Error for TemplateError {}
 /// Says that a variable of a template stands for nothing.
 pub(super) fn no_capture(f: &mut fmt::Formatter<'_>, name: &str, captures: usize) -> fmt::Result {
     match captures {
+        _ if name == RequestVariable::Upstream.to_string() => {
+            write!(f, "{name} stands for nothing where no application answers")
+        }
         0 => write!(f, "{name} stands for nothing: the pattern captures nothing"),
         1 => write!(f, "{name} stands for nothing: the pattern captures $1 only"),
         _ => write!(f, "{name} stands for nothing: the pattern captures $1 to ${captures}"),
@@ -276,7 +305,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let known = "there are $1 to $9, $path, $query, $host, $client, $scheme, $class, $request_id, \
-            $header.NAME, $cookie.NAME and $query.NAME, and $$ is a dollar sign";
+            $upstream, $header.NAME, $cookie.NAME and $query.NAME, and $$ is a dollar sign";
         let secret = "the field at character 2 proves who somebody is and cannot be named; one cookie is \
             $cookie.NAME";
         for (text, expected) in [

@@ -13,6 +13,8 @@ pub enum RequestVariable {
     Class,
     /// `$request_id`: by what name logs know the request.
     RequestId,
+    /// `$upstream`: the application that has answered, by its address.
+    Upstream,
     /// `$header.NAME`: a field of the request, its first line.
     Field(Box<str>),
     /// `$cookie.NAME`
@@ -25,11 +27,12 @@ pub enum RequestVariable {
 const SECRET: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 /// Those with a name of their own.
-const PLAIN: [(&str, RequestVariable); 4] = [
+const PLAIN: [(&str, RequestVariable); 5] = [
     ("client", RequestVariable::Client),
     ("scheme", RequestVariable::Scheme),
     ("class", RequestVariable::Class),
     (REQUEST_ID, RequestVariable::RequestId),
+    ("upstream", RequestVariable::Upstream),
 ];
 
 /// The only name with a sign in it that is no letter.
@@ -80,6 +83,7 @@ impl RequestVariable {
             RequestVariable::Cookie(_) => Some("Cookie"),
             RequestVariable::Scheme
             | RequestVariable::RequestId
+            | RequestVariable::Upstream
             | RequestVariable::Parameter(_) => None,
         }
     }
@@ -92,6 +96,7 @@ impl fmt::Display for RequestVariable {
             RequestVariable::Scheme => f.write_str("$scheme"),
             RequestVariable::Class => f.write_str("$class"),
             RequestVariable::RequestId => f.write_str("$request_id"),
+            RequestVariable::Upstream => f.write_str("$upstream"),
             RequestVariable::Field(name) => write!(f, "$header.{name}"),
             RequestVariable::Cookie(name) => write!(f, "$cookie.{name}"),
             RequestVariable::Parameter(name) => write!(f, "$query.{name}"),

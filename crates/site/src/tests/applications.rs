@@ -2,8 +2,8 @@
 
 use crate::rules::{
     AccessRule, Alias, Auth, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network,
-    Pattern, Realm, Redirect, RequestConditions, Rewrite, Route, Scope, ScriptSuffix, Scripts,
-    Template, TryFiles, User, WorkHandler,
+    Pattern, Realm, Redirect, Rewrite, Route, Scope, ScriptSuffix, Scripts, Template, TryFiles,
+    User, WorkHandler,
 };
 use crate::testing::{Answered, Client, Folder, TestContext, with_request};
 use crate::{ContentSettings, FilesLocation, RequestScheme, Routed, SiteSettings, ToHttps};
@@ -220,14 +220,7 @@ fn php(path: &str, fallback: Option<&str>) -> Route {
         fallback: fallback.map(|path| MountPath::parse(path).unwrap()),
         only: None,
     };
-    Route {
-        path: Scope::parse(path).unwrap(),
-        scripts: Some(scripts),
-        sends: Vec::new(),
-        compress: None,
-        passes: false,
-        conditions: RequestConditions::default(),
-    }
+    Route { scripts: Some(scripts), ..Route::all(Scope::parse(path).unwrap()) }
 }
 
 /// The script and what follows it, or the status.

@@ -1,5 +1,8 @@
 //! Names of fields that mean something between here and an upstream.
 
+use forebay_http::field::byte_of_variable;
+pub(crate) use forebay_http::field::is_same;
+
 /// What becomes of a client's field on its way to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldKind {
@@ -45,19 +48,13 @@ pub(crate) enum Forwarding {
 /// The longest of the names that are known.
 const LONGEST: usize = 20;
 
-/// A byte of a name as applications take it that hand names on as variables: CGI, WSGI and Rack take `X_Real_IP` for
-/// `X-Real-IP`, and PHP `X.Real.IP`, too.
-fn plain(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
-}
-
 /// What becomes of a field with this name, however it is spelt.
 pub(crate) fn kind(name: &str) -> FieldKind {
     let mut buffer = [0u8; LONGEST];
     let len = name.len().min(LONGEST);
     let mut is_spelt_otherwise = false;
     for (place, byte) in buffer.iter_mut().zip(name.bytes()) {
-        *place = plain(byte);
+        *place = byte_of_variable(byte);
         is_spelt_otherwise |= *place == b'-' && byte != b'-';
     }
     let begins = &buffer[..len];
@@ -92,11 +89,6 @@ pub(crate) fn kind(name: &str) -> FieldKind {
     };
     // not the field itself, only what some take for it
     if is_spelt_otherwise && kind != FieldKind::Plain { FieldKind::Own } else { kind }
-}
-
-/// Whether two names are one for an application that hands them on as variables.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    one.len() == other.len() && one.bytes().map(plain).eq(other.bytes().map(plain))
 }
 
 /// Whether a person may set or remove this field of requests: what frames a message, or is about its

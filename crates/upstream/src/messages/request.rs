@@ -9,7 +9,7 @@ use crate::messages::cookies;
 use crate::messages::names::{FieldKind, Forwarding, is_same, kind};
 use crate::messages::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
 use crate::messages::text;
-use forebay_conn::GivenField;
+use forebay_conn::{GivenField, HeadValues};
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last, push_value};
 use forebay_http::framing::Framing;
@@ -71,15 +71,33 @@ pub struct RequestSettings {
     /// Whether each connection is for one request.
     pub close: bool,
     /// Fields to set, each instead of what the client, or this proxy, says.
-    pub set: Vec<(FieldName, FieldValue)>,
+    pub set: Vec<(FieldName, SetValue)>,
     /// Fields to leave out.
     pub remove: Vec<FieldName>,
 }
 
 impl RequestSettings {
     pub(crate) fn changes(&self, name: &str) -> bool {
-        let sets = |field: &(FieldName, FieldValue)| is_same(field.0.as_str(), name);
-        self.set.iter().any(sets) || self.remove.iter().any(|field| is_same(field.as_str(), name))
+        self.set.iter().any(|(set, _)| is_same(set.as_str(), name))
+            || self.remove.iter().any(|field| is_same(field.as_str(), name))
+    }
+}
+
+/// The value of a field that is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetValue {
+    /// The same for every request.
+    Fixed(FieldValue),
+    /// That of the request's [values](UpstreamRequest::values) which has this number. The field is left out if it is empty.
+    OfRequest(usize),
+}
+
+impl SetValue {
+    fn of<'v>(&'v self, request: &UpstreamRequest<'v>) -> &'v [u8] {
+        match self {
+            SetValue::Fixed(value) => value.as_str().as_bytes(),
+            SetValue::OfRequest(number) => request.values.get(*number).unwrap_or_default(),
+        }
     }
 }
 
@@ -189,6 +207,8 @@ pub struct UpstreamRequest<'r> {
     pub hidden: Option<&'r str>,
     /// Fields that stand for the client's: without a value, none does.
     pub given: &'r [FieldOverride],
+    /// The values of fields that are [set](RequestSettings::set) and differ from request to request, by their numbers.
+    pub values: &'r HeadValues,
 }
 
 /// A field that stands for the client's of the same name; without a value it is left out.
@@ -247,7 +267,10 @@ impl RequestWriter<'_> {
         let said = self.client_fields()?;
         let id = self.forwarding(said, is_stripped);
         for (name, value) in &self.settings.set {
-            line(self.out, name.as_str(), value.as_str().as_bytes());
+            match value.of(self.request) {
+                [] if matches!(value, SetValue::OfRequest(_)) => {}
+                value => line(self.out, name.as_str(), value),
+            }
         }
         for (name, value) in self.request.given {
             if let Some(value) = value.as_deref().filter(|_| !self.settings.changes(name)) {
@@ -386,7 +409,7 @@ impl RequestWriter<'_> {
         }
         let set = settings.set.iter().find(|(name, _)| is_same(name.as_str(), "X-Forwarded-Host"));
         let host = match set {
-            Some((_, value)) => value.as_str().as_bytes(),
+            Some((_, value)) => value.of(self.request),
             None => theirs.host.as_deref().unwrap_or(head.authority),
         };
         if !host.is_empty() && !settings.changes("X-Forwarded-Host") {

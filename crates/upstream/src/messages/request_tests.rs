@@ -54,6 +54,7 @@ fn told_of(
         id: 0xabc,
         hidden: None,
         given: &[],
+        values: &HeadValues::default(),
     };
     let mut out = b"earlier".to_vec();
     let written = write(&request, "10.0.0.1:9000", settings, &mut out);
@@ -414,8 +415,8 @@ fn fields_are_set_and_removed() {
     let name = |text: &str| FieldName::parse(text).unwrap();
     let settings = RequestSettings {
         set: vec![
-            (name("X-User"), FieldValue::parse("nobody").unwrap()),
-            (name("X-Forwarded-Proto"), FieldValue::parse("https").unwrap()),
+            (name("X-User"), SetValue::Fixed(FieldValue::parse("nobody").unwrap())),
+            (name("X-Forwarded-Proto"), SetValue::Fixed(FieldValue::parse("https").unwrap())),
         ],
         remove: ["Authorization", "Via", "X-Forwarded-Port", "X-Request-Id", "Cookie"]
             .map(name)
@@ -493,6 +494,7 @@ fn a_path_that_a_rule_has_made_is_sent() {
             id: 1,
             hidden: None,
             given: &[],
+            values: &HeadValues::default(),
         };
         let settings =
             RequestSettings { prefix: Base::parse("/v1").unwrap(), ..RequestSettings::default() };

@@ -390,7 +390,7 @@ fn dollar_signs_that_name_nothing_are_remarked_with_both_spellings() {
         folder.remarks(&format!("root = \"site\"\n[[header]]\nset = {{ X-A = \"{value}\" }}\n"))
     };
     let variables = "Variables are $host, $client, $scheme, $path, $query, $request_id, $class, \
-                     $header.NAME, $cookie.NAME and $query.NAME";
+                     $upstream (in answers), $header.NAME, $cookie.NAME and $query.NAME";
     for (value, next) in [("$5", "$$5"), ("$$", "$$$$"), ("$uri x", "$$uri x")] {
         let expected = format!(
             "DIR/forebay.toml:3:7: header.set: {value:?} is sent as it stands in this version, because \
@@ -399,9 +399,17 @@ fn dollar_signs_that_name_nothing_are_remarked_with_both_spellings() {
         assert_eq!(remarks(value), [expected]);
     }
     let of_another = "DIR/forebay.toml:3:7: header.set: \"%{Host}\" is sent as it stands: variables are \
-                      written $host, $header.NAME and so on, and there are none yet in fields for applications";
+                      written $host, $header.NAME and so on";
     assert_eq!(remarks("%{Host}i"), [of_another]);
     for value in ["plain", "$host costs $$5", "$header.X-A"] {
         assert!(remarks(value).is_empty(), "{value}");
     }
+    let told = |value: &str| {
+        folder.remarks(&format!(
+            "[[proxy]]\npath = \"/\"\nto = \"http://127.0.0.1:1\"\nset = {{ X-A = \"{value}\" }}\n"
+        ))
+    };
+    assert!(told("$host costs $$5").is_empty());
+    assert!(told("$5")[0].contains("\"$5\" is sent as it stands in this version"));
+    assert!(told("${host}")[0].contains("\"${host}\" is sent as it stands: variables"));
 }

@@ -30,7 +30,7 @@ impl Site {
         if !vhost.values.is_empty() {
             // an answer that has them was written since
             let values = Arc::make_mut(values);
-            known.fill(&vhost.values, request, &vhost.settings.hosts, values);
+            known.fill(&vhost.values, request, &vhost.settings.hosts, &[], values);
         }
     }
 

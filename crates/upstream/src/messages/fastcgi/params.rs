@@ -315,6 +315,7 @@ mod tests {
     use super::super::record::tests::received;
     use super::*;
     use crate::messages::request::From;
+    use forebay_conn::HeadValues;
     use forebay_http::forwarded::ForwardedFamily;
     use forebay_http::head::{Head, HeadLimits, Lines, ParsedHead};
     use forebay_http::path;
@@ -356,6 +357,7 @@ mod tests {
             id: 0xabc,
             hidden: None,
             given: &[],
+            values: &HeadValues::default(),
         };
         let params = Params {
             request,
