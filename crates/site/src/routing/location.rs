@@ -183,10 +183,6 @@ pub(crate) fn write(
                 known.push(variable, request, &[], |bytes| {
                     for &byte in bytes {
                         match place.takes(byte) {
-                            // two slashes at the beginning would name a host
-                            true if byte == b'/'
-                                && url.len() == start + 1
-                                && url[start] == b'/' => {}
                             true => url.push(byte),
                             false => push_encoded(url, byte),
                         }
@@ -210,6 +206,17 @@ pub(crate) fn write(
             }
         }
     }
+    let names_host =
+        |part: &LocationPart| matches!(part, LocationPart::Text(text) if text.starts_with(b"//"));
+    if !location.first().is_some_and(names_host) {
+        keep_on_host(url, start);
+    }
+}
+
+/// Two slashes at the beginning would name a host, which no client chooses.
+fn keep_on_host(url: &mut Vec<u8>, start: usize) {
+    let slashes = url[start..].iter().take_while(|&&byte| byte == b'/').count();
+    url.drain(start..start + slashes.saturating_sub(1));
 }
 
 /// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.

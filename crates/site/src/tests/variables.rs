@@ -120,6 +120,10 @@ fn a_redirect_leads_where_the_request_says() {
             "https://$cookie.tenant.example/in?back=$path&from=$header.Referer&x=$query.x&c=$class",
         ),
         redirect("/go", "/$query.to"),
+        redirect("/new/*", "/$cookie.lang/$1"),
+        redirect("/old/*", "/$query.x$path"),
+        redirect("/two", "/$header.a/$query.b"),
+        redirect("/host", "//cdn.example/$query.b"),
         redirect("/same", "$scheme://$host/b?id=$request_id&at=$client"),
     ];
     let mut client = site(&folder, Vec::new(), redirects);
@@ -133,6 +137,14 @@ fn a_redirect_leads_where_the_request_says() {
         ("/go?to=/evil.com/x", "", "/evil.com/x?to=/evil.com/x"),
         ("/go?to=//evil.com", "", "/evil.com?to=//evil.com"),
         ("/go?to=%0d%0aX:%20y%5C", "", "/%0D%0AX:%20y%5C?to=%0d%0aX:%20y%5C"),
+        // what is empty leaves no second slash at the beginning, which would name a host
+        ("/new/evil.com", "", "/evil.com"),
+        ("/new/evil.com", "Cookie: lang=/\r\n", "/evil.com"),
+        ("/new/evil.com", "Cookie: lang=de\r\n", "/de/evil.com"),
+        ("/old/evil.com", "", "/old/evil.com"),
+        ("/two?b=evil.com", "", "/evil.com?b=evil.com"),
+        ("/two?b=//evil.com", "", "/evil.com?b=//evil.com"),
+        ("/host?b=1", "", "//cdn.example/1?b=1"),
         ("/same", "", "http://a/b?id=seven&at=127.0.0.1"),
     ] {
         for _ in 0..2 {
