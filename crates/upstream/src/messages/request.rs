@@ -407,16 +407,21 @@ impl RequestWriter<'_> {
         if !settings.changes("X-Forwarded-Proto") {
             line(self.out, "X-Forwarded-Proto", proto.as_bytes());
         }
-        let set = settings.set.iter().find(|(name, _)| is_same(name.as_str(), "X-Forwarded-Host"));
-        let host = match set {
-            Some((_, value)) => value.of(self.request),
+        let set = |name: &str| {
+            let set = settings.set.iter().find(|(set, _)| is_same(set.as_str(), name));
+            set.map(|(_, value)| value.of(self.request))
+        };
+        let is_secure = set("X-Forwarded-Proto")
+            .map_or(from.is_secure, |proto| proto.eq_ignore_ascii_case(b"https"));
+        let host = match set("X-Forwarded-Host") {
+            Some(value) => value,
             None => theirs.host.as_deref().unwrap_or(head.authority),
         };
         if !host.is_empty() && !settings.changes("X-Forwarded-Host") {
             line(self.out, "X-Forwarded-Host", host);
         }
         if !settings.changes("X-Forwarded-Port") {
-            match (theirs.port, client_url::port(host, from.is_secure)) {
+            match (theirs.port, client_url::port(host, is_secure)) {
                 (Some(port), _) => line(self.out, "X-Forwarded-Port", port),
                 (None, Some(port)) => line(self.out, "X-Forwarded-Port", port),
                 // the application goes by the host that it is told as its own

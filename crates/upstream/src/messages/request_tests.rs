@@ -432,6 +432,12 @@ fn fields_are_set_and_removed() {
          X-Real-IP: 203.0.113.9\r\nX-User: nobody\r\nX-Forwarded-Proto: https\r\n\r\n"
     );
     assert_eq!(written.id, 0..0);
+    // what is told fits together
+    let https = SetValue::Fixed(FieldValue::parse("https").unwrap());
+    let set = vec![(name("X-Forwarded-Proto"), https)];
+    let settings = RequestSettings { set, ..RequestSettings::default() };
+    let (text, _) = told("GET / HTTP/1.1\r\nHost: a\r\n\r\n", STRANGER, &settings).unwrap();
+    assert!(text.contains("\r\nX-Forwarded-Port: 443\r\n"), "{text}");
 }
 
 #[test]
