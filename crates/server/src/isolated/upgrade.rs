@@ -193,6 +193,7 @@ impl Supervisor {
         if let Some(socket) = &mut self.control {
             socket.take_place();
         }
+        inheritance.announce_lost();
         inheritance.announce(open.as_ref());
         self.notifier.ready("the stages serve");
         if self.notifier.interval().is_some() {

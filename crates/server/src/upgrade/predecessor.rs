@@ -94,6 +94,22 @@ impl Inheritance {
         let _ = stderr::lead_to(&self.standard_error);
     }
 
+    /// Tells the operator what stages cannot go on with, though the other server had it.
+    pub fn announce_lost(&self) {
+        let Handed { bans, overrides, drained, .. } = &self.handed;
+        for (count, what) in [
+            (bans.len(), "bans by command"),
+            (overrides.len(), "changes by policy set --keep"),
+            (drained.len(), "upstreams that were taken out"),
+        ] {
+            if count > 0 {
+                say(format_args!(
+                    "upgrade: {what}: {count} hold no longer, because the engine isolated has none"
+                ));
+            }
+        }
+    }
+
     /// Whether a server with this gate can take the place.
     ///
     /// # Errors
