@@ -7,7 +7,7 @@ use forebay_tests::{ISOLATED, Options, Server, on_each_engine, on_isolated};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
+use std::{fs, thread};
 
 on_each_engine!(
     the_table_of_the_manual_holds,
@@ -495,17 +495,21 @@ fn authority() -> SocketAddr {
 /// Fields for applications whose values name something of the request; and which application has answered.
 fn values_are_of_the_request(engine: &str) {
     let (app, authority) = (application(), authority());
+    let folder = Folder::new();
+    let secret = folder.join("secret");
+    fs::write(&secret, "x$host$$1$header.X-Own\n").unwrap();
+    let secret = secret.display();
     let config = format!(
         "trusted_proxies = [\"127.0.0.1\"]\n\
          [[forward_auth]]\npath = \"/in\"\nto = \"http://{authority}\"\ncopy = [\"Remote-User\"]\n\
          [[header]]\nset = {{ \"X-Served-By\" = \"$upstream\", \"X-By\" = \"by $upstream\" }}\n\
          [[proxy]]\npath = \"/in\"\nto = \"http://{app}\"\n\
          set = {{ \"X-All\" = \"$scheme://$host$path$query;$client;$query.q;$cookie.c\", \"X-Plain\" = \"$5\", \
+         \"X-Secret\" = \"Bearer ${{file:{secret}}}\", \"X-Both\" = \"$scheme ${{file:{secret}}}\", \
          \"X-User\" = \"$header.Remote-User\", \"X-None\" = \"$header.nothing\", \"X-Id\" = \"$request_id\", \
          \"X-Forwarded-Host\" = \"front.$host\", \"X-Cost\" = \"$$5 $header.X-Own\" }}\n\
          [[proxy]]\npath = \"/out\"\nto = \"http://{app}\"\nset = {{ \"X-User\" = \"$header.Remote-User\" }}\n"
     );
-    let folder = Folder::new();
     folder.write("a.txt", "a");
     let server = Server::start(&Options::new(folder.path()).engine(engine).config(&config));
     let ask = |target: &str, fields: &str| {
@@ -529,6 +533,9 @@ fn values_are_of_the_request(engine: &str) {
         };
         has(told, &format!("X-All: {all}"));
         has(told, &format!("X-Cost: {cost}"));
+        // what comes from a file says nothing but itself
+        has(told, "X-Secret: Bearer x$host$$1$header.X-Own");
+        has(told, "X-Both: https x$host$$1$header.X-Own");
         for line in ["X-Plain: $5", "X-User: alice", "X-Forwarded-Host: front.shop.example"] {
             has(told, line);
         }

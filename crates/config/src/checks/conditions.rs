@@ -3,7 +3,8 @@
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
-use crate::{ProxyConfig, SiteConfig};
+use crate::{ForwardAuth, ProxyConfig, SiteConfig};
+use forebay_http::field::is_same;
 use forebay_site::rules::{
     HeaderRule, Redirect, RequestConditions, RequestVariable, Rewrite, Template,
 };
@@ -25,6 +26,11 @@ enum ConditionFinding {
         /// What it is.
         what: &'static str,
     },
+    /// What a server that decides says in a field is not what is looked at here.
+    ClientsWord {
+        /// The field.
+        name: String,
+    },
 }
 
 impl Finding for ConditionFinding {}
@@ -36,6 +42,11 @@ impl fmt::Display for ConditionFinding {
                 f,
                 "the site has {count} different conditions with those of the top level, and {MOST_CONDITIONS} at \
                  most are looked at; several values of one condition count as one"
+            ),
+            ConditionFinding::ClientsWord { name } => write!(
+                f,
+                "{name} is a field that the server of a [[forward_auth]] gives, but here it is what the client \
+                 says: only `set` of a [[proxy]], and the application, have what that server has said"
             ),
             ConditionFinding::NotBehind { what } => {
                 write!(f, "not with engine = \"isolated\": {what}")
@@ -100,6 +111,33 @@ impl ConfigDraft {
                 };
                 let at = path.child(list).item(index).child(key);
                 wrong.push((at, Wrong::said(ConditionFinding::NotBehind { what })));
+            }
+        }
+    }
+
+    /// Fields that a server which decides gives, where what the client says is looked at.
+    pub(crate) fn remark_copied_fields(&self, remarks: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            // rules of the top level are for each site
+            let authorities = site.authorities.iter().chain(&self.site.authorities);
+            let copied: Vec<_> = authorities.flat_map(ForwardAuth::copy).collect();
+            let is_copied = |name: &str| copied.iter().any(|copy| is_same(copy.as_str(), name));
+            let mut look = |at: At, name: &str| {
+                if is_copied(name) {
+                    let name = name.to_owned();
+                    remarks.push((at, Wrong::said(ConditionFinding::ClientsWord { name })));
+                }
+            };
+            for (list, index, one) in conditions_of(site) {
+                let at = path.child(list).item(index);
+                let at = if list == "proxy" { at.child("when") } else { at };
+                let fields = one.of_policy.header.iter();
+                fields.for_each(|field| look(at.child("header"), field.name()));
+            }
+            for (list, index, key, variable) in variables_of(site) {
+                if let (RequestVariable::Field(name), false) = (variable, list == "proxy") {
+                    look(path.child(list).item(index).child(key), &name);
+                }
             }
         }
     }

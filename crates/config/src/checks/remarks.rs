@@ -27,6 +27,7 @@ impl ConfigDraft {
         self.remark_firewall(remarks);
         self.remark_dollars(remarks);
         self.remark_literals(remarks);
+        self.remark_copied_fields(remarks);
         self.remark_stopping(remarks);
         all
     }

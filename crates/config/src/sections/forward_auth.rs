@@ -75,6 +75,11 @@ impl ForwardAuth {
         &mut self.section.to.0
     }
 
+    /// The fields that its server gives.
+    pub fn copy(&self) -> &[FieldName] {
+        &self.section.copy
+    }
+
     /// How they are spoken with through TLS, if they are.
     pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
         self.section.tls.settings(self.to())

@@ -99,6 +99,26 @@ impl Template {
         }
     }
 
+    /// The text of a field's value of which some pieces come from elsewhere, and say nothing but themselves: `true`.
+    /// [`of_field`](Template::of_field) reads it so.
+    pub fn text_of_field(pieces: &[(bool, &str)]) -> String {
+        let whole: String = pieces.iter().map(|(_, piece)| *piece).collect();
+        let has_own =
+            pieces.iter().any(|(is_other, piece)| !is_other && Template::names_any(piece));
+        match has_own {
+            true => {
+                let escaped = |(is_other, piece): &(bool, &str)| match is_other {
+                    true => piece.replace('$', "$$"),
+                    false => (*piece).to_owned(),
+                };
+                pieces.iter().map(escaped).collect()
+            }
+            // it would be a template by what the others say
+            false if Template::names_any(&whole) => whole.replace('$', "$$"),
+            false => whole,
+        }
+    }
+
     /// Whether some dollar sign in a text begins a variable, be it one that cannot be named.
     pub(super) fn names_any(text: &str) -> bool {
         let mut dollars = text.match_indices('$');
@@ -323,6 +343,35 @@ mod tests {
             let said = Template::parse(text).err().map(|error| error.to_string());
             assert_eq!(said.unwrap_or_default(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_comes_from_elsewhere_stands_for_itself() {
+        let value = |pieces: &[(bool, &str)]| {
+            let text = Template::text_of_field(pieces);
+            match Template::of_field(&text, |_| true).unwrap() {
+                None => text,
+                Some(template) => template
+                    .parts()
+                    .iter()
+                    .map(|part| match part {
+                        TemplatePart::Text(text) => text.to_string(),
+                        part => format!("<{}>", part.name()),
+                    })
+                    .collect(),
+            }
+        };
+        for secret in
+            ["x$host", "$header.X-In", "$cookie.c", "pa$$word", "x$y", "a$", "$1b", "$", "plain"]
+        {
+            assert_eq!(value(&[(false, "Bearer "), (true, secret)]), format!("Bearer {secret}"));
+            assert_eq!(value(&[(false, "$5 "), (true, secret)]), format!("$5 {secret}"));
+            assert_eq!(
+                value(&[(false, "$scheme "), (true, secret), (false, " $$")]),
+                format!("<$scheme> {secret} $")
+            );
+        }
+        assert_eq!(value(&[(false, "$"), (true, "host")]), "$host");
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use crate::problems::problem::{Finding, Wrong};
 use crate::problems::text_place::TextPlace;
 use crate::texts::expand::{self, StringPart};
 use crate::texts::origin::SecretValue;
+use forebay_site::rules::Template;
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path as FilePath, PathBuf};
@@ -144,13 +145,15 @@ impl ConfigReader<'_> {
                 .shown
                 .rsplit_once('.')
                 .is_some_and(|(table, _)| is_one_of(table, &MAY_BE_SECRET));
-        let (mut said, mut has_variable, mut is_secret) = (String::new(), false, false);
+        let table = path.shown.rsplit_once('.').map_or("", |(table, _)| table);
+        // what comes from elsewhere, and whether it does
+        let mut pieces: Vec<(bool, Cow<'_, str>)> = Vec::new();
+        let (mut has_variable, mut is_secret) = (false, false);
         for part in expand::parts(text).map_err(Wrong::said)? {
             match part {
-                StringPart::Text(text) => said.push_str(text),
+                StringPart::Text(text) => pieces.push((false, text.into())),
                 StringPart::Unlike(text) => {
-                    said.push_str(text);
-                    let table = path.shown.rsplit_once('.').map_or("", |(table, _)| table);
+                    pieces.push((false, text.into()));
                     if !is_one_of(table, &FIELDS) {
                         let found = text.to_owned();
                         self.remark(path, Wrong::said(OutsideFault::NoVariableName { found }));
@@ -158,7 +161,7 @@ impl ConfigReader<'_> {
                 }
                 StringPart::Variable { name, default } => {
                     has_variable = true;
-                    said.push_str(&self.variable(name, default)?);
+                    pieces.push((true, self.variable(name, default)?.into()));
                 }
                 StringPart::File(_) | StringPart::Credential(_) if !may_be_secret => {
                     let found = text.to_owned();
@@ -168,17 +171,25 @@ impl ConfigReader<'_> {
                     let directory = FilePath::new(self.file).parent();
                     let file = directory.unwrap_or(FilePath::new("")).join(file);
                     (has_variable, is_secret) = (true, true);
-                    said.push_str(&self.secret(file, path)?);
+                    pieces.push((true, self.secret(file, path)?.into()));
                 }
                 StringPart::Credential(name) => {
                     let directory = self.source.variable("CREDENTIALS_DIRECTORY");
                     let directory =
                         directory.ok_or_else(|| Wrong::said(OutsideFault::NoCredentials))?;
                     (has_variable, is_secret) = (true, true);
-                    said.push_str(&self.secret(PathBuf::from(directory).join(name), path)?);
+                    let file = PathBuf::from(directory).join(name);
+                    pieces.push((true, self.secret(file, path)?.into()));
                 }
             }
         }
+        let said = match is_one_of(table, &FIELDS) {
+            true => {
+                let pieces: Vec<_> = pieces.iter().map(|(other, text)| (*other, &**text)).collect();
+                Template::text_of_field(&pieces)
+            }
+            false => pieces.iter().map(|(_, text)| &**text).collect(),
+        };
         if is_secret {
             let value = SecretValue { value: said.clone(), written: text.to_owned() };
             self.origin.secrets.push(value);

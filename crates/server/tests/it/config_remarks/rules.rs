@@ -413,3 +413,27 @@ fn dollar_signs_that_name_nothing_are_remarked_with_both_spellings() {
     assert!(told("$5")[0].contains("\"$5\" is sent as it stands in this version"));
     assert!(told("${host}")[0].contains("\"${host}\" is sent as it stands: variables"));
 }
+
+#[test]
+fn fields_that_a_server_gives_are_remarked_where_clients_are_believed() {
+    let folder = Folder::new();
+    let copy =
+        "[[forward_auth]]\npath = \"/in\"\nto = \"http://127.0.0.1:1\"\ncopy = [\"Remote-User\"]\n";
+    let remarks = |rule: &str| folder.remarks(&format!("root = \"site\"\n{copy}{rule}"));
+    let proxy = "[[proxy]]\npath = \"/in\"\nto = \"http://127.0.0.1:1\"\n";
+    for rule in [
+        "[[header]]\nset = { \"X-A\" = \"$header.remote_user\" }\n",
+        "[[access]]\nheader = \"Remote-User=root\"\nallow = [\"all\"]\n",
+        &format!("{proxy}when.header = \"Remote-User=root\"\n"),
+    ] {
+        let said = remarks(rule);
+        let words = "is a field that the server of a [[forward_auth]] gives, but here it is what the client says";
+        assert!(said.iter().any(|remark| remark.contains(words)), "{rule}: {said:?}");
+    }
+    for rule in [
+        "[[header]]\nset = { \"X-A\" = \"$header.Remote-Users\" }\n",
+        &format!("{proxy}set = {{ \"X-A\" = \"$header.Remote-User\" }}\n"),
+    ] {
+        assert!(!remarks(rule).iter().any(|remark| remark.contains("gives")), "{rule}");
+    }
+}
