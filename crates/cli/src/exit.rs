@@ -2,6 +2,7 @@
 
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
+use crate::init_error::InitError;
 use crate::local_certificate::LocalError;
 use crate::policy_error::PolicyCommandError;
 use forebay_config::Problem;
@@ -104,6 +105,8 @@ pub(crate) enum CommandFailure {
     },
     /// The service manager cannot be asked.
     Systemctl(io::Error),
+    /// There is no first configuration file.
+    Init(InitError),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -112,7 +115,7 @@ impl CommandFailure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            CommandFailure::Options(_) => 2,
+            CommandFailure::Options(_) | CommandFailure::Init(InitError::Answer { .. }) => 2,
             CommandFailure::Configuration(_)
             | CommandFailure::Unfound { .. }
             | CommandFailure::NotIsolated { .. } => 78,
@@ -129,6 +132,7 @@ impl CommandFailure {
             | CommandFailure::Upgrade(_)
             | CommandFailure::NotByService { .. }
             | CommandFailure::Systemctl(_)
+            | CommandFailure::Init(_)
             | CommandFailure::Output(_) => 1,
             CommandFailure::NotUpgraded { code } => code.unwrap_or(1),
             CommandFailure::Answered(answer) => answer.code,
@@ -182,6 +186,7 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
             CommandFailure::Policy(error) => write!(f, "forebay policy: {error}"),
             CommandFailure::Certificate(error) => write!(f, "forebay serve: {error}"),
+            CommandFailure::Init(error) => write!(f, "forebay init: {error}"),
             CommandFailure::Password(error) => write!(f, "forebay hash-password: {error}"),
             CommandFailure::Upgrade(error) => {
                 write!(f, "forebay upgrade: the new server cannot be started: {error}")
@@ -225,6 +230,12 @@ fn others(socket: &Path) -> String {
         _ if shown.is_empty() => String::new(),
         0 => format!("; there is {}", shown.join(", ")),
         more => format!("; there is {}, and {more} more", shown.join(", ")),
+    }
+}
+
+impl From<InitError> for CommandFailure {
+    fn from(error: InitError) -> CommandFailure {
+        CommandFailure::Init(error)
     }
 }
 
