@@ -67,6 +67,7 @@ mod stages;
 mod tls;
 mod tls_changes;
 mod told;
+mod tutorial;
 mod unruly;
 mod upgrade;
 mod upgrade_limits;
