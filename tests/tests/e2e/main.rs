@@ -40,6 +40,7 @@ mod load_command;
 mod load_tls;
 mod log_choice;
 mod logs;
+mod manual_site;
 mod metrics;
 mod names;
 mod oauth2;
