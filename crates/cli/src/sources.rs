@@ -18,6 +18,9 @@ const MOST_LOOKED_AT: usize = 2_000;
 /// So many withheld names the start tells of; of others, how many there are.
 const MOST_TOLD: usize = 8;
 
+/// Endings of compressed files: those that stand for a file, and those of copies.
+const COMPRESSED: [&str; 6] = ["br", "gz", "zst", "bz2", "xz", "zip"];
+
 /// A directory with the packages that an application uses. They are public, and many.
 const PACKAGES: &str = "node_modules";
 
@@ -173,6 +176,11 @@ pub(crate) const KINDS: [SourceKind; 8] = [
             "compose.yaml",
             "*.tfstate",
             "*.tfvars",
+            "appsettings*.json",
+            "credentials.json",
+            "secrets.json",
+            "secrets.yml",
+            "database.yml",
         ],
         beside: &[],
         index: &[],
@@ -295,7 +303,12 @@ impl Withheld {
     }
 
     fn has(&self, name: &OsStr) -> bool {
-        self.names.iter().flatten().any(|pattern| fits(pattern, name.as_bytes()))
+        let (name, path) = (name.as_bytes(), Path::new(name));
+        let is_one =
+            |ending: &OsStr| COMPRESSED.iter().any(|known| ending.eq_ignore_ascii_case(known));
+        let inner = path.extension().filter(|ending| is_one(ending)).and(path.file_stem());
+        let has = |name: &[u8]| self.names.iter().flatten().any(|pattern| fits(pattern, name));
+        has(name) || inner.is_some_and(|inner| has(inner.as_bytes()))
     }
 }
 
@@ -345,7 +358,9 @@ fn expression(names: &[&str]) -> String {
             }
         }
     }
-    text.push_str(r")(?:\.(?:br|gz|zst))?$");
+    text.push_str(r")(?:\.(?:");
+    text.push_str(&COMPRESSED.join("|"));
+    text.push_str("))?$");
     text
 }
 
@@ -376,6 +391,9 @@ mod tests {
             ("/a/B.PHP", Some("PHP")),
             ("/a.php.gz", Some("PHP")),
             ("/a.php.BR", Some("PHP")),
+            ("/dump.sql.xz", Some("databases")),
+            ("/site.zip", None),
+            ("/a.php.gz.gz", None),
             ("/a.phps", None),
             ("/a.php.txt", None),
             ("/a.php/b.css", None),
@@ -466,14 +484,22 @@ mod tests {
         write("index.html");
         let words = || Withheld::of(&folder).words();
         assert_eq!(words(), None);
-        for name in ["b.php", "node_modules/a/package.json", ".git/x.php", "sub/a\n.php", ".env"] {
+        for name in [
+            "b.php",
+            "node_modules/a/package.json",
+            ".git/x.php",
+            "sub/a\n.php",
+            ".env",
+            "c.SQL.Gz",
+            "d.gz",
+        ] {
             write(name);
         }
         let said = words().unwrap();
-        assert!(said.contains(r"403: .env, b.php, sub/a\n.php; if"), "{said}");
+        assert!(said.contains(r"403: .env, b.php, c.SQL.Gz, sub/a\n.php; if"), "{said}");
         (0..9).for_each(|number| write(&format!("{number}.bak")));
         let said = words().unwrap();
-        assert!(said.contains("403: .env, 0.bak") && said.contains(" and 4 more; if"), "{said}");
+        assert!(said.contains("403: .env, 0.bak") && said.contains(" and 5 more; if"), "{said}");
         (0..MOST_LOOKED_AT).for_each(|number| write(&format!("many/{number}.txt")));
         let said = words().unwrap();
         assert!(said.contains(" and at least "), "{said}");

@@ -20,6 +20,7 @@ fn folder() -> Folder {
         (".env", "SECRET=4"),
         ("package.json", "{\"secret\": 5}"),
         ("dump.sql", "secret"),
+        ("sub/dump.sql.xz", "secret"),
         ("index.html~", "secret"),
         ("lesson.py", "content"),
         ("built/index.html", "built"),
@@ -66,6 +67,7 @@ fn sources_are_sent_by_no_way() {
             "/%2eenv",
             "/package.json",
             "/dump.sql",
+            "/sub/dump.sql.xz",
             "/index.html~",
             "/index.html%7e",
             // whether there is one is not told
@@ -113,7 +115,7 @@ fn sources_are_sent_by_no_way() {
         assert_eq!(status(&ask(&server, "GET", "/sub/", "")), "404", "{engine}");
         server.says(
             "forebay serve: withheld, answered with 403: .env, dump.sql, index.html~, index.php, package.json, \
-             sub/B.PHP, sub/a.php; if they are an application, forebay init writes",
+             sub/B.PHP, sub/a.php, sub/a.php.gz and 1 more; if they are an application, forebay init writes",
         );
     }
 }

@@ -179,7 +179,9 @@ impl FirstFile {
         }
         if matches!(self.listen, FirstListen::Https) {
             let names = self.hosts.join(", ");
-            steps.push(format!("have {names} lead to this machine, with ports 80 and 443 open"));
+            steps.push(format!(
+                "have {names} lead to this machine, with ports 80 and 443 open; only root or a service listens there"
+            ));
         }
         steps.push(format!("forebay run{option}"));
         let place = match (&self.listen, self.hosts.first()) {
