@@ -5,7 +5,7 @@ use crate::hash_password::PasswordError;
 use crate::init_error::InitError;
 use crate::local_certificate::LocalError;
 use crate::policy_error::PolicyCommandError;
-use forebay_config::Problem;
+use forebay_config::{Problem, Wrong};
 use forebay_server::command::CommandAnswer;
 use forebay_server::control_socket;
 use forebay_server::start_error::RunError;
@@ -144,7 +144,10 @@ impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CommandFailure::Options(problem) => problem.fmt(f),
-            CommandFailure::Configuration(problems) => f.write_str(&lines(problems)),
+            CommandFailure::Configuration(problems) => {
+                f.write_str(&lines(problems))?;
+                f.write_str(if is_missing(problems) { "; forebay init begins one" } else { "" })
+            }
             CommandFailure::Unfound { problems, socket } => write!(
                 f,
                 "{}\nforebay: and no server answers at {}; name its file with -c, or its socket with \
@@ -215,6 +218,14 @@ impl fmt::Display for CommandFailure {
 
 fn lines(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether all that is wrong is that there is no file.
+fn is_missing(problems: &[Problem]) -> bool {
+    let [Problem { place: None, key, wrong: Wrong::Unreadable(error), .. }] = problems else {
+        return false;
+    };
+    key.is_empty() && error.kind() == io::ErrorKind::NotFound
 }
 
 /// Sockets of other servers, if there are any.

@@ -22,6 +22,9 @@ const HTTPS: &str = "https";
 /// Where a server listens for which nothing is said.
 const HERE: &str = "127.0.0.1:8080";
 
+/// Folders into which sites are built.
+const BUILT: [&str; 3] = ["dist", "build", "out"];
+
 /// Where Debian's php-fpm has its sockets.
 const PHP_SOCKETS: &str = "/run/php";
 
@@ -215,11 +218,16 @@ fn origin(text: &str, beside: Option<&Path>) -> Result<FirstOrigin, String> {
     let root = root.into_os_string().into_string().map_err(|_| {
         format!("{}: a configuration file cannot name it, because it is no UTF-8", folder.display())
     })?;
+    let beneath = |name: &str| Path::new(&root).join(name).to_string_lossy().into_owned();
     // frameworks keep what is public apart
-    let public = folder.join("public");
-    if public.join("index.php").is_file() {
-        let root = Path::new(&root).join("public").to_string_lossy().into_owned();
-        return Ok(FirstOrigin::Php { root, to: php_socket(), is_front_controller: true });
+    if folder.join("public/index.php").is_file() {
+        let (root, to) = (beneath("public"), php_socket());
+        return Ok(FirstOrigin::Php { root, to, is_front_controller: true });
+    }
+    // a site that Node has built is files
+    let is_built = |name: &&&str| folder.join(name).join("index.html").is_file();
+    if let Some(name) = BUILT.iter().find(is_built).filter(|_| has("package.json")) {
+        return Ok(FirstOrigin::Folder { root: beneath(name) });
     }
     let found = KINDS.iter().find(|kind| !kind.index.is_empty() && kind.is_among(&entries));
     match found {

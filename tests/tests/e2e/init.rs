@@ -181,7 +181,15 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
 #[test]
 fn an_application_is_seen() {
     let folder = Folder::new();
-    for name in ["node/package.json", "shop/manage.py", "built/package.json", "built/index.html"] {
+    for name in [
+        "node/package.json",
+        "shop/manage.py",
+        "built/package.json",
+        "built/index.html",
+        "vite/package.json",
+        "vite/index.html",
+        "vite/dist/index.html",
+    ] {
         folder.write(name, "");
     }
     for name in [
@@ -202,6 +210,7 @@ fn an_application_is_seen() {
             &["[[site.proxy]]", "to = \"http://127.0.0.1:8000\"", "There are sources for Python"],
         ),
         ("built", &["root = \"built\"", "package(-lock)?"]),
+        ("vite", &["root = \"vite/dist\"", "[[site.access]]"]),
         ("php", &["root = \"php\"", "[[site.fastcgi]]", "\n# try = \"/index.php\""]),
         ("wordpress", &["root = \"wordpress\"", "\ntry = \"/index.php\""]),
         ("laravel", &["root = \"laravel/public\"", "\ntry = \"/index.php\""]),
