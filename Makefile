@@ -26,7 +26,7 @@ SET    ?= papers
 BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes \
            bench-profile bench-receivers bench-calibration bench-stages
 
-.PHONY: help serve test test-all check audit lab lab-quick lab-report lab-build $(BENCHES) fuzz manual install build example clean
+.PHONY: help serve test test-all check audit lab lab-quick lab-report lab-build $(BENCHES) fuzz manual manual-site install build example clean
 .DEFAULT_GOAL := help
 
 help: ## Say what can be made
@@ -98,6 +98,9 @@ fuzz: ## Every fuzz target for 60 seconds
 manual: ## Write the generated pages of the manual, the man pages and the sample anew
 	UPDATE_MANUAL=1 cargo test --locked -p forebay-server --test manual
 	UPDATE_MANUAL=1 cargo test --locked -p forebay-cli --bin forebay pages
+
+manual-site: ## Build the manual as a site in target/manual-site: forebay run -c examples/manual.toml serves it
+	@scripts/manual-site $(TARGET)/manual-site
 
 install: build ## Install program, man pages, completions, unit and sample below PREFIX
 	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/forebay

@@ -50,6 +50,9 @@ const COMMANDS_OF_FILES: [&str; 6] = ["run", "check", "reload", "status", "docto
 pub(crate) enum Command {
     /// Serve a directory, without a configuration file
     Serve(Serve),
+    /// Write a configuration file to begin with, from three answers: what is served, for which names, and where it
+    /// listens. They are asked for on the terminal, or read as lines from a pipe, unless options say one of them
+    Init(crate::init::InitArgs),
     /// Serve what a configuration file says
     Run {
         /// The configuration file
@@ -185,6 +188,10 @@ pub(crate) struct Serve {
     /// that have one page
     #[arg(long)]
     pub(crate) spa: bool,
+    /// Send sources, keys, databases and backups, too: names such as *.php, package.json, .env and *.bak
+    /// are else withheld
+    #[arg(long)]
+    pub(crate) sources: bool,
     /// Speak TLS, with a certificate that is made for this machine and kept
     /// [then --listen is 127.0.0.1:8443 by default]
     #[arg(long)]

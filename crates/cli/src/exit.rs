@@ -2,9 +2,10 @@
 
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
+use crate::init_error::InitError;
 use crate::local_certificate::LocalError;
 use crate::policy_error::PolicyCommandError;
-use forebay_config::Problem;
+use forebay_config::{Problem, Wrong};
 use forebay_server::command::CommandAnswer;
 use forebay_server::control_socket;
 use forebay_server::start_error::RunError;
@@ -104,6 +105,8 @@ pub(crate) enum CommandFailure {
     },
     /// The service manager cannot be asked.
     Systemctl(io::Error),
+    /// There is no first configuration file.
+    Init(InitError),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -112,7 +115,7 @@ impl CommandFailure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            CommandFailure::Options(_) => 2,
+            CommandFailure::Options(_) | CommandFailure::Init(InitError::Answer { .. }) => 2,
             CommandFailure::Configuration(_)
             | CommandFailure::Unfound { .. }
             | CommandFailure::NotIsolated { .. } => 78,
@@ -129,6 +132,7 @@ impl CommandFailure {
             | CommandFailure::Upgrade(_)
             | CommandFailure::NotByService { .. }
             | CommandFailure::Systemctl(_)
+            | CommandFailure::Init(_)
             | CommandFailure::Output(_) => 1,
             CommandFailure::NotUpgraded { code } => code.unwrap_or(1),
             CommandFailure::Answered(answer) => answer.code,
@@ -140,7 +144,10 @@ impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CommandFailure::Options(problem) => problem.fmt(f),
-            CommandFailure::Configuration(problems) => f.write_str(&lines(problems)),
+            CommandFailure::Configuration(problems) => {
+                f.write_str(&lines(problems))?;
+                f.write_str(if is_missing(problems) { "; forebay init begins one" } else { "" })
+            }
             CommandFailure::Unfound { problems, socket } => write!(
                 f,
                 "{}\nforebay: and no server answers at {}; name its file with -c, or its socket with \
@@ -182,6 +189,7 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
             CommandFailure::Policy(error) => write!(f, "forebay policy: {error}"),
             CommandFailure::Certificate(error) => write!(f, "forebay serve: {error}"),
+            CommandFailure::Init(error) => write!(f, "forebay init: {error}"),
             CommandFailure::Password(error) => write!(f, "forebay hash-password: {error}"),
             CommandFailure::Upgrade(error) => {
                 write!(f, "forebay upgrade: the new server cannot be started: {error}")
@@ -212,6 +220,14 @@ fn lines(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }
 
+/// Whether all that is wrong is that there is no file.
+fn is_missing(problems: &[Problem]) -> bool {
+    let [Problem { place: None, key, wrong: Wrong::Unreadable(error), .. }] = problems else {
+        return false;
+    };
+    key.is_empty() && error.kind() == io::ErrorKind::NotFound
+}
+
 /// Sockets of other servers, if there are any.
 fn others(socket: &Path) -> String {
     let others = control_socket::beside(socket);
@@ -225,6 +241,12 @@ fn others(socket: &Path) -> String {
         _ if shown.is_empty() => String::new(),
         0 => format!("; there is {}", shown.join(", ")),
         more => format!("; there is {}, and {more} more", shown.join(", ")),
+    }
+}
+
+impl From<InitError> for CommandFailure {
+    fn from(error: InitError) -> CommandFailure {
+        CommandFailure::Init(error)
     }
 }
 

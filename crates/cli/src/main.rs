@@ -8,11 +8,14 @@
 //! | [`calibrate`](mod@calibrate) | `forebay calibrate` |
 //! | [`exit`] | what can go wrong, and the exit code of each |
 //! | [`hash_password`] | `forebay hash-password` |
+//! | [`init`] | `forebay init` |
+//! | [`init_error`] | what can go wrong with it |
 //! | [`load`](mod@load) | the load generator's options and output |
 //! | [`local_certificate`] | the certificate of `forebay serve --tls` |
 //! | [`policy`] | `forebay policy` |
 //! | [`policy_error`] | what can go wrong with it |
 //! | [`running_server`] | how a running server is asked |
+//! | [`sources`] | names that `forebay serve` withholds |
 //! | [`upgrade`] | `forebay upgrade`, and the process that it starts |
 //! | [`upstream`] | `forebay upstream` |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
@@ -23,6 +26,8 @@ mod browser;
 mod calibrate;
 mod exit;
 mod hash_password;
+mod init;
+mod init_error;
 mod load;
 mod local_certificate;
 #[cfg(test)]
@@ -30,6 +35,7 @@ mod pages;
 mod policy;
 mod policy_error;
 mod running_server;
+mod sources;
 mod upgrade;
 mod upstream;
 
@@ -37,13 +43,14 @@ use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::CommandFactory;
 use exit::CommandFailure;
 use forebay_config::{
-    AccessLog, Config, ConfigDraft, Listen, ListenEndpoint, Problem, StageProcess,
+    AccessLog, Config, ConfigDraft, Listen, ListenEndpoint, Problem, StageProcess, Wrong,
 };
 use forebay_server::config_file;
 use forebay_server::isolated;
 use forebay_server::lints::{Depth, missing_files};
 use forebay_server::start_error::Ready;
 use local_certificate::LocalCertificate;
+use sources::Withheld;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
     let result = match args::parse().command {
         Command::Serve(options) => serve(options),
+        Command::Init(options) => init::run(&options),
         Command::Run { config, in_place_of: None, .. } => run_file(config),
         Command::Run { config, in_place_of: Some(socket), orphan: true } => {
             upgrade::leave_orphan(&config, &socket)
@@ -129,8 +137,10 @@ fn stage(options: StageArgs) -> Result<(), CommandFailure> {
 /// Serves what the options say.
 fn serve(options: Serve) -> Result<(), CommandFailure> {
     let is_opened = options.open;
-    let config = from_options(options)?;
-    let hints: Vec<_> = config.sites.iter().filter_map(lacks_index).collect();
+    let withheld = (!options.sources).then(|| Withheld::of(&options.dir));
+    let config = from_options(options, withheld.as_ref())?;
+    let mut hints: Vec<_> = config.sites.iter().filter_map(lacks_index).collect();
+    hints.extend(withheld.and_then(|withheld| withheld.words()));
     let open: Ready = match is_opened {
         true => browser::wait_for_address(),
         false => Box::new(|_| {}),
@@ -152,10 +162,11 @@ fn lacks_index(site: &forebay_config::SiteConfig) -> Option<String> {
             format!("forebay serve: {root} has no index.html, the page that --spa answers with")
         });
     }
-    let has_page =
-        !site.listing.0.is_empty() || site.index.iter().any(|index| root.join(index).exists());
+    // those behind the first stand for applications, which are not run
+    let index = site.index.first()?;
+    let has_page = !site.listing.0.is_empty() || root.join(index).exists();
     (!has_page).then(|| {
-        let (root, index) = (root.display(), site.index.join(", "));
+        let root = root.display();
         format!("forebay serve: {root} has no {index}; --listing shows what is in it")
     })
 }
@@ -204,7 +215,7 @@ fn doctor(file: Option<&Path>) -> Result<(), CommandFailure> {
 }
 
 /// The defaults, and what the options of `serve` say.
-fn from_options(serve: Serve) -> Result<Config, CommandFailure> {
+fn from_options(serve: Serve, withheld: Option<&Withheld>) -> Result<Config, CommandFailure> {
     let mut draft = ConfigDraft::new();
     draft.site.root = Some(serve.dir);
     let one_page = GivenOption::of_one_page();
@@ -218,6 +229,16 @@ fn from_options(serve: Serve) -> Result<Config, CommandFailure> {
         with_tls(&mut draft)?;
     }
     draft.site.listing = serve.listing.into();
+    if let Some(withheld) = withheld {
+        let unfit = |reason| Wrong::Unfit { found: String::new(), reason };
+        draft.site.access = withheld.rules().map_err(|error| {
+            CommandFailure::Options(problem("", unfit(error.to_string())).into())
+        })?;
+        // a folder that is an application says so, where its list or its one page does not answer
+        if !serve.listing && !serve.spa {
+            draft.site.index.extend(sources::indexes());
+        }
+    }
     if serve.no_log {
         draft.site.log.access = AccessLog::Off;
     }
@@ -271,7 +292,7 @@ fn completions(shell: clap_complete::Shell) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-fn problem(key: &str, wrong: forebay_config::Wrong) -> Problem {
+fn problem(key: &str, wrong: Wrong) -> Problem {
     Problem { file: "forebay serve".to_owned(), place: None, key: key.to_owned(), wrong }
 }
 
@@ -284,6 +305,13 @@ fn print_out(text: &str) -> Result<(), CommandFailure> {
         }
         _ => Ok(()),
     }
+}
+
+/// A question, behind which the answer is typed.
+fn prompt(text: &str) {
+    let mut stderr = io::stderr();
+    // whoever cannot see it ends the input
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 /// Everything else goes to standard error.

@@ -163,7 +163,10 @@ fn a_file_that_cannot_be_read_is_78() {
     let too_long = file("#".repeat(4 * 1024 * 1024 + 1));
     let directory = env!("CARGO_TARGET_TMPDIR");
     for (path, message) in [
-        ("/nonexistent/forebay.toml", ": cannot be read: No such file or directory"),
+        (
+            "/nonexistent/forebay.toml",
+            ": cannot be read: No such file or directory (os error 2); forebay init begins one",
+        ),
         (directory, ": cannot be read: it is a directory"),
         ("/dev/zero", ": cannot be read: it is no regular file"),
         (too_long.to_str().unwrap(), ": is longer than 4194304 bytes"),
@@ -173,6 +176,8 @@ fn a_file_that_cannot_be_read_is_78() {
         assert_eq!(code(&output), 78, "{path}");
         let start = format!("{path}{message}");
         assert!(text(&output.stderr).starts_with(&start), "{}", text(&output.stderr));
+        let is_offered = text(&output.stderr).contains("forebay init");
+        assert_eq!(is_offered, path.starts_with("/nonexistent"), "{path}");
     }
 }
 

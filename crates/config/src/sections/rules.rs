@@ -461,7 +461,8 @@ impl Item for AccessRule {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
         let conditions = conditions.conditions()?;
-        Ok(AccessRule { paths: guarded(path, regex, except)?, allow, deny, conditions })
+        let paths = guarded(path, regex, except)?;
+        Ok(AccessRule { paths, allow, deny, conditions, refusal: None })
     }
 
     fn section(&self) -> AccessSection {

@@ -5,6 +5,7 @@ use super::LintSubject;
 use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{AccessLog, AdminConfig, ConfigDraft, KeyPairs, Remarks, SiteConfig};
+use forebay_site::rules::{AccessRule, GuardedPaths, Network};
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
@@ -36,6 +37,10 @@ struct ServedDirectory<'d> {
     at: At,
     /// Files that begin with a dot, too.
     hidden: bool,
+    /// The path of the site at which it lies, without a slash at its end.
+    beneath: &'d str,
+    /// Paths that are for nobody.
+    closed: Vec<&'d GuardedPaths>,
 }
 
 /// The configuration itself, files of users, and private keys.
@@ -116,7 +121,7 @@ fn real_places(log: &Path) -> Vec<PathBuf> {
 
 /// The root of a site, if there is one.
 fn root<'s>(at: &At, site: &'s SiteConfig) -> Option<ServedDirectory<'s>> {
-    ServedDirectory::new(site.root.as_deref()?, at.child("root"), site)
+    ServedDirectory::new(("", site.root.as_deref()?), at.child("root"), site)
 }
 
 /// The directories of its aliases.
@@ -126,7 +131,8 @@ fn aliases<'s>(at: &At, site: &'s SiteConfig) -> impl Iterator<Item = ServedDire
     // nothing else of the directory of a file is served
     let directories = aliases.filter(|(_, alias)| alias.file().is_none());
     directories.filter_map(move |(index, alias)| {
-        ServedDirectory::new(&alias.to, at.item(index).child("to"), site)
+        let place = (alias.path().as_str(), &*alias.to);
+        ServedDirectory::new(place, at.item(index).child("to"), site)
     })
 }
 
@@ -146,14 +152,29 @@ fn keys<'s>(at: &At, pairs: &'s KeyPairs) -> impl Iterator<Item = (At, &'s Path)
 
 impl<'d> ServedDirectory<'d> {
     /// With where links lead, if there is such a directory.
-    fn new(shown: &'d Path, at: At, site: &SiteConfig) -> Option<ServedDirectory<'d>> {
+    fn new(
+        (beneath, shown): (&'d str, &'d Path),
+        at: At,
+        site: &'d SiteConfig,
+    ) -> Option<ServedDirectory<'d>> {
         let real = fs::canonicalize(shown).ok()?;
-        Some(ServedDirectory { shown, real, at, hidden: site.hidden })
+        let nobody = |rule: &&AccessRule| {
+            let is_all = |all| rule.deny.contains(&all);
+            rule.allow.is_empty()
+                && rule.conditions.is_empty()
+                && Network::parse("all").is_ok_and(is_all)
+        };
+        let closed = site.access.iter().filter(nobody).map(|rule| &rule.paths).collect();
+        Some(ServedDirectory { shown, real, at, hidden: site.hidden, beneath, closed })
     }
 
     /// Whether clients may have a file, which is named without links.
     fn shows(&self, file: &Path) -> bool {
         let Ok(inside) = file.strip_prefix(&self.real) else { return false };
+        let path = [self.beneath.as_bytes(), b"/", inside.as_os_str().as_bytes()].concat();
+        if self.closed.iter().any(|paths| paths.contains(&path)) {
+            return false;
+        }
         self.hidden || !inside.iter().any(|part| part.as_bytes().starts_with(b"."))
     }
 }

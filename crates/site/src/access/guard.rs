@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// What a client refused for too many credentials is told to wait, in seconds.
 const RETRY_S: &[u8] = b"1";
 
+/// What a client is told that an access rule does not admit.
+const BY_ADDRESS: &str = "This is not for clients with your address";
+
 /// The rules of a site that concern one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
@@ -135,10 +138,9 @@ impl Guard {
         let GuardRules { site, realms, applies } = rules;
         let has_passed = std::mem::take(&mut own.has_passed);
         let numbers = self.access.iter().filter(|number| applies(**number));
-        let rules = numbers.filter_map(|number| site.access.get(usize::from(*number)));
-        if !rules.into_iter().all(|rule| rule.admits(client)) {
-            let text = "This is not for clients with your address";
-            return Err(Stop::Refuse(RefusalPage::new(403, text)));
+        let mut rules = numbers.filter_map(|number| site.access.get(usize::from(*number)));
+        if let Some(rule) = rules.find(|rule| !rule.admits(client)) {
+            return Err(Stop::Refuse(RefusalPage::new(403, rule.refusal.unwrap_or(BY_ADDRESS))));
         }
         for realm in &self.realms {
             stop(realms.decide(*realm, head, own, now_ms, client), realms, *realm)?;
@@ -210,6 +212,7 @@ mod tests {
             allow: networks(allow),
             deny: networks(deny),
             conditions: Default::default(),
+            refusal: None,
         }
     }
 

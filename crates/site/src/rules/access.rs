@@ -15,6 +15,8 @@ pub struct AccessRule {
     pub deny: Vec<Network>,
     /// Which requests. Others are not looked at.
     pub conditions: RequestConditions,
+    /// What a client that is not admitted is told: HTML, without the full stop. `None`: that it is for its address.
+    pub refusal: Option<&'static str>,
 }
 
 impl AccessRule {
@@ -57,6 +59,7 @@ mod tests {
                 allow: networks(allow),
                 deny: networks(deny),
                 conditions: RequestConditions::default(),
+                refusal: None,
             };
             assert_eq!(access.admits(client.parse().unwrap()), expected, "{access:?} {client}");
         }

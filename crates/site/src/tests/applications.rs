@@ -88,6 +88,7 @@ fn rules_come_before_applications() {
             allow: Vec::new(),
             deny,
             conditions: Default::default(),
+            refusal: None,
         }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("/api/admin"), Realm::default());
@@ -146,6 +147,7 @@ fn paths_with_several_readings_are_passed_where_the_route_says_so() {
             allow: Vec::new(),
             deny: vec![Network::parse("all").unwrap()],
             conditions: Default::default(),
+            refusal: None,
         }];
         let to = Template::parse("/elsewhere").unwrap();
         let moved = Pattern::parse("/api/moved/*").unwrap();
@@ -334,8 +336,13 @@ fn the_source_of_a_script_is_never_sent() {
         site.aliases = vec![Alias::new(MountPath::parse("/other").unwrap(), other.path())];
         let (path, allow) = (Scope::parse("/closed").unwrap(), Vec::new());
         let deny = vec![Network::parse("all").unwrap()];
-        site.access =
-            vec![AccessRule { paths: path.into(), allow, deny, conditions: Default::default() }];
+        site.access = vec![AccessRule {
+            paths: path.into(),
+            allow,
+            deny,
+            conditions: Default::default(),
+            refusal: None,
+        }];
         let to = Template::parse("/a/index.php").unwrap();
         site.rewrites = vec![Rewrite::new(pattern("/short"), to).unwrap()];
     });
@@ -489,6 +496,7 @@ fn rules_hold_for_paths_with_parameters() {
             allow: Vec::new(),
             deny,
             conditions: Default::default(),
+            refusal: None,
         }];
         let users = vec![User::parse("alice", HASH).unwrap()];
         let (path, realm) = (scope("=/api/one"), Realm::default());
@@ -530,6 +538,7 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
         allow: Vec::new(),
         deny,
         conditions: Default::default(),
+        refusal: None,
     }];
     let users = vec![User::parse("alice", HASH).unwrap()];
     let (path, realm) = (scope("/private"), Realm::default());
@@ -619,6 +628,7 @@ fn scripts_are_protected_like_files() {
             allow: Vec::new(),
             deny,
             conditions: Default::default(),
+            refusal: None,
         }];
     });
     for _ in 0..2 {

@@ -35,6 +35,7 @@ fn access(path: &str, allow: &[&str], deny: &[&str]) -> AccessRule {
         allow: networks(allow),
         deny: networks(deny),
         conditions: Default::default(),
+        refusal: None,
     }
 }
 

@@ -65,6 +65,7 @@ fn what_is_protected_better_than_the_list_is_not_in_it() {
         allow: Vec::new(),
         deny: vec![Network::parse("10.0.0.0/8").unwrap()],
         conditions: Default::default(),
+        refusal: None,
     };
     let names = |rules: &[&str], target: &str| {
         let mut settings = ContentSettings::new(folder.path());

@@ -187,6 +187,7 @@ fn an_access_rule_is_for_the_requests_it_names() {
         allow: Vec::new(),
         deny: all,
         conditions: asks("X-Robot"),
+        refusal: None,
     }];
     let mut client = Client::with(settings);
     for _ in 0..3 {

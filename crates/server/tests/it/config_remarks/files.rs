@@ -116,6 +116,20 @@ fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
     };
     assert_eq!(with(".", ""), [itself("1:8", "root")]);
     assert_eq!(with("/", "")[..1], [itself("1:8", "root")]);
+    // a rule may close it
+    let closed =
+        |path: &str, more: &str| format!("[[access]]\npath = \"{path}\"\ndeny = [\"all\"]\n{more}");
+    assert_eq!(with(".", &closed("*.toml", "")), nothing);
+    for open in [
+        closed("*.html", ""),
+        closed("*.toml", "allow = [\"10.0.0.0/8\"]\n"),
+        closed("*.toml", "except = [\"/forebay.toml\"]\n"),
+        closed("*.toml", "method = \"HEAD\"\n"),
+    ] {
+        assert_eq!(with(".", &open), [itself("1:8", "root")], "{open}");
+    }
+    let alias = "[[alias]]\npath = \"/a\"\nto = \".\"\n";
+    assert_eq!(with("site", &format!("{alias}{}", closed("/a/forebay.toml", ""))), nothing);
     // a root at the top that every site has replaced is not served
     let sites = "[[site]]\nhosts = [\"a.example\"]\nroot = \"site\"\n";
     assert_eq!(with(".", sites), nothing);

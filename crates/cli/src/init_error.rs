@@ -1,0 +1,45 @@
+//! What can go wrong with `forebay init` before there is a file to check.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no file.
+#[derive(Debug)]
+pub(crate) enum InitError {
+    /// There is one already.
+    Exists(PathBuf),
+    /// An answer does not say what is asked for.
+    Answer {
+        /// What was asked for.
+        asked: &'static str,
+        /// What is wrong with the answer.
+        wrong: String,
+    },
+    /// No answer came from the terminal.
+    Stopped,
+    /// Answers cannot be read.
+    Unreadable(io::Error),
+    /// The file cannot be written.
+    Unwritable(PathBuf, io::Error),
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InitError::Exists(path) => write!(
+                f,
+                "{} is there already, and stays as it is; -c FILE names another",
+                path.display()
+            ),
+            InitError::Answer { asked, wrong } => write!(f, "{asked}: {wrong}"),
+            InitError::Stopped => {
+                f.write_str("stopped before the last answer; nothing was written")
+            }
+            InitError::Unreadable(error) => write!(f, "no answer can be read: {error}"),
+            InitError::Unwritable(path, error) => {
+                write!(f, "{} cannot be written: {error}", path.display())
+            }
+        }
+    }
+}
