@@ -12,6 +12,8 @@ ARGS   ?=
 PREFIX ?= /usr/local
 # FEATURES: build, install: cargo's options, such as "--no-default-features" []
 FEATURES ?=
+# STRIP: install: what takes debug symbols away; "true" leaves them [strip]
+STRIP ?= strip
 # CARGO_TARGET_DIR: all: where cargo builds [target]
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -26,7 +28,7 @@ SET    ?= papers
 BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes \
            bench-profile bench-receivers bench-calibration bench-stages
 
-.PHONY: help serve test test-all check audit lab lab-quick lab-report lab-build $(BENCHES) fuzz manual manual-site install build example clean
+.PHONY: help serve test test-all check audit lab lab-quick lab-report lab-build $(BENCHES) fuzz manual manual-site install package build example clean
 .DEFAULT_GOAL := help
 
 help: ## Say what can be made
@@ -102,20 +104,26 @@ manual: ## Write the generated pages of the manual, the man pages and the sample
 manual-site: ## Build the manual as a site in target/manual-site: forebay run -c examples/manual.toml serves it
 	@scripts/manual-site $(TARGET)/manual-site
 
-install: build ## Install program, man pages, completions, unit and sample below PREFIX
-	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/forebay
+install: build ## Install program, man pages, completions, units and sample below PREFIX
+	install -Dm755 -s --strip-program=$(STRIP) $(BIN) $(DESTDIR)$(PREFIX)/bin/forebay
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 packaging/man/*.5
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/doc/forebay examples/forebay.toml \
-	  packaging/systemd/forebay.socket packaging/systemd/notify-reload.conf
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/doc/forebay examples/forebay.toml packaging/systemd/notify-reload.conf
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/forebay/welcome packaging/welcome/index.html
 	install -Dm644 packaging/logrotate/forebay $(DESTDIR)$(PREFIX)/share/doc/forebay/logrotate
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/sysusers.d packaging/sysusers.d/forebay.conf
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/tmpfiles.d packaging/tmpfiles.d/forebay.conf
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/forebay.socket
 	sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/systemd/forebay.service \
 	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/forebay.service
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	$(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/forebay
 	$(BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_forebay
 	$(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/forebay.fish
+
+package: ## Packages for Debian and Fedora, static programs, a container image: target/packages
+	@scripts/install build package
+	@scripts/package all
 
 build:
 	@scripts/install build

@@ -144,7 +144,11 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Print the version
-    Version,
+    Version {
+        /// Also print the revision of the source, the features that are built in, and the rungs of the gate
+        #[arg(short, long)]
+        verbose: bool,
+    },
 }
 
 /// Options of `stage`.

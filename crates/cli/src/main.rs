@@ -18,6 +18,7 @@
 //! | [`sources`] | names that `forebay serve` withholds |
 //! | [`upgrade`] | `forebay upgrade`, and the process that it starts |
 //! | [`upstream`] | `forebay upstream` |
+//! | [`version`] | `forebay version --verbose` |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
 
@@ -38,6 +39,7 @@ mod running_server;
 mod sources;
 mod upgrade;
 mod upstream;
+mod version;
 
 use args::{Args, Command, GivenOption, Serve, StageArgs};
 use clap::CommandFactory;
@@ -55,6 +57,11 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The one of musl is a lock for all threads: docs/adr/0116-a-static-program.md has the figures.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Where `serve --tls` listens if nothing else is said.
 const DEFAULT_TLS_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
@@ -93,7 +100,8 @@ fn main() -> ExitCode {
             .map_err(CommandFailure::Password)
             .and_then(|hash| print_out(&hash)),
         Command::Completions { shell } => print_out(&completions(shell)),
-        Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Version { verbose: false } => print_out(&version::short()),
+        Command::Version { verbose: true } => print_out(&version::verbose()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,12 @@ use forebay_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The commit this program was built from. The build says so: a build script would look at the repository each time.
+pub const REVISION: &str = match option_env!("FOREBAY_REVISION") {
+    Some(revision) => revision,
+    None => "unknown",
+};
+
 /// Certificates that are reported, at most: those that expire first.
 const MOST_CERTIFICATES: usize = 100;
 
@@ -181,8 +187,7 @@ impl Status {
             gauges,
             info: Info {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                // the build says so: a build script would look at the repository each time
-                revision: option_env!("FOREBAY_REVISION").unwrap_or("unknown").to_owned(),
+                revision: REVISION.to_owned(),
                 engine: engines.clone(),
                 workers: workers.clone(),
             },

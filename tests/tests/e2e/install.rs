@@ -41,8 +41,51 @@ fn what_is_installed_stands_beneath_one_prefix() {
     for key in ["Wants", "After"] {
         assert!(unit.contains(&format!("\n{key}=network-online.target\n")), "{unit}");
     }
-    for path in ["share/man/man5/forebay.toml.5", "share/doc/forebay/forebay.toml"] {
+    for path in [
+        "share/man/man5/forebay.toml.5",
+        "share/doc/forebay/forebay.toml",
+        "lib/systemd/system/forebay.socket",
+        "lib/sysusers.d/forebay.conf",
+        "lib/tmpfiles.d/forebay.conf",
+        "share/forebay/welcome/index.html",
+    ] {
         assert!(prefix.join(path).is_file(), "{path}");
+    }
+    // debug symbols are what makes a program large, and stay where it was built
+    let length = |path: &Path| fs::metadata(path).unwrap().len();
+    assert!(length(&program) < length(&binary()), "{output:?}");
+}
+
+/// The files that packages and the image come with: nothing in them is to be warned of, and each serves its page.
+#[test]
+fn the_configurations_of_packages_are_good() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for file in ["forebay.toml", "container/forebay.toml", "container/example/forebay.toml"] {
+        let folder = Folder::new();
+        let top = folder.path().display().to_string();
+        for directory in ["welcome", "srv/www", "log", "run", "tmp/forebay"] {
+            fs::create_dir_all(folder.join(directory)).unwrap();
+        }
+        let text = fs::read_to_string(repository.join("packaging").join(file)).unwrap();
+        // what a machine with the package has, beneath a directory of the test, which may be in /tmp itself
+        let paths = [
+            ("/tmp", "/tmp"),
+            ("/usr/share/forebay/welcome", "/welcome"),
+            ("/var/log/forebay", "/log"),
+            ("/run/forebay", "/run"),
+            ("/srv", "/srv"),
+        ];
+        let text = text.replace("//application:", "//127.0.0.1:");
+        let text = paths.iter().fold(text, |text, (path, here)| {
+            text.replace(&format!("\"{path}"), &format!("\"{top}{here}"))
+        });
+        fs::write(folder.join("forebay.toml"), text).unwrap();
+        let output = Command::new(binary())
+            .args(["check", "--strict", "-c"])
+            .arg(folder.join("forebay.toml"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{file}: {output:?}");
     }
 }
 

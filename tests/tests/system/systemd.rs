@@ -140,7 +140,7 @@ fn the_units_do_what_the_manual_says() {
     folder.write("srv/www/index.html", "hello");
     folder.write("srv/next/index.html", "next");
     folder.write("srv/www/large.bin", "x".repeat(LARGE));
-    let text = "listen = [\"0.0.0.0:80\", \"[::]:80\"]\nroot = \"/srv/www\"\n[log]\naccess = \
+    let text = "listen = [\":80\"]\nroot = \"/srv/www\"\n[log]\naccess = \
                 \"/var/log/forebay/access.log\"\n[control]\nsocket = \"/run/forebay/control.sock\"";
     folder.write("forebay.toml", text);
     let Some(bed) = Bed::new(&folder) else { return };

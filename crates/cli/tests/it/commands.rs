@@ -330,6 +330,8 @@ fn help_and_version_go_to_stdout() {
         let output = forebay(&arguments);
         assert_eq!((code(&output), text(&output.stdout)), (0, version.as_str()));
     }
+    let verbose = forebay(&["version", "--verbose"]);
+    assert!(text(&verbose.stdout).starts_with(&version), "{}", text(&verbose.stdout));
 }
 
 #[test]
