@@ -162,28 +162,32 @@ impl UpstreamHttp2 {
     /// the peer is about to end.
     pub(crate) fn is_fit(&mut self, stream: &mut UpstreamStream, now_ms: u64) -> bool {
         let mut nothing = Vec::new();
-        self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms) == Received::Blocked
+        let mut received = self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms);
+        if received == Received::Ended {
+            // the end of the answer before, whose body was whole without it
+            self.end = None;
+            self.trailers.clear();
+            received = self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms);
+        }
+        received == Received::Blocked
+            && self.machine.open_streams() == 0
             && self.machine.can_open()
             && !self.has_unsent()
     }
 
     /// Whether the request that was under way leaves nothing behind; then it is forgotten.
     pub(crate) fn ends_clean(&mut self, stream: &mut UpstreamStream) -> bool {
+        let mut nothing = Vec::new();
         if self.end.is_none() {
-            // of a body whose length is known the end may come behind its last byte
-            let mut nothing = Vec::new();
+            // of a body whose length is known the end may come behind its last byte, and need not be waited for
             self.receive(stream, &mut nothing, RECEIVE_BYTES, 0);
-            if self.end.is_none() && nothing.is_empty() && self.has_ended {
-                self.reset();
-                self.end = Some(AnswerEnd::Whole);
-            }
         }
+        let lags = self.end.is_none() && nothing.is_empty();
         // what its settings are answered with
         self.machine.flush(&mut self.output);
         self.write(stream);
-        let is_clean = self.is_over()
+        let is_clean = (lags || (self.is_over() && self.machine.open_streams() == 0))
             && self.has_ended
-            && self.machine.open_streams() == 0
             && self.machine.can_open()
             && !self.has_unsent();
         if is_clean {
@@ -390,6 +394,8 @@ impl UpstreamHttp2 {
 
     /// Receives once.
     fn receive_input(&mut self, stream: &mut UpstreamStream) -> Received {
+        // what is left of a frame goes to the front, or nothing ever would
+        self.input.drain(..mem::take(&mut self.at));
         let received = stream.receive_more(&mut self.input, self.receive_bytes);
         self.receive_bytes = match received {
             Received::Bytes(count) if count >= self.receive_bytes => RECEIVE_BYTES,
