@@ -5,7 +5,9 @@ use crate::head_values::HeadValues;
 use crate::hsts::Hsts;
 use crate::out::Out;
 use forebay_http::date::IMF_LEN;
+use forebay_http::grpc;
 use forebay_http::head::{Head, Method, Version};
+use forebay_http::status::reason;
 use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::hpack::{KnownName, encode};
 use std::io::Write;
@@ -128,6 +130,8 @@ pub struct Reply<'o, B> {
     /// What is written is a block of HTTP/2, with [room](HEADER_BYTES) for the header of its frame before it
     /// and for that of the body behind it.
     pub(crate) is_http2: bool,
+    /// The request is a call of gRPC: of a refusal its client understands trailers, and no page.
+    is_call: bool,
     /// Where that block ends.
     pub(crate) head_end: usize,
     /// The request was HEAD: bodies given to this pen are not written.
@@ -153,6 +157,7 @@ impl<'o, B> Reply<'o, B> {
             timeout_s: 0,
             http10: false,
             is_http2: false,
+            is_call: false,
             head_end: 0,
             head_only: false,
             status: 0,
@@ -164,6 +169,7 @@ impl<'o, B> Reply<'o, B> {
     pub fn answers(&mut self, head: &Head<'_>) {
         self.http10 = head.version == Version::Http10;
         self.head_only = head.method == Method::Head;
+        self.is_call = self.is_http2 && head.method == Method::Post && grpc::is_call(head);
     }
 
     /// The status of the head that was written; 0 before.
@@ -227,6 +233,9 @@ impl<'o, B> Reply<'o, B> {
     /// Connection and the empty line are added here.
     #[inline]
     pub fn head(&mut self, status: u16, head: &[u8]) {
+        if self.is_call {
+            return self.trailers_only(status);
+        }
         if let Some(change) = self.change.take() {
             return self.changed(status, head, &change);
         }
@@ -240,13 +249,27 @@ impl<'o, B> Reply<'o, B> {
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
-        if self.change.is_some() {
+        if self.change.is_some() || self.is_call {
             return self.head(status, head);
         }
         if self.is_http2 {
             return self.block(status, true, |to| to.extend_from_slice(block));
         }
         self.text(status, head);
+    }
+
+    /// Answers a call of gRPC in the place of who should: the head is its trailers, and nothing follows. Logs and counters
+    /// know it by the status that others would get.
+    #[cold]
+    fn trailers_only(&mut self, status: u16) {
+        self.head_only = true;
+        self.block(200, true, |block| {
+            encode::status(block, 200);
+            encode::raw(block, b"content-type", b"application/grpc");
+            encode::raw(block, b"grpc-status", grpc::status_of(status).as_bytes());
+            encode::raw(block, b"grpc-message", reason(status).as_bytes());
+        });
+        self.status = status;
     }
 
     /// Writes a head that is changed for its request.
@@ -422,6 +445,38 @@ mod tests {
         };
         assert_eq!(asked(|reply| reply.head(503, HEAD)), *expected);
         assert_eq!(asked(|reply| reply.baked(503, HEAD, &bake(HEAD))), *expected);
+    }
+
+    #[test]
+    fn a_refused_call_gets_its_status_in_trailers() {
+        use forebay_http::head::{HeadLimits, Lines, ParsedHead};
+        let asked = b"POST /a.B/C HTTP/1.1\r\nHost: x\r\nContent-Type: application/grpc\r\n\r\n";
+        let mut lines = Lines::new();
+        let Ok(ParsedHead::Complete(call)) = Head::parse(asked, &mut lines, &HeadLimits::default())
+        else {
+            unreachable!()
+        };
+        let mut out = Out::default();
+        let mut reply: Reply<'_, ()> = Reply::new(&mut out, DATE, true);
+        reply.is_http2 = true;
+        reply.answers(&call);
+        reply.retry_after_s = 2;
+        reply.baked(503, HEAD, &bake(HEAD));
+        reply.copy(b"a page");
+        assert_eq!((reply.status(), reply.body_bytes()), (503, 0));
+        let expected = b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ngrpc-status: 14\r\n\
+                         grpc-message: Service Unavailable\r\nRetry-After: 2\r\n";
+        let block = &out.bytes[HEADER_BYTES..];
+        assert!(block.windows(19).any(|part| part == b"Service Unavailable"));
+        assert!(
+            block.starts_with(&bake(b"HTTP/1.1 200 OK\r\n")) && expected.len() > block.len() / 2
+        );
+        // over HTTP/1.1 it is no call
+        let mut out = Out::default();
+        let mut reply: Reply<'_, ()> = Reply::new(&mut out, DATE, true);
+        reply.answers(&call);
+        reply.head(503, HEAD);
+        assert!(out.bytes.starts_with(HEAD));
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! | [`challenge`] | Which schemes does `WWW-Authenticate` offer, and which sign in a connection (RFC 9110 §11.6.1)? |
 //! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
 //! | [`forwarded`] | What do proxies say of the requests they pass on (RFC 7239)? |
+//! | [`grpc`] | Is this request a call of gRPC, and what does a status mean to its client? |
 //! | [`field`] | Is this a name or a value of a field? |
 //! | `octet` | Of which class is this byte (RFC 9110 §5.5, §5.6)? |
 //! | [`cidr`] | Which addresses are in a network? |
@@ -57,6 +58,7 @@ pub mod date;
 pub mod field;
 pub mod forwarded;
 pub mod framing;
+pub mod grpc;
 pub mod head;
 
 mod octet;

@@ -77,6 +77,7 @@ schema! {
         UpstreamTlsAlert = "forebay_upstream_tls_handshakes_total" "result=\"alert\"", "Handshakes of TLS with applications, by what has come of them.";
         UpstreamTlsUnsupported = "forebay_upstream_tls_handshakes_total" "result=\"unsupported\"", "Handshakes of TLS with applications, by what has come of them.";
         UpstreamTlsNotTls = "forebay_upstream_tls_handshakes_total" "result=\"not_tls\"", "Handshakes of TLS with applications, by what has come of them.";
+        UpstreamTlsNoHttp2 = "forebay_upstream_tls_handshakes_total" "result=\"no_http2\"", "Handshakes of TLS with applications, by what has come of them.";
         UpstreamTlsRules = "forebay_upstream_tls_handshakes_total" "result=\"rules\"", "Handshakes of TLS with applications, by what has come of them.";
         UpstreamTlsEnded = "forebay_upstream_tls_handshakes_total" "result=\"ended\"", "Handshakes of TLS with applications, by what has come of them.";
         SendWaits = "forebay_send_waits_total" "", "Times an answer had to wait until its client had taken some of it. Divided by forebay_responses_total: waits per answer.";

@@ -15,6 +15,7 @@ use crate::link::{self, Link};
 use crate::settings;
 use crate::upstreams::Upstreams;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::http2::Http2Peer;
 use forebay_sys::broker::Connector;
 use std::io;
 use std::net::SocketAddr;
@@ -43,6 +44,7 @@ impl Application {
         settings: settings::ApplicationSettings,
         upstreams: Arc<Upstreams>,
     ) -> Arc<Application> {
+        let is_http2 = settings.group().http2;
         Arc::new(Application {
             settings,
             upstreams,
@@ -50,7 +52,7 @@ impl Application {
             ends: None,
             connector: None,
             link_settings: None,
-            is_http2: false,
+            is_http2,
         })
     }
 
@@ -82,19 +84,30 @@ impl Application {
     }
 
     /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others; or has
-    /// another process do so.
+    /// another process do so. It speaks HTTP/2 if that `is_http2`.
     pub(crate) fn connect(
         &self,
         member: MemberIndex,
         refused: &[SocketAddr],
+        is_http2: bool,
         now_ms: u64,
     ) -> io::Result<UpstreamConnection> {
         let Some(connector) = &self.connector else {
-            return self.upstreams.connect(member, refused, now_ms);
+            let connection = self.upstreams.connect(member, refused, is_http2, now_ms)?;
+            return Ok(match is_http2 {
+                true => connection.with_http2(self.http2_peer()),
+                false => connection,
+            });
         };
         let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
-        connector.connect(number).map(UpstreamConnection::from)
+        let connection = connector.connect(number).map(UpstreamConnection::from)?;
+        Ok(if is_http2 { connection.with_http2(self.http2_peer()) } else { connection })
+    }
+
+    /// Who speaks HTTP/2 at the other end.
+    fn http2_peer(&self) -> Http2Peer {
+        if self.is_stage() { Http2Peer::Stage } else { Http2Peer::Application }
     }
 
     /// Whether requests go to it over HTTP/2.

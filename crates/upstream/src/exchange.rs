@@ -54,6 +54,7 @@ use forebay_http::head::Method;
 use forebay_sys::{clock, socket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 mod answer;
 mod attempts;
@@ -98,6 +99,8 @@ pub struct ApplicationRequest {
     pub shows_sign_in: bool,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
+    /// How long its client waits, if it says so.
+    pub time: Option<Duration>,
     /// The head of the request, or its beginning for an application that speaks FastCGI.
     pub head: Vec<u8>,
     /// What was written.
@@ -126,6 +129,7 @@ impl ApplicationRequest {
             sign_in: SignIn::OfRequest,
             shows_sign_in: false,
             preface: Vec::new(),
+            time: None,
             head,
             written,
             copy: None,
@@ -146,8 +150,13 @@ impl<T> Exchange<T> {
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
         let ApplicationRequest { may_ask, method, key, owner, preface, head, .. } = ask;
-        let ApplicationRequest { sign_in, shows_sign_in, written, copy, log, .. } = ask;
-        let is_http2 = application.is_http2() && !copy.is_some_and(|copy| copy.needs_http1);
+        let ApplicationRequest { sign_in, shows_sign_in, time, written, copy, log, .. } = ask;
+        let until_ms = time.map_or(u64::MAX, |time| {
+            now_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        });
+        // no stream is changed to another protocol
+        let needs_http1 = copy.map_or(written.asked.upgrade, |copy| copy.needs_http1);
+        let is_http2 = application.is_http2() && !needs_http1;
         let linked = match (application.link(), copy) {
             (Some(mut link), Some(copy)) => {
                 // a client that waits to be asked for the body cannot be kept waiting for more
@@ -190,6 +199,7 @@ impl<T> Exchange<T> {
                 key,
                 owner,
                 is_http2,
+                until_ms,
                 context: written.asked,
                 given: written.given,
             },
@@ -469,7 +479,9 @@ impl<T: Send> Relay for Exchange<T> {
             match self.phase {
                 ExchangePhase::Unbegun | ExchangePhase::Waiting(_) => {
                     self.end_wait();
-                    self.give_up(Failed::Unasked(Unavailable::Late));
+                    let is_over = self.now_ms >= self.asked.until_ms;
+                    let late = if is_over { Unavailable::Deadline } else { Unavailable::Late };
+                    self.give_up(Failed::Unasked(late));
                 }
                 ExchangePhase::Connecting(_) => self.fail(AttemptFailure::Connect, Lateness::Late),
                 _ => self.fail(AttemptFailure::Silent, Lateness::Late),
@@ -498,6 +510,7 @@ impl<T: Send> Relay for Exchange<T> {
                 }
                 ExchangePhase::Answered(_) => {
                     self.send();
+                    self.look_ahead();
                     Ok(Some(if self.answer.has_told { RelayNext::Wait } else { RelayNext::Answer }))
                 }
                 ExchangePhase::Failed(..) => {
@@ -534,7 +547,8 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn length(&self) -> Option<u64> {
-        self.answer.head.and_then(|head| head.content_length)
+        let head = self.answer.head?;
+        head.content_length.or_else(|| self.is_without_body(head.status).then_some(0))
     }
 
     fn resume(&mut self, now_ms: u64) {

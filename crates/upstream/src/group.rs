@@ -86,6 +86,8 @@ pub enum Unavailable {
     Descriptors,
     /// It has waited for as long as it may.
     Late,
+    /// It has waited for as long as its client does.
+    Deadline,
     /// As much of its class is unfinished as an agent lets be.
     Limited {
         /// What its client is told of when to come back, in seconds.
@@ -380,6 +382,7 @@ pub(crate) mod tests {
             check: None,
             abort_on_close: false,
             tls: None,
+            http2: false,
         }
     }
 

@@ -137,6 +137,8 @@ pub struct GroupSettings {
     pub abort_on_close: bool,
     /// How they are spoken with through TLS; `None` if they are not.
     pub tls: Option<Box<UpstreamTlsSettings>>,
+    /// Whether HTTP/2 is spoken with them.
+    pub http2: bool,
 }
 
 impl GroupSettings {

@@ -11,7 +11,7 @@
 //! | `connection` | a connection to it, in either version of HTTP |
 //! | `stream` | the bytes of that, as they are or sealed by TLS |
 //! | `clients` | the clients of TLS, and what is read for them |
-//! | `http2` | HTTP/2 to the next stage, as an exchange speaks HTTP/1.1 |
+//! | `http2` | HTTP/2 to an application or the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
 //! | `drains` | requests whose client has left and that an application still works on |
@@ -530,18 +530,20 @@ impl Upstreams {
         self.each.get(member).map_or("", |upstream| &upstream.authority)
     }
 
-    /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others.
+    /// Begins to connect to an upstream, at none of the addresses in `refused` if there are others. Through TLS HTTP/2
+    /// is offered if that `is_http2`, and HTTP/1.1 else.
     pub(crate) fn connect(
         &self,
         member: MemberIndex,
         refused: &[SocketAddr],
+        is_http2: bool,
         now_ms: u64,
     ) -> io::Result<UpstreamConnection> {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let one = self.each.get(member).ok_or_else(unknown)?;
         let connection = one.addresses.connect(refused, now_ms)?;
         match &self.clients {
-            Some(clients) => clients.begin(member, connection),
+            Some(clients) => clients.begin(member, is_http2, connection),
             None => Ok(connection),
         }
     }

@@ -24,6 +24,11 @@ enum ApplicationRemark {
         /// What keeps none.
         beside: &'static str,
     },
+    /// Connections on which HTTP/2 would be spoken are for one request each.
+    BeginsAnew {
+        /// What keeps none.
+        beside: &'static str,
+    },
     /// A variable that belongs to each request, set for all.
     OfEachRequest {
         /// Which one.
@@ -68,6 +73,11 @@ impl fmt::Display for ApplicationRemark {
                 "beside {beside} each request has a connection of its own: a sign-in that takes several, such as \
                  NTLM, never comes to its end"
             ),
+            ApplicationRemark::BeginsAnew { beside } => write!(
+                f,
+                "beside {beside} each request has a connection of its own: HTTP/2 begins anew with each, and costs more \
+                 than HTTP/1.1"
+            ),
             ApplicationRemark::OfEachRequest { name } => write!(
                 f,
                 "sets {name}, which says of each request what it is: scripts misread all others"
@@ -96,7 +106,7 @@ impl fmt::Display for ApplicationRemark {
             ApplicationRemark::CountsAlone { upstream } => write!(
                 f,
                 "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
-                 retry_budget, max_fails, fail_time, slow_start, check or tls), so what is under way is counted \
+                 retry_budget, max_fails, fail_time, slow_start, check, tls or http2), so what is under way is counted \
                  for each of them alone; say the same of it everywhere"
             ),
         }
@@ -123,7 +133,7 @@ impl ConfigDraft {
             }
             self.remark_tunnels(&at, site, remarks);
             remark_useless(text, &at, site, remarks);
-            remark_sign_ins(text, &at, site, remarks);
+            remark_unkept(text, &at, site, remarks);
         }
         self.remark_queues(remarks);
     }
@@ -254,16 +264,21 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
     }
 }
 
-/// Connections that are to belong to those who sign in on them, and end with each request. What is not written is as good
-/// as can be, and told nothing of.
-fn remark_sign_ins(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
+/// Connections that end with each request, though they are to belong to those who sign in on them, or to be used again
+/// over HTTP/2. What is not written is as good as can be, and told nothing of.
+fn remark_unkept(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &mut Remarks) {
     for (index, proxy) in site.proxies.iter().enumerate() {
-        let at = at.child("proxy").item(index).child("connection_auth");
+        let at = at.child("proxy").item(index);
         let beside = match proxy.settings().group.keep_alive.connections {
             _ if proxy.tells_client_first() => "proxy_protocol",
             0 => "keep_alive.connections = 0",
             _ => continue,
         };
+        if proxy.settings().group.http2 {
+            remarks
+                .push((at.child("http2"), Wrong::said(ApplicationRemark::BeginsAnew { beside })));
+        }
+        let at = at.child("connection_auth");
         if proxy.connection_auth() == ConnectionAuth::Bind && text.says(&at) {
             remarks.push((at, Wrong::said(ApplicationRemark::NoSignIn { beside })));
         }

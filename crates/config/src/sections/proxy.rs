@@ -43,6 +43,8 @@ pub struct ProxySection {
     pub upgrade: bool,
     /// `half_close`
     pub half_close: bool,
+    /// `http2`
+    pub http2: bool,
     /// `when.*`
     pub(crate) conditions: ConditionKeys,
     /// `bare_lf`
@@ -142,6 +144,7 @@ impl ProxyConfig {
         let addresses = to.0.iter().map(|to| to.0.address.clone()).collect();
         let mut group = upstreams.group(addresses, self.0.check.settings());
         group.tls = self.tls();
+        group.http2 = self.0.http2;
         // a connection that begins with one client's address is for that client alone
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
@@ -271,6 +274,7 @@ impl Section for ProxySection {
             redirects: Redirects::default(),
             upgrade: false,
             half_close: false,
+            http2: false,
             conditions: ConditionKeys::default(),
             bare_lf: false,
             connection_auth: settings::ConnectionAuth::default(),
@@ -301,7 +305,7 @@ impl Section for ProxySection {
                 range: None,
                 meaning: "Where they are: one, or several that do the same. A name may have several \
                           addresses, is looked up again every 10 s, and one that takes no connection is \
-                          left alone meanwhile. HTTP/1.1 is spoken; through TLS with https://, whose usual port \
+                          left alone meanwhile. HTTP/1.1 is spoken, or HTTP/2 (http2); through TLS with https://, whose usual port \
                           is 443.",
                 example: "[\"https://10.0.0.1:8443\", \"https://10.0.0.2:8443\"]",
                 at: |p| &mut p.to,
@@ -394,6 +398,17 @@ impl Section for ProxySection {
                           connections end.",
                 example: "false",
                 at: |p| &mut p.half_close,
+            },
+            Setting {
+                key: "http2",
+                preset: Preset::Value("false"),
+                range: None,
+                meaning: "Whether HTTP/2 is spoken with them, as applications with gRPC want: at once over \
+                          http:// (h2c), and over https:// where they choose it (ALPN); one that does not is \
+                          asked nothing (502). A connection has one request at a time, and is kept for the next \
+                          as one of HTTP/1.1 is. WebSockets, and other changes of the protocol, go by HTTP/1.1.",
+                example: "true",
+                at: |p| &mut p.http2,
             },
             Setting {
                 key: "bare_lf",

@@ -183,6 +183,7 @@ impl UpstreamsConfig {
             check,
             abort_on_close: self.abort_on_close,
             tls: None,
+            http2: false,
         }
     }
 }

@@ -147,6 +147,24 @@ impl<H: HandlerTypes> Http2Relaying<H> {
         !is_for_tunnel || matches!(self.told, Told::Switch { .. })
     }
 
+    /// Passes on what is taken of the request's body. Says how much.
+    fn pass_on(&mut self) -> usize {
+        let passes_on = self.passes_on();
+        let Http2Relaying { relay, upload, .. } = self;
+        let Some(body) = upload.as_mut().filter(|_| passes_on) else { return 0 };
+        let count = relay.capacity().min(body.bytes.len());
+        if count > 0 {
+            relay.give(&body.bytes[..count]);
+            body.bytes.drain(..count);
+        }
+        if body.has_ended && body.bytes.is_empty() && relay.takes_body() {
+            let trailers = body.trailers.iter();
+            relay.finish(&mut trailers.map(|(name, value)| (&**name, &**value)));
+            *upload = None;
+        }
+        count
+    }
+
     /// More of the request's body is waited for, and would be taken.
     fn wants_body(&self) -> bool {
         let is_open = self.upload.as_ref().is_some_and(|upload| !upload.has_ended);
@@ -332,24 +350,13 @@ impl<H: HandlerRoles> Http2<H> {
                 return;
             };
             let passes_on = relaying.passes_on();
-            let Http2Relaying { relay, upload, kept, .. } = &mut **relaying;
-            let has_begun = upload.as_ref().is_none_or(|body| body.has_begun);
-            if let Some(body) = upload
-                && passes_on
-            {
-                let count = relay.capacity().min(body.bytes.len());
-                if count > 0 {
-                    relay.give(&body.bytes[..count]);
-                    body.bytes.drain(..count);
-                    // as much may come again
-                    self.machine.consumed(stream, count);
-                }
-                if body.has_ended && body.bytes.is_empty() && relay.takes_body() {
-                    let trailers = body.trailers.iter();
-                    relay.finish(&mut trailers.map(|(name, value)| (&**name, &**value)));
-                    *upload = None;
-                }
+            let has_begun = relaying.upload.as_ref().is_none_or(|body| body.has_begun);
+            let count = relaying.pass_on();
+            if count > 0 {
+                // as much may come again
+                self.machine.consumed(stream, count);
             }
+            let Http2Relaying { relay, upload, kept, .. } = &mut **relaying;
             match relay.advance(cx.now_ms) {
                 RelayNext::Wait => {
                     let has_more = upload.as_ref().is_some_and(|body| !body.bytes.is_empty());
@@ -478,7 +485,22 @@ impl<H: HandlerRoles> Http2<H> {
             relaying.relay.resume(cx.now_ms);
         }
         let most = relaying.left.map_or(most, |left| most.min(left.try_into().unwrap_or(most)));
-        match relaying.relay.read(&mut cx.out.bytes, most, cx.now_ms) {
+        let read = relaying.relay.read(&mut cx.out.bytes, most, cx.now_ms);
+        // what has come over HTTP/2 may have had the other server take more of the request: nothing else tells of it
+        let mut passed_bytes = 0;
+        while relaying.told == Told::Head {
+            let count = relaying.pass_on();
+            if count == 0 {
+                break;
+            }
+            passed_bytes += count;
+            relaying.relay.advance(cx.now_ms);
+        }
+        if passed_bytes > 0 {
+            self.machine.consumed(stream, passed_bytes);
+        }
+        let Some(relaying) = self.relaying(stream) else { return RelayWritten::Nothing };
+        match read {
             RelayRead::Bytes(count) => {
                 let bytes = count as u64;
                 relaying.left = relaying.left.map(|left| left.saturating_sub(bytes));

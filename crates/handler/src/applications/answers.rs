@@ -15,6 +15,7 @@ const SIGN_IN: &str = "The application signs in connections, and this one cannot
 /// What a client is told of an application that has not answered, and under which status.
 pub fn failed(failed: Failed) -> (u16, &'static str) {
     let (failure, late) = match failed {
+        Failed::Unasked(Unavailable::Deadline) => return (504, unasked(Unavailable::Deadline)),
         Failed::Unasked(unavailable) => return (503, unasked(unavailable)),
         Failed::TooLarge => return (413, TOO_LARGE),
         Failed::SignIn => return (502, SIGN_IN),
@@ -47,6 +48,9 @@ fn unasked(unavailable: Unavailable) -> &'static str {
             "The application has as much to do as it may"
         }
         Unavailable::Late => "The application had no room for the request in time",
+        Unavailable::Deadline => {
+            "The application had no room for the request while its client waited"
+        }
         Unavailable::Down => "The application is out of service",
         Unavailable::Threads | Unavailable::Descriptors => {
             "As many requests for applications are under way as may be"
@@ -108,7 +112,7 @@ pub fn refused(unavailable: Unavailable) -> (Option<RefusalReason>, u32) {
         Unavailable::Full | Unavailable::Threads | Unavailable::Descriptors => {
             (Some(RefusalReason::Queue), 1)
         }
-        Unavailable::Late => (Some(RefusalReason::Expired), 1),
+        Unavailable::Late | Unavailable::Deadline => (Some(RefusalReason::Expired), 1),
         Unavailable::Limited { retry_after_s } => (Some(RefusalReason::Agent), retry_after_s),
         Unavailable::Down => (None, 1),
     }

@@ -14,6 +14,7 @@ use forebay_http::challenge::{scheme_of_credentials, signs_in_connection};
 use forebay_http::client::ClientKey;
 use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
+use forebay_http::grpc;
 use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel, Version};
 use forebay_http::path;
 use forebay_http::response;
@@ -208,7 +209,8 @@ pub fn ask(
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
-            Ok(ApplicationRequest { preface, ..with_sign_in(ask, settings, request, asker) })
+            let time = grpc::timeout(head);
+            Ok(ApplicationRequest { preface, time, ..with_sign_in(ask, settings, request, asker) })
         }
         settings::ApplicationSettings::FastCgi(settings) => {
             let path = match (rewritten, &readings, &normal) {

@@ -727,6 +727,7 @@ fn count_handshakes(handshakes: &UpstreamHandshakes, mut add: impl FnMut(Counter
             TlsFault::Alert => Counter::UpstreamTlsAlert,
             TlsFault::Unsupported => Counter::UpstreamTlsUnsupported,
             TlsFault::NotTls => Counter::UpstreamTlsNotTls,
+            TlsFault::NoHttp2 => Counter::UpstreamTlsNoHttp2,
             TlsFault::Rules => Counter::UpstreamTlsRules,
             TlsFault::Ended => Counter::UpstreamTlsEnded,
         };

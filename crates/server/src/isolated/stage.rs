@@ -119,6 +119,7 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
         check: None,
         abort_on_close: applications(config).any(|one| one.group().abort_on_close),
         tls: None,
+        http2: false,
     }
 }
 

@@ -28,6 +28,8 @@ pub enum TlsFault {
     Unsupported,
     /// What the server says is no TLS.
     NotTls,
+    /// The server has not chosen HTTP/2, and nothing else was offered.
+    NoHttp2,
     /// The server breaks a rule of TLS.
     Rules,
     /// The connection has ended before the handshake had.
@@ -36,7 +38,7 @@ pub enum TlsFault {
 
 impl TlsFault {
     /// All there are.
-    pub const ALL: [TlsFault; 11] = [
+    pub const ALL: [TlsFault; 12] = [
         TlsFault::Expired,
         TlsFault::NotYetValid,
         TlsFault::Name,
@@ -46,6 +48,7 @@ impl TlsFault {
         TlsFault::Alert,
         TlsFault::Unsupported,
         TlsFault::NotTls,
+        TlsFault::NoHttp2,
         TlsFault::Rules,
         TlsFault::Ended,
     ];
@@ -62,6 +65,7 @@ impl TlsFault {
             TlsFault::Alert => "TLS: it has refused (alert)",
             TlsFault::Unsupported => "TLS: no version, suite or group in common",
             TlsFault::NotTls => "TLS: what it says is no TLS",
+            TlsFault::NoHttp2 => "TLS: it does not choose HTTP/2 (ALPN h2)",
             TlsFault::Rules => "TLS: it breaks the rules",
             TlsFault::Ended => "TLS: it ends the connection in the handshake",
         }
@@ -81,6 +85,7 @@ impl TlsFault {
             TlsFault::Alert => "tls_alert",
             TlsFault::Unsupported => "tls_unsupported",
             TlsFault::NotTls => "tls_not_tls",
+            TlsFault::NoHttp2 => "tls_no_http2",
             TlsFault::Rules => "tls_rules",
             TlsFault::Ended => "tls_ended",
         }
@@ -135,6 +140,7 @@ fn of_alert(alert: AlertDescription) -> TlsFault {
         | Of::CertificateRequired
         | Of::UnknownCA
         | Of::AccessDenied => TlsFault::Unwelcome,
+        Of::NoApplicationProtocol => TlsFault::NoHttp2,
         _ => TlsFault::Alert,
     }
 }

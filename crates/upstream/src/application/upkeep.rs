@@ -81,7 +81,7 @@ impl Application {
         let mut refused = Vec::new();
         let (connection, told) = loop {
             let end = Instant::now() + group.timeouts.connect;
-            let mut connection = match self.upstreams().connect(member, &refused, now_ms) {
+            let mut connection = match self.connect(member, &refused, self.is_http2(), now_ms) {
                 Ok(connection) => connection,
                 // without descriptors nothing can be told of any upstream
                 Err(error) => return client::is_lack(&error),

@@ -41,7 +41,9 @@ impl<T> Exchange<T> {
                 AttemptFailure::Closed,
                 retry::RequestBodyState::Kept,
             );
-            upstreams.is_current(member, connection)
+            // of an application that is asked over HTTP/2 it may be one for a WebSocket
+            connection.http2().is_some() == self.asked.is_http2
+                && upstreams.is_current(member, connection)
                 && (may_end || !upstreams.is_hasty(member, self.now_ms))
         };
         self.begin_at(member, Some(slot), connection.filter(is_fit))
@@ -130,10 +132,9 @@ impl<T> Exchange<T> {
         member: MemberIndex,
         mut attempt: Attempt,
     ) -> Result<(), AttemptFailure> {
-        let opened = match self.application.connect(member, &self.tries.refused, self.now_ms) {
-            Ok(connection) => {
-                let is_http2 = self.asked.is_http2;
-                let mut connection = if is_http2 { connection.with_http2() } else { connection };
+        let (refused, is_http2) = (&self.tries.refused, self.asked.is_http2);
+        let opened = match self.application.connect(member, refused, is_http2, self.now_ms) {
+            Ok(mut connection) => {
                 // whose connection it is, is said before TLS
                 let preface = &self.upload.to[..self.upload.preface];
                 if connection.begin_in_clear(preface) {
@@ -160,6 +161,13 @@ impl<T> Exchange<T> {
     /// place is free when that has come to its end, or its time is over. One that writes notices that the connection
     /// is closed.
     pub(super) fn drain(&mut self) {
+        if self.asked.is_http2
+            && !self.application.is_stage()
+            && let Some(Attempt { connection: Some(connection), .. }) = self.phase.attempt_mut()
+        {
+            // it is told, and need not find out by writing
+            return connection.cancel();
+        }
         let is_bounded = self.application.settings().group().in_flight.is_some();
         if is_bounded && self.phase.is_answered() && !self.is_tunnel() {
             // what has come and no client took may be all of it

@@ -55,6 +55,7 @@ impl Failed {
             Failed::Asked(failure, late) => late.word(failure),
             Failed::Unasked(Unavailable::Full) => "queue_full",
             Failed::Unasked(Unavailable::Late) => "queue_timeout",
+            Failed::Unasked(Unavailable::Deadline) => "deadline",
             Failed::Unasked(Unavailable::Limited { .. }) => "agent",
             Failed::Unasked(Unavailable::Down) => "drained",
             Failed::Unasked(Unavailable::Threads) => "threads",

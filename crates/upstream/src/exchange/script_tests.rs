@@ -71,6 +71,7 @@ impl Table {
             check: None,
             abort_on_close: false,
             tls: None,
+            http2: false,
         };
         let settings = settings::FastCgiSettings {
             group,
@@ -108,6 +109,7 @@ impl Table {
             key: 0,
             owner: RequestOwner::default(),
             preface: Vec::new(),
+            time: None,
             head: b"PARAMS".to_vec(),
             written: WrittenHead {
                 framing,

@@ -214,6 +214,26 @@ impl<T> Exchange<T> {
         may_write && has_more
     }
 
+    /// Where the application takes no more of a request before it says so, what stands before that is received, though
+    /// the client does not take it: it may wait for the rest of its request to be taken.
+    pub(super) fn look_ahead(&mut self) {
+        loop {
+            let is_sent = self.upload.is_sent();
+            let attempt = self.phase.attempt_mut().filter(|attempt| attempt.can_read && !is_sent);
+            let Some(Attempt { connection: Some(connection), can_read, .. }) = attempt else {
+                return;
+            };
+            if connection.http2().is_none_or(|http2| http2.has_room()) {
+                return;
+            }
+            *can_read = connection.look_ahead(self.now_ms);
+            if !self.may_go_on() {
+                return;
+            }
+            self.send();
+        }
+    }
+
     /// Looks whether there is a connection now.
     pub(super) fn look_at_connection(&mut self) -> Result<Option<RelayNext>, AttemptFailure> {
         let (until, ends) = self.may_send();

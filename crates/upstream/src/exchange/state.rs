@@ -50,6 +50,8 @@ pub(super) struct Asked {
     pub(super) key: u64,
     pub(super) owner: RequestOwner,
     pub(super) is_http2: bool,
+    /// Until then its client waits.
+    pub(super) until_ms: u64,
     /// What an answer is read by.
     pub(super) context: ResponseContext,
     /// The names of fields that others decide about.
@@ -200,7 +202,12 @@ impl<T> Exchange<T> {
             (Await::Answer, Some(attempt)) => attempt.whole_ms.unwrap_or(self.moved_ms),
             _ => self.moved_ms,
         };
-        since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        let until_ms = since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        match self.waits() {
+            // an application that is asked hears of it itself
+            Await::Slot => until_ms.min(self.asked.until_ms),
+            _ => until_ms,
+        }
     }
 
     /// Until when the body of the request may come as slowly as it does, before it is answered: afterwards its client

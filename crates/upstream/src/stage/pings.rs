@@ -40,7 +40,7 @@ impl Pings {
         while let Some(ping) = stage.link().and_then(|mut link| link.ping(now)) {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
-            let begun = stage.connect(ping.instance, &[], now);
+            let begun = stage.connect(ping.instance, &[], false, now);
             match begun.and_then(|connection| connection.as_fd().try_clone_to_owned()) {
                 Ok(socket) => self.open.push(OpenPing::new(ping, socket)),
                 // of the process that connects, and not of the instance

@@ -1,4 +1,5 @@
-//! Through which clients of TLS the upstreams of a group are spoken with: one for each, with sessions of its own.
+//! Through which clients of TLS the upstreams of a group are spoken with: two for each, by the version of HTTP,
+//! with sessions of their own.
 //!
 //! They are made anew when files of certificates have changed. Connections that older ones have begun are not used
 //! again, and sessions do not outlive their clients: what was trusted once counts no longer.
@@ -58,8 +59,8 @@ pub(crate) struct UpstreamClients(RwLock<Option<Arc<ClientsInForce>>>);
 struct ClientsInForce {
     /// That of their files.
     number: u64,
-    /// By upstream.
-    each: Vec<TlsClient>,
+    /// By upstream: for HTTP/1.1, and for HTTP/2.
+    each: Vec<[TlsClient; 2]>,
 }
 
 impl UpstreamClients {
@@ -77,26 +78,30 @@ impl UpstreamClients {
         if self.in_force().is_some_and(|known| known.number == number) {
             return Ok(());
         }
-        let client = |address: &UpstreamAddress| match &files.name {
-            Some(name) => TlsClient::new(&files.terms, name),
-            None => TlsClient::new(&files.terms, &address.host()),
+        let for_http2 = TlsClientSettings { is_for_http2: true, ..files.terms.clone() };
+        let client = |address: &UpstreamAddress| {
+            let host = address.host();
+            let name = files.name.as_deref().unwrap_or(&host);
+            Ok([TlsClient::new(&files.terms, name)?, TlsClient::new(&for_http2, name)?])
         };
-        let each = to.map(client).collect::<Result<_, _>>()?;
+        let each = to.map(client).collect::<Result<_, ClientError>>()?;
         let next = Arc::new(ClientsInForce { number, each });
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(next);
         Ok(())
     }
 
-    /// Begins a session over a connection to this upstream.
+    /// Begins a session over a connection to this upstream, for one of the versions of HTTP.
     pub(crate) fn begin(
         &self,
         member: usize,
+        is_http2: bool,
         connection: UpstreamConnection,
     ) -> io::Result<UpstreamConnection> {
         let clients = self.in_force();
         let client = clients.as_ref().and_then(|clients| clients.each.get(member));
         let unknown = || io::Error::other("no certificates are known");
-        let client = client.ok_or_else(unknown)?;
+        let [for_http1, for_http2] = client.ok_or_else(unknown)?;
+        let client = if is_http2 { for_http2 } else { for_http1 };
         let session = client.connect().map_err(io::Error::other)?;
         Ok(connection.with_tls(session, clients.map_or(0, |clients| clients.number)))
     }

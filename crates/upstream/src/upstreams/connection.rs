@@ -1,11 +1,10 @@
 //! A connection to an upstream, in either version of HTTP.
 
-use crate::upstreams::http2::UpstreamHttp2;
+use crate::upstreams::http2::{Http2Peer, UpstreamHttp2};
 use crate::upstreams::stream::{ConnectError, UpstreamStream};
 use forebay_conn::{SocketId, Wants};
 use forebay_sys::socket::{Received, Sent};
 use forebay_tls::{ClientSession, TlsFault};
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -41,11 +40,11 @@ impl AsFd for UpstreamConnection {
 }
 
 impl UpstreamConnection {
-    /// The same, on which HTTP/2 is spoken from its first byte on. The next stage is spoken with so, over a socket that
-    /// nothing seals: over TLS, HTTP/2 would be given the stream in the place of the socket.
+    /// The same, on which HTTP/2 is spoken with this peer from its first byte on.
     #[must_use]
-    pub(crate) fn with_http2(self) -> UpstreamConnection {
-        UpstreamConnection { http2: Some(Box::new(UpstreamHttp2::new())), ..self }
+    pub(crate) fn with_http2(self, peer: Http2Peer) -> UpstreamConnection {
+        let http2 = UpstreamHttp2::new(peer, self.stream.is_tls());
+        UpstreamConnection { http2: Some(Box::new(http2)), ..self }
     }
 
     /// The same through TLS: by a session that clients of this number have begun.
@@ -68,7 +67,14 @@ impl UpstreamConnection {
     /// Sends these bytes before all others, in clear though all others are sealed. Whether others are: else they are
     /// like any.
     pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) -> bool {
-        self.stream.begin_in_clear(bytes)
+        match &mut self.http2 {
+            // they go before the preface of HTTP/2, and are no part of what that says
+            Some(http2) if !self.stream.is_tls() => {
+                http2.begin_in_clear(bytes);
+                true
+            }
+            _ => self.stream.begin_in_clear(bytes),
+        }
     }
 
     /// What must happen with the socket before the connection has come about.
@@ -101,15 +107,15 @@ impl UpstreamConnection {
     /// Whether another request may be sent on it, which nothing was asked of for a while.
     pub(crate) fn is_fit(&mut self, now_ms: u64) -> bool {
         match &mut self.http2 {
-            Some(http2) => http2.is_fit(self.stream.as_fd(), now_ms),
+            Some(http2) => http2.is_fit(&mut self.stream, now_ms),
             None => self.stream.is_quiet(),
         }
     }
 
     /// Whether another request may be sent on it, of which the one before is over.
     pub(crate) fn ends_clean(&mut self) -> bool {
-        let socket = self.stream.as_fd();
-        self.http2.as_mut().is_none_or(|http2| http2.ends_clean(socket)) && self.stream.rests()
+        let stream = &mut self.stream;
+        self.http2.as_mut().is_none_or(|http2| http2.ends_clean(stream)) && self.stream.rests()
     }
 
     /// Sends the first of a request, if the connection has come about; `ends` if that is the last of it.
@@ -118,10 +124,7 @@ impl UpstreamConnection {
     /// Why it has not, and will not.
     pub(crate) fn begin(&mut self, bytes: &[u8], ends: bool) -> Result<Sent, ConnectError> {
         match &mut self.http2 {
-            Some(http2) => match http2.send(self.stream.as_fd(), bytes, ends) {
-                Sent::Broken => Err(io::Error::from(io::ErrorKind::NotConnected).into()),
-                sent => Ok(sent),
-            },
+            Some(http2) => http2.begin(&mut self.stream, bytes, ends),
             None => self.stream.begin(bytes),
         }
     }
@@ -129,7 +132,7 @@ impl UpstreamConnection {
     /// Sends some of a request; `ends` if that is the last of it.
     pub(crate) fn send(&mut self, bytes: &[u8], ends: bool) -> Sent {
         match &mut self.http2 {
-            Some(http2) => http2.send(self.stream.as_fd(), bytes, ends),
+            Some(http2) => http2.send(&mut self.stream, bytes, ends),
             None => self.stream.send(bytes),
         }
     }
@@ -137,8 +140,22 @@ impl UpstreamConnection {
     /// Sends what follows the body of a request.
     pub(crate) fn end_with(&mut self, trailers: &[u8]) {
         if let Some(http2) = &mut self.http2 {
-            http2.end_with(self.stream.as_fd(), trailers);
+            http2.end_with(&mut self.stream, trailers);
         }
+    }
+
+    /// Says that the answer is not wanted any more, where that can be said.
+    pub(crate) fn cancel(&mut self) {
+        if let Some(http2) = &mut self.http2 {
+            http2.cancel(&mut self.stream);
+        }
+    }
+
+    /// Receives what is not wanted yet, so that what stands behind it lets the request go on. Says whether more may be
+    /// there.
+    pub(crate) fn look_ahead(&mut self, now_ms: u64) -> bool {
+        let http2 = self.http2.as_mut();
+        http2.is_some_and(|http2| http2.look_ahead(&mut self.stream, now_ms))
     }
 
     /// Says that nothing more is sent; the upstream can still be heard. Whether it is said: the socket may have to
@@ -155,7 +172,7 @@ impl UpstreamConnection {
         now_ms: u64,
     ) -> Received {
         match &mut self.http2 {
-            Some(http2) => http2.receive(self.stream.as_fd(), into, most, now_ms),
+            Some(http2) => http2.receive(&mut self.stream, into, most, now_ms),
             None => self.stream.receive_more(into, most),
         }
     }

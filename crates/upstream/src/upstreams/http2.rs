@@ -1,4 +1,4 @@
-//! HTTP/2 to the next stage of this server, one request at a time on a connection.
+//! HTTP/2 to an application or the next stage of this server, one request at a time on a connection.
 //!
 //! An exchange sends and receives what HTTP/1.1 would say; here that becomes frames, and frames become that:
 //! a head in text, then the body as it is. What HTTP/1.1 cannot say is told beside it: whether an answer
@@ -9,20 +9,33 @@
 //! and gives it back as one of HTTP/1.1. Nothing is to be shared out between streams, and what a client
 //! does not take holds up no other client.
 
+use crate::upstreams::stream::{ConnectError, UpstreamStream};
 use forebay_http2::frame::{FrameHeader, HEADER_BYTES, kind};
 use forebay_http2::hpack::encode;
 use forebay_http2::{
     Connection, DecodedFields, ErrorCode, FieldLimits, Http2Event, Http2Limits, MessagePart,
 };
-use forebay_sys::socket::{self, Received, Sent};
-use std::io::Write;
-use std::os::fd::BorrowedFd;
+use forebay_sys::socket::{Received, Sent};
+use forebay_tls::TlsFault;
+use std::io::{self, Write};
+use std::mem;
 
-/// So much is received at a time.
+/// So much is received at a time where an answer is long.
 const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// So much is received at first: what holds more is mapped anew each time, and most answers are short.
+const FIRST_RECEIVE_BYTES: usize = 16 * 1024;
 
 /// An answer is received as it is taken, so the window need not hold it back.
 const WINDOW_BYTES: u32 = 0x7fff_ffff;
+
+/// What an application may send of an answer that its client does not take, while it has yet to say that it takes
+/// more of the request: all of that is kept here.
+const APPLICATION_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// Frames that are not about bodies are not answered while so much waits for the socket; when as much again waits,
+/// the connection has failed.
+const MOST_OUTPUT_BYTES: usize = 128 * 1024;
 
 /// A head may say so much; how much of it is for the client is decided when it is text.
 const HEAD: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 256 };
@@ -38,17 +51,36 @@ enum AnswerEnd {
     Broken,
 }
 
+/// Who speaks at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Http2Peer {
+    /// A stage of this server.
+    Stage,
+    /// Anybody.
+    Application,
+}
+
 /// A connection as a state machine, and the request that is under way on it.
 #[derive(Debug)]
 pub(crate) struct UpstreamHttp2 {
     machine: Connection,
+    scheme: &'static [u8],
     fields: DecodedFields,
     /// Received; from `at` on not used.
     input: Vec<u8>,
     at: usize,
+    /// So much is received next.
+    receive_bytes: usize,
     /// Frames; from `sent` on not sent.
     output: Vec<u8>,
     sent: usize,
+    /// Of the answer, received before it was wanted; from `ahead_at` on not used.
+    ahead: Vec<u8>,
+    ahead_at: usize,
+    /// What comes now is not taken yet.
+    is_ahead: bool,
+    /// Before the connection has come about: so many bytes of the request are in the output.
+    queued: Option<usize>,
     /// The stream of the request.
     stream: Option<u32>,
     /// The end of the request is in the output.
@@ -59,20 +91,30 @@ pub(crate) struct UpstreamHttp2 {
 
 impl UpstreamHttp2 {
     /// A connection on which nothing was said.
-    pub(crate) fn new() -> UpstreamHttp2 {
+    pub(crate) fn new(peer: Http2Peer, is_tls: bool) -> UpstreamHttp2 {
         let limits = Http2Limits {
             fields: HEAD,
-            stream_window_bytes: WINDOW_BYTES,
+            stream_window_bytes: match peer {
+                Http2Peer::Stage => WINDOW_BYTES,
+                Http2Peer::Application => APPLICATION_WINDOW_BYTES,
+            },
             connection_window_bytes: WINDOW_BYTES,
             ..Http2Limits::default()
         };
         UpstreamHttp2 {
             machine: Connection::client(limits),
+            // applications compare it with how they are reached
+            scheme: if is_tls { b"https" } else { b"http" },
             fields: DecodedFields::default(),
             input: Vec::new(),
             at: 0,
+            receive_bytes: FIRST_RECEIVE_BYTES,
             output: Vec::new(),
             sent: 0,
+            ahead: Vec::new(),
+            ahead_at: 0,
+            is_ahead: false,
+            queued: None,
             stream: None,
             has_ended: false,
             end: None,
@@ -80,14 +122,19 @@ impl UpstreamHttp2 {
         }
     }
 
-    /// Whether nothing of the request has run for certain, because the stage has said so.
+    /// Whether nothing of the request has run for certain, because its peer has said so.
     pub(crate) fn is_refused(&self) -> bool {
         self.end == Some(AnswerEnd::Refused)
     }
 
-    /// Whether all of an answer is there.
+    /// Whether all of an answer was received, and given.
     pub(crate) fn is_over(&self) -> bool {
-        self.end == Some(AnswerEnd::Whole)
+        self.end == Some(AnswerEnd::Whole) && !self.has_ahead()
+    }
+
+    /// Whether some of the answer was received before it was wanted.
+    pub(crate) fn has_ahead(&self) -> bool {
+        self.ahead_at < self.ahead.len()
     }
 
     /// What followed the body of the answer.
@@ -112,25 +159,40 @@ impl UpstreamHttp2 {
     }
 
     /// The next request begins, if there may be one. What has come meanwhile is looked at: it may be that
-    /// the stage is about to end.
-    pub(crate) fn is_fit(&mut self, socket: BorrowedFd<'_>, now_ms: u64) -> bool {
+    /// the peer is about to end.
+    pub(crate) fn is_fit(&mut self, stream: &mut UpstreamStream, now_ms: u64) -> bool {
         let mut nothing = Vec::new();
-        self.receive(socket, &mut nothing, RECEIVE_BYTES, now_ms) == Received::Blocked
+        let mut received = self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms);
+        if received == Received::Ended {
+            // the end of the answer before, whose body was whole without it
+            self.end = None;
+            self.trailers.clear();
+            received = self.receive(stream, &mut nothing, RECEIVE_BYTES, now_ms);
+        }
+        received == Received::Blocked
+            && self.machine.open_streams() == 0
             && self.machine.can_open()
             && !self.has_unsent()
     }
 
     /// Whether the request that was under way leaves nothing behind; then it is forgotten.
-    pub(crate) fn ends_clean(&mut self, socket: BorrowedFd<'_>) -> bool {
+    pub(crate) fn ends_clean(&mut self, stream: &mut UpstreamStream) -> bool {
+        let mut nothing = Vec::new();
+        if self.end.is_none() {
+            // of a body whose length is known the end may come behind its last byte, and need not be waited for
+            self.receive(stream, &mut nothing, RECEIVE_BYTES, 0);
+        }
+        let lags = self.end.is_none() && nothing.is_empty();
         // what its settings are answered with
-        self.write(socket);
-        let is_clean = self.is_over()
+        self.machine.flush(&mut self.output);
+        self.write(stream);
+        let is_clean = (lags || (self.is_over() && self.machine.open_streams() == 0))
             && self.has_ended
-            && self.machine.open_streams() == 0
             && self.machine.can_open()
             && !self.has_unsent();
         if is_clean {
             (self.stream, self.end, self.has_ended) = (None, None, false);
+            (self.ahead, self.ahead_at) = (Vec::new(), 0);
             self.trailers.clear();
             if self.at == self.input.len() {
                 // what waits for long takes no memory
@@ -142,27 +204,70 @@ impl UpstreamHttp2 {
         is_clean
     }
 
+    /// These bytes go before all that HTTP/2 says.
+    pub(crate) fn begin_in_clear(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+    }
+
+    /// Sends the first of a request, if the connection has come about, and by now is one for HTTP/2.
+    ///
+    /// # Errors
+    /// Why it has not, and will not.
+    pub(crate) fn begin(
+        &mut self,
+        stream: &mut UpstreamStream,
+        bytes: &[u8],
+        ends: bool,
+    ) -> Result<Sent, ConnectError> {
+        if !stream.shake()? {
+            return Ok(Sent::Blocked);
+        }
+        if !stream.is_for_http2() {
+            return Err(ConnectError::Tls(TlsFault::NoHttp2));
+        }
+        let queued = match self.queued {
+            Some(queued) => queued,
+            None => self
+                .queue(bytes, ends)
+                .ok_or(io::ErrorKind::NotConnected)
+                .map_err(io::Error::from)?,
+        };
+        self.queued = Some(queued);
+        Ok(match stream.begin(&self.output[self.sent..])? {
+            Sent::Bytes(count) => {
+                self.sent += count;
+                self.queued = None;
+                Sent::Bytes(queued)
+            }
+            other => other,
+        })
+    }
+
     /// Sends the next bytes of a request in HTTP/1.1, without chunks: its head as a whole, and its body as far
     /// as the window goes. `ends` if they are its last. Says how many were taken; with none, the window is closed
     /// or there were none.
-    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8], ends: bool) -> Sent {
-        match self.write(socket) {
+    pub(crate) fn send(&mut self, stream: &mut UpstreamStream, bytes: &[u8], ends: bool) -> Sent {
+        match self.write(stream) {
             (_, Sent::Bytes(_)) => {}
             (_, other) => return other,
         }
-        let mut used = 0;
-        let stream = match self.stream {
-            Some(stream) => stream,
-            None => match self.open(bytes, ends) {
-                Some((stream, head_bytes)) => {
-                    used = head_bytes;
-                    stream
-                }
-                None => {
-                    self.end = Some(AnswerEnd::Refused);
-                    return Sent::Broken;
-                }
-            },
+        let Some(used) = self.queue(bytes, ends) else {
+            self.end = Some(AnswerEnd::Refused);
+            return Sent::Broken;
+        };
+        match self.write(stream) {
+            (0, Sent::Broken) => Sent::Broken,
+            // what is not sent is kept here
+            _ => Sent::Bytes(used),
+        }
+    }
+
+    /// Makes frames of the next bytes of a request, as far as the window goes. Says of how many; `None` if its peer takes
+    /// no request.
+    fn queue(&mut self, bytes: &[u8], ends: bool) -> Option<usize> {
+        let (stream, mut used) = match self.stream {
+            Some(stream) => (stream, 0),
+            None => self.open(bytes, ends)?,
         };
         while !self.has_ended {
             let rest = &bytes[used..];
@@ -178,34 +283,48 @@ impl UpstreamHttp2 {
             used += count;
             self.has_ended = is_last;
         }
-        match self.write(socket) {
-            (0, Sent::Broken) => Sent::Broken,
-            // what is not sent is kept here
-            _ => Sent::Bytes(used),
+        Some(used)
+    }
+
+    /// The answer is not wanted any more: the peer is told, if it is not over.
+    pub(crate) fn cancel(&mut self, stream: &mut UpstreamStream) {
+        self.reset();
+        self.machine.flush(&mut self.output);
+        self.write(stream);
+    }
+
+    /// Gives the stream up, if it is open.
+    fn reset(&mut self) {
+        if let Some(stream) = self.stream {
+            self.machine.reset(stream, ErrorCode::CANCEL);
         }
     }
 
     /// What follows the body of the request, as lines of HTTP/1.1, which ends it.
-    pub(crate) fn end_with(&mut self, socket: BorrowedFd<'_>, trailers: &[u8]) {
+    pub(crate) fn end_with(&mut self, to: &mut UpstreamStream, trailers: &[u8]) {
         let Some(stream) = self.stream.filter(|_| !self.has_ended) else { return };
         self.has_ended = true;
         self.machine
             .head(&mut self.output, stream, MessagePart::Last, |block| lines(block, trailers));
-        self.write(socket);
+        self.write(to);
     }
 
     /// Opens a stream for the head at the front of `bytes`. Says how long that is.
     fn open(&mut self, bytes: &[u8], ends: bool) -> Option<(u32, usize)> {
         const END: &[u8] = b"\r\n\r\n";
         let head_bytes = memchr::memmem::find(bytes, END)? + END.len();
-        let (head, is_last) = (&bytes[..head_bytes], ends && head_bytes == bytes.len());
+        let head = &bytes[..head_bytes];
+        // an empty body is a body all the same: servers of gRPC wait for one that does not end with its head
+        let has_body =
+            || memchr::memmem::find(head, b"\r\nTransfer-Encoding: chunked\r\n").is_some();
+        let is_last = ends && head_bytes == bytes.len() && !has_body();
         let line_end = memchr::memchr(b'\r', head)?;
         let mut words = head[..line_end].split(|&byte| byte == b' ');
         let (method, target) = (words.next()?, words.next()?);
-        let is_head = method == b"HEAD";
+        let (is_head, scheme) = (method == b"HEAD", self.scheme);
         let stream = self.machine.open(&mut self.output, is_last, is_head, |block| {
             encode::field(block, b":method", method);
-            encode::field(block, b":scheme", b"http");
+            encode::field(block, b":scheme", scheme);
             encode::raw(block, b":path", target);
             lines(block, &head[line_end + 2..]);
         })?;
@@ -214,10 +333,10 @@ impl UpstreamHttp2 {
     }
 
     /// Sends what waits. Says how much of it was taken, and what became of the rest.
-    fn write(&mut self, socket: BorrowedFd<'_>) -> (usize, Sent) {
+    fn write(&mut self, stream: &mut UpstreamStream) -> (usize, Sent) {
         let begin = self.sent;
         while self.has_unsent() {
-            match socket::send(socket, &self.output[self.sent..], false) {
+            match stream.send(&self.output[self.sent..]) {
                 Sent::Bytes(count) => self.sent += count,
                 other => return (self.sent - begin, other),
             }
@@ -232,16 +351,25 @@ impl UpstreamHttp2 {
     /// The end is that of the answer.
     pub(crate) fn receive(
         &mut self,
-        socket: BorrowedFd<'_>,
+        stream: &mut UpstreamStream,
         into: &mut Vec<u8>,
         most: usize,
         now_ms: u64,
     ) -> Received {
         let begin = into.len();
         loop {
+            if self.has_ahead() {
+                let count = self.take_ahead(into, most);
+                self.write(stream);
+                return Received::Bytes(count);
+            }
             self.use_input(into, begin + most, now_ms);
-            self.machine.flush(&mut self.output);
+            self.flush();
             if into.len() > begin {
+                if self.end.is_none() {
+                    // the peer need not wait for its window until all of it is used
+                    self.write(stream);
+                }
                 return Received::Bytes(into.len() - begin);
             }
             match self.end {
@@ -249,11 +377,11 @@ impl UpstreamHttp2 {
                 Some(AnswerEnd::Refused | AnswerEnd::Broken) => return Received::Broken,
                 None => {}
             }
-            match socket::receive_more(socket, &mut self.input, RECEIVE_BYTES) {
+            match self.receive_input(stream) {
                 Received::Bytes(_) => {}
                 Received::Blocked => {
                     // settings and windows; what is not taken now goes with the next bytes
-                    self.write(socket);
+                    self.write(stream);
                     return Received::Blocked;
                 }
                 Received::Ended | Received::Broken => {
@@ -262,6 +390,69 @@ impl UpstreamHttp2 {
                 }
             }
         }
+    }
+
+    /// Receives once.
+    fn receive_input(&mut self, stream: &mut UpstreamStream) -> Received {
+        // what is left of a frame goes to the front, or nothing ever would
+        self.input.drain(..mem::take(&mut self.at));
+        let received = stream.receive_more(&mut self.input, self.receive_bytes);
+        self.receive_bytes = match received {
+            Received::Bytes(count) if count >= self.receive_bytes => RECEIVE_BYTES,
+            Received::Bytes(_) => FIRST_RECEIVE_BYTES,
+            _ => self.receive_bytes,
+        };
+        received
+    }
+
+    /// Frames that are not about bodies go next, unless the peer takes none: then they wait in the machine, which has
+    /// a bound for them.
+    fn flush(&mut self) {
+        if self.output.len() - self.sent < MOST_OUTPUT_BYTES {
+            self.machine.flush(&mut self.output);
+        }
+    }
+
+    /// Receives what is not wanted yet, so that what stands behind it opens the window for the request: no more than
+    /// its own window allows. Says whether more may be there.
+    pub(crate) fn look_ahead(&mut self, stream: &mut UpstreamStream, now_ms: u64) -> bool {
+        while !self.has_room() && self.end.is_none() {
+            let mut ahead = mem::take(&mut self.ahead);
+            self.is_ahead = true;
+            self.use_input(&mut ahead, usize::MAX, now_ms);
+            self.is_ahead = false;
+            self.ahead = ahead;
+            self.flush();
+            if self.has_room() || self.end.is_some() {
+                break;
+            }
+            match self.receive_input(stream) {
+                Received::Bytes(_) => {}
+                Received::Blocked => {
+                    self.write(stream);
+                    return false;
+                }
+                Received::Ended | Received::Broken => {
+                    self.end = Some(AnswerEnd::Broken);
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives some of what was received before it was wanted.
+    fn take_ahead(&mut self, into: &mut Vec<u8>, most: usize) -> usize {
+        let count = most.min(self.ahead.len() - self.ahead_at);
+        into.extend_from_slice(&self.ahead[self.ahead_at..self.ahead_at + count]);
+        self.ahead_at += count;
+        if let Some(stream) = self.stream {
+            self.machine.consumed(stream, count);
+        }
+        if !self.has_ahead() {
+            (self.ahead, self.ahead_at) = (Vec::new(), 0);
+        }
+        self.flush();
+        count
     }
 
     /// Uses what was received, until `into` has `most` bytes.
@@ -289,7 +480,9 @@ impl UpstreamHttp2 {
                 }
                 Some(Http2Event::Data { stream, bytes, ends }) => {
                     into.extend_from_slice(bytes);
-                    self.machine.consumed(stream, bytes.len());
+                    if !self.is_ahead {
+                        self.machine.consumed(stream, bytes.len());
+                    }
                     self.ends(ends);
                 }
                 Some(Http2Event::Trailers { .. }) => {

@@ -113,6 +113,26 @@ impl UpstreamStream {
         Some(tls.clear.is_empty() && !tls.session.has_to_send())
     }
 
+    /// Whether it is sealed.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Goes on with the handshake, if there is one. Whether it is done.
+    ///
+    /// # Errors
+    /// Why it will not be.
+    pub(crate) fn shake(&mut self) -> Result<bool, ConnectError> {
+        let socket = self.socket.as_fd();
+        self.tls.as_mut().map_or(Ok(true), |tls| tls.shake(socket))
+    }
+
+    /// Whether HTTP/2 may be spoken: what is not sealed does not say what it speaks.
+    pub(crate) fn is_for_http2(&self) -> bool {
+        let agreed = self.tls.as_ref().map(|tls| tls.session.agreed());
+        agreed.is_none_or(|agreed| agreed.is_some_and(|agreed| agreed.alpn == Some("h2")))
+    }
+
     /// Whether the session continues an earlier one; `None` without TLS.
     pub(crate) fn is_resumed(&self) -> Option<bool> {
         self.tls.as_ref()?.session.is_resumed()

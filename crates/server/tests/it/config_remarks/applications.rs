@@ -128,6 +128,11 @@ fn what_means_nothing_in_a_route_is_remarked() {
              takes several, such as NTLM, never comes to its end",
         ),
         (
+            "http2 = true\nkeep_alive.connections = 0",
+            "http2: beside keep_alive.connections = 0 each request has a connection of its own: HTTP/2 begins anew \
+             with each, and costs more than HTTP/1.1",
+        ),
+        (
             "accel_redirect = [\"/app\"]",
             "accel_redirect: has the path of its own route in it: clients get 404 for all that the \
              application has",
