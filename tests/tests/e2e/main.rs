@@ -60,6 +60,7 @@ mod sign_ins;
 mod single_fields;
 mod sites;
 mod smuggling;
+mod spool;
 mod stage_ends;
 mod stage_tunnels;
 mod stages;

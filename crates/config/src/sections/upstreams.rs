@@ -351,7 +351,8 @@ macro_rules! rows_with_upstreams {
             preset: Preset::Value("1GiB"),
             range: Some(("0B", "1TiB")),
             meaning: "Size of a request body that is passed on; more is answered with 413, before anything \
-                      runs if the request says how long it is. Nothing of it is written to a disk here. \
+                      runs if the request says how long it is. Only what [[fastcgi]] must collect is written to a \
+                      disk here, and only with spool_dir. \
                       limits.body_bytes is about requests for files.",
             example: "\"16MiB\"",
             at: |s| &mut s.upstreams.body_bytes,

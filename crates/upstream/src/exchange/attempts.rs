@@ -269,7 +269,7 @@ impl<T> Exchange<T> {
             return None;
         };
         self.tries.retries += u32::from(!is_free);
-        self.upload.sent = 0;
+        self.upload.rewind();
         self.answer.again(self.asked.context, self.application.settings().limits());
         match next {
             upstreams::SlotOrWait::Begun(slot) => self.begin_with(slot, None).err(),

@@ -44,6 +44,10 @@ pub enum Failed {
     Unasked(Unavailable),
     /// The body of the request is larger than it may be.
     TooLarge,
+    /// It is larger than is collected in memory, its length is not known, and no body may be on disk.
+    NoSpool,
+    /// It is too large for memory, and there is no room for it on disk.
+    SpoolFull,
     /// It wants its client to sign in, and offers only what signs in a connection, which cannot be that client's alone.
     SignIn,
 }
@@ -59,7 +63,8 @@ impl Failed {
             Failed::Unasked(Unavailable::Down) => "drained",
             Failed::Unasked(Unavailable::Threads) => "threads",
             Failed::Unasked(Unavailable::Descriptors) => "descriptors",
-            Failed::TooLarge => "too_large",
+            Failed::TooLarge | Failed::NoSpool => "too_large",
+            Failed::SpoolFull => "spool_full",
             Failed::SignIn => "connection_auth",
         }
     }

@@ -1,5 +1,6 @@
 //! How far an exchange has come, and what it has there: an attempt is made anew for each upstream that is asked.
 
+use super::collected::CollectedBody;
 use super::outcome::{self, Failed, UNREACHED};
 use crate::group::retry::AttemptFailure;
 use crate::upstreams::connection::UpstreamConnection;
@@ -12,7 +13,7 @@ pub(super) enum ExchangePhase {
     /// Nothing is asked, and nothing waits.
     Unbegun,
     /// The request's body is collected before anything is asked: this has come of it.
-    Spooling(Vec<u8>),
+    Spooling(CollectedBody),
     /// All upstreams have as much under way as they may: its place among those that wait.
     Waiting(QueueWait),
     /// No instance of the next stage takes it: the link says when it is tried again.

@@ -200,7 +200,11 @@ impl<T> Exchange<T> {
             (Await::Answer, Some(attempt)) => attempt.whole_ms.unwrap_or(self.moved_ms),
             _ => self.moved_ms,
         };
-        since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        let until_ms = since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        match self.phase {
+            ExchangePhase::Spooling(_) => until_ms.min(self.upload.pace.until_ms(time)),
+            _ => until_ms,
+        }
     }
 
     /// Until when the body of the request may come as slowly as it does, before it is answered: afterwards its client
