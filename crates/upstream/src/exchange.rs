@@ -18,6 +18,8 @@
 //! While all upstreams have as much under way as they may it waits, with those of all other loops and
 //! threads, and nothing is received of its request's body.
 //!
+//! While none takes connections, as in a restart, it may wait for one that does (`queue.down`).
+//!
 //! A body that comes too slowly gives its place up while another request lacks one.
 //!
 //! What is sent is kept as long as it fits, so that it can be sent again.
@@ -266,6 +268,9 @@ impl<T> Exchange<T> {
             true => pool.take(&application, member, now_ms),
             false => None,
         };
+        if self.joins_wait() {
+            return;
+        }
         if let Some(member) = self.linked.as_ref().map(|linked| linked.instance()) {
             let begun = self.begin_at(member, None, kept(member));
             return self.or_fail(begun);
@@ -439,6 +444,7 @@ impl<T: Send> Relay for Exchange<T> {
             self.phase,
             ExchangePhase::Unbegun
                 | ExchangePhase::Waiting(_)
+                | ExchangePhase::Away(_)
                 | ExchangePhase::Resting
                 | ExchangePhase::Failed(..)
         ) && !self.upload.is_refused;
@@ -488,7 +494,7 @@ impl<T: Send> Relay for Exchange<T> {
         }
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
-                ExchangePhase::Unbegun | ExchangePhase::Waiting(_) => {
+                ExchangePhase::Unbegun | ExchangePhase::Waiting(_) | ExchangePhase::Away(_) => {
                     self.end_wait();
                     self.give_up(Failed::Unasked(Unavailable::Late));
                 }
@@ -503,7 +509,9 @@ impl<T: Send> Relay for Exchange<T> {
                     true => Ok(Some(RelayNext::Interim(100))),
                     false => self.look_at_spool(),
                 },
-                ExchangePhase::Unbegun | ExchangePhase::Resting => Ok(Some(RelayNext::Wait)),
+                ExchangePhase::Unbegun | ExchangePhase::Away(_) | ExchangePhase::Resting => {
+                    Ok(Some(RelayNext::Wait))
+                }
                 ExchangePhase::Waiting(_) => self.look_at_turn(),
                 ExchangePhase::Connecting(_) => self.look_at_connection(),
                 ExchangePhase::Asking(_) => {
@@ -612,7 +620,7 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn looks(&mut self, now_ms: u64) -> bool {
-        self.look_at_link(now_ms)
+        self.look_for_return(now_ms) || self.look_at_link(now_ms)
     }
 
     fn expire(&mut self) {

@@ -50,6 +50,7 @@ mod pipeline;
 mod policy;
 mod proxy;
 mod queue;
+mod queue_down;
 mod reload;
 mod repeats;
 mod resets;

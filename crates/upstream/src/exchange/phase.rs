@@ -4,6 +4,7 @@ use super::collected::CollectedBody;
 use super::outcome::{self, Failed, UNREACHED};
 use crate::group::retry::AttemptFailure;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::down::OutageWait;
 use crate::upstreams::stream::ConnectError;
 use crate::upstreams::{QueueWait, UpstreamSlot};
 use std::os::fd::AsFd;
@@ -16,6 +17,8 @@ pub(super) enum ExchangePhase {
     Spooling(CollectedBody),
     /// All upstreams have as much under way as they may: its place among those that wait.
     Waiting(QueueWait),
+    /// No upstream takes connections, as in a restart: it waits until one does.
+    Away(OutageWait),
     /// No instance of the next stage takes it: the link says when it is tried again.
     Resting,
     Connecting(Attempt),

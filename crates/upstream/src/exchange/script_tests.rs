@@ -69,7 +69,7 @@ impl Table {
             balance: Balance::Least,
             key: BalanceKey::Client,
             in_flight,
-            queue: QueueSettings { requests: 1, time: second },
+            queue: QueueSettings { requests: 1, time: second, down: Default::default() },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
             timeouts: UpstreamTimeouts {
                 connect: second,

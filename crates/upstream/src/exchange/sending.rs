@@ -219,6 +219,7 @@ impl<T> Exchange<T> {
                     Some(false) => self.tries.handshakes.full += 1,
                 }
                 self.times.connected_ns = clock::monotonic_ns();
+                self.application.upstreams().is_reached();
                 self.phase.connected();
                 self.moved_ms = self.now_ms;
                 self.upload.pace.taken(self.now_ms);

@@ -69,6 +69,8 @@ pub(super) struct Tries {
     pub(super) handshakes: UpstreamHandshakes,
     /// It has waited so long for places.
     pub(super) waited_ns: u64,
+    /// Until when it waits, if no upstream takes connections; 0 if it has not yet.
+    pub(super) away_until_ms: u64,
 }
 
 impl<T> Exchange<T> {
@@ -179,7 +181,9 @@ impl<T> Exchange<T> {
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
-            ExchangePhase::Unbegun | ExchangePhase::Waiting(_) => Await::Slot,
+            ExchangePhase::Unbegun | ExchangePhase::Waiting(_) | ExchangePhase::Away(_) => {
+                Await::Slot
+            }
             ExchangePhase::Connecting(_) => Await::Connect,
             ExchangePhase::Asking(_) if self.upload.is_whole() => Await::Answer,
             _ => Await::Flow,
@@ -189,6 +193,9 @@ impl<T> Exchange<T> {
     /// Until when that may last.
     pub(super) fn own_deadline_ms(&self) -> u64 {
         let settings::GroupSettings { timeouts, queue, .. } = self.application.settings().group();
+        if let ExchangePhase::Away(wait) = &self.phase {
+            return wait.next_ms();
+        }
         let time = match self.waits() {
             Await::Slot => queue.time,
             Await::Connect => timeouts.connect,
