@@ -254,7 +254,7 @@ impl Drop for CgiWrap {
 impl CgiWrap {
     fn start(socket: &Path) -> Option<CgiWrap> {
         let mut command = Command::new("/usr/sbin/fcgiwrap");
-        command.args(["-c", "2", "-s"]).arg(format!("unix:{}", socket.display()));
+        command.args(["-c", "1", "-s"]).arg(format!("unix:{}", socket.display()));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         let missing = |error| format!("fcgiwrap: {error}, see scripts/install");
         let wrap = CgiWrap(has(child.map_err(missing), "a push of git")?);
