@@ -112,6 +112,10 @@ pub struct Config {
     pub assigned: Vec<PolicyOverride>,
     /// `policy.ban_files`
     pub ban_files: Vec<PathBuf>,
+    /// `spool_dir`
+    pub spool_dir: Option<PathBuf>,
+    /// `spool_dir_bytes`
+    pub spool_dir_bytes: Size,
     /// `agent`
     pub agent: Switch,
     /// `gate`

@@ -23,6 +23,7 @@ use forebay_sys::stderr::say;
 use forebay_upstream::application::Application;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings;
+use forebay_upstream::spool::Spool;
 use forebay_upstream::upstreams::{self, Upstreams};
 pub use next_stage::NextStage;
 pub use pools::Pools;
@@ -46,6 +47,8 @@ pub struct Applications {
     shares: Arc<[f64]>,
     /// What this process is, if it is a stage, and whom it asks.
     next: Option<NextStage>,
+    /// Where bodies that must be collected are on disk.
+    spool: Option<Arc<Spool>>,
 }
 
 impl Applications {
@@ -79,6 +82,17 @@ impl Applications {
     #[must_use]
     pub fn with_next(self, next: Option<NextStage>) -> Applications {
         Applications { next, ..self }
+    }
+
+    /// With a place on disk for bodies that must be collected.
+    #[must_use]
+    pub fn with_spool(self, spool: Option<Arc<Spool>>) -> Applications {
+        Applications { spool, ..self }
+    }
+
+    /// Where bodies that must be collected are on disk.
+    pub fn spool(&self) -> Option<&Arc<Spool>> {
+        self.spool.as_ref()
     }
 
     /// Which stage this process is; `None` if it is the whole server.

@@ -36,6 +36,7 @@
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
 //! | [`certificate_watch`] | files of certificates, keys and tokens that have changed |
 //! | [`ban_files`] | files that say who is banned, and the thread that notices when they change |
+//! | [`spool`] | where bodies of requests are on disk |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request (`handler` does), and knows no setting by its text: what may be set is
@@ -79,6 +80,7 @@ pub mod reload;
 pub mod run;
 pub mod sandbox;
 pub mod seal;
+pub mod spool;
 pub mod start_error;
 pub mod status;
 pub mod upgrade;

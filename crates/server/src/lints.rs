@@ -95,6 +95,7 @@ pub const ERRORS: &[Lint] = &[
 /// `forebay check` refuses a file with one of these, too; a server finds them itself.
 pub const ERRORS_OF_CHECK: &[Lint] = &[
     lint("sockets", "disk, user of the process", Depth::Text, disk::sockets),
+    lint("spool", "disk, user of the process", Depth::Text, disk::spool),
     lint("root commands", "user of the process", Depth::Text, hooks::root),
 ];
 
@@ -113,6 +114,7 @@ pub const LINTS: &[Lint] = &[
     lint("unreadable", "disk, accounts", Depth::Files, reach::unreadable),
     lint("secrets", "disk, accounts", Depth::Files, reach::secrets),
     lint("storage", "disk", Depth::Files, disk::storage),
+    lint("spool in memory", "disk", Depth::Files, disk::spool_in_memory),
     lint("exposed", "disk", Depth::Files, exposed::secret_files),
     lint("commands", "disk", Depth::Files, hooks::commands),
     lint("root", "user of the process", Depth::Files, accounts::root),

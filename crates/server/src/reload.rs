@@ -18,6 +18,7 @@ use crate::listen::{ListenError, Listeners};
 use crate::plan::{GroupPlan, MachineResources, Plan};
 use crate::policy_command::{SetError, agents, set};
 use crate::sandbox::{Outside, Sandbox, SandboxNeeds};
+use crate::spool::{self, SpoolError};
 use crate::status::Status;
 use forebay_config::{Config, Listen, Problem, SiteConfig};
 use forebay_engine::worker;
@@ -139,6 +140,8 @@ pub enum ReloadError {
     Bans(BanFileError),
     /// The access log cannot be written.
     Log(LogError),
+    /// No body can be on disk.
+    Spool(SpoolError),
     /// The machine has nothing left: descriptors, threads, memory.
     Resources(io::Error),
     /// There is no file to read again.
@@ -185,6 +188,7 @@ impl fmt::Display for ReloadError {
             ReloadError::Renewal(said) => f.write_str(said),
             ReloadError::Bans(error) => error.fmt(f),
             ReloadError::Log(error) => error.fmt(f),
+            ReloadError::Spool(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
             ReloadError::NoFile => {
                 f.write_str("this server was started without a configuration file")
@@ -338,7 +342,10 @@ fn prepare_config(
     let before = current.common.live.get();
     let now_ms = worker::read_clocks().monotonic_ms;
     let (routes, shares) = (&plan.applications, &plan.ranks.shares);
-    let applications = Applications::new(routes, shares, Some(&before.applications), now_ms);
+    let known = before.applications.spool();
+    let spool = spool::reopen(&config, machine.descriptors, &current.config, known);
+    let applications = Applications::new(routes, shares, Some(&before.applications), now_ms)
+        .with_spool(spool.map_err(ReloadError::Spool)?);
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();

@@ -8,6 +8,7 @@ use crate::listen::ListenError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
 use crate::seal::SealError;
+use crate::spool::SpoolError;
 use crate::upgrade::predecessor::TakeOverError;
 use forebay_config::Role;
 use forebay_handler::certificates::CertificateError;
@@ -40,6 +41,8 @@ pub enum RunError {
     Bans(BanFileError),
     /// The access log cannot be written.
     Log(LogError),
+    /// No body can be on disk.
+    Spool(SpoolError),
     /// The kernel cannot take rules, although it must.
     Gate(String),
     /// The firewall cannot be changed, and the configuration wants it.
@@ -88,6 +91,7 @@ impl fmt::Display for RunError {
             RunError::Certificate(error) => error.fmt(f),
             RunError::Bans(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
+            RunError::Spool(error) => error.fmt(f),
             RunError::Gate(why) => write!(f, "gate: {why}"),
             RunError::Firewall(why) => write!(f, "firewall: {why}"),
             RunError::Launcher(error) => error.fmt(f),

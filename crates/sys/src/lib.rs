@@ -15,6 +15,7 @@
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, opening what an operator names, stamps |
+//! | [`unnamed`] | files without a name, which are gone when they are closed |
 //! | [`wait_budget`] | what is tried again until it is so, for a bounded time in all |
 //! | [`folder`] | folders of one process, which another removes if that is killed |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
@@ -63,5 +64,6 @@ pub mod socket;
 pub mod stderr;
 pub mod unix;
 pub mod unix_address;
+pub mod unnamed;
 pub mod wait_budget;
 pub mod watch;

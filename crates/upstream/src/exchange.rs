@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The body of a request for a script is collected first (spooling), up to a bound: a script is told how long it is,
-//! and none waits for a slow client. A request for the next stage rests while no instance takes it.
+//! and none waits for a slow client. What is too much for memory is on disk, if bodies may be there. A request for the next stage rests while no instance takes it.
 //!
 //! | the attempt has failed | who decides about the next | which begins with |
 //! |---|---|---|
@@ -17,6 +17,8 @@
 //!
 //! While all upstreams have as much under way as they may it waits, with those of all other loops and
 //! threads, and nothing is received of its request's body.
+//!
+//! While none takes connections, as in a restart, it may wait for one that does (`queue.down`).
 //!
 //! A body that comes too slowly gives its place up while another request lacks one.
 //!
@@ -27,11 +29,12 @@
 //! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
 //! | `exchange/attempts.rs` | which upstream it is sent to, and which one next |
 //! | `exchange/sending.rs` | the request on its way |
+//! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
 //! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
 //! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
-//! | `exchange/upload.rs`, `exchange/pace.rs` | what goes to the upstream |
+//! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | what goes to the upstream |
 //! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
 //! | `exchange/outcome.rs`, `exchange/link_state.rs` | what becomes of it; what is known of one that goes to the next stage |
 
@@ -44,6 +47,7 @@ use crate::messages::request::WrittenHead;
 use crate::messages::response::ResponseReader;
 use crate::places::queue::{Asking, RequestOwner};
 use crate::settings;
+use crate::spool::{Spool, SpoolFile};
 use crate::upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::sign_in::{Binding, SignIn};
@@ -59,6 +63,7 @@ use std::time::Duration;
 mod answer;
 mod attempts;
 mod body;
+mod collected;
 mod head;
 mod link_state;
 mod linked;
@@ -68,10 +73,12 @@ mod phase;
 mod script;
 mod scripted;
 mod sending;
+mod spooling;
 mod state;
 mod upload;
 
 use answer::{AnswerUnderWay, Coming};
+use collected::CollectedBody;
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy};
 pub use outcome::{ExchangeTimes, Failed, Lateness, UpstreamHandshakes};
@@ -109,6 +116,8 @@ pub struct ApplicationRequest {
     pub copy: Option<Copy>,
     /// Is told what a script says for the log; of applications that speak FastCGI.
     pub log: Option<ScriptLog>,
+    /// Where its body may be on disk.
+    pub spool: Option<Arc<Spool>>,
 }
 
 impl ApplicationRequest {
@@ -134,6 +143,7 @@ impl ApplicationRequest {
             written,
             copy: None,
             log: None,
+            spool: None,
         }
     }
 }
@@ -150,7 +160,8 @@ impl<T> Exchange<T> {
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
         let ApplicationRequest { may_ask, method, key, owner, preface, head, .. } = ask;
-        let ApplicationRequest { sign_in, shows_sign_in, time, written, copy, log, .. } = ask;
+        let ApplicationRequest { sign_in, shows_sign_in, time, written, copy, log, spool, .. } =
+            ask;
         let until_ms = time.map_or(u64::MAX, |time| {
             now_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
         });
@@ -175,8 +186,20 @@ impl<T> Exchange<T> {
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
-        let phase =
-            if spools { ExchangePhase::Spooling(Vec::new()) } else { ExchangePhase::Unbegun };
+        let is_chunked = written.framing == Framing::Chunked;
+        // one that says its length is no larger than may be in memory
+        let spool = spool.filter(|_| spools && is_chunked);
+        let (body_left, has_no_spool) = match spools && spool.is_none() {
+            true => {
+                let bound = bodies.most_bytes.min(bodies.spool_bytes);
+                (bound, is_chunked && bound < bodies.most_bytes)
+            }
+            false => (bodies.most_bytes, false),
+        };
+        let phase = match spools {
+            true => ExchangePhase::Spooling(CollectedBody::new(bodies.spool_bytes, spool)),
+            false => ExchangePhase::Unbegun,
+        };
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::ApplicationSettings::Proxy(_) => None,
@@ -216,12 +239,11 @@ impl<T> Exchange<T> {
                 tunnel: TunnelEnd::Open,
                 encoding: upload,
                 trailers: None,
-                body_left: match spools {
-                    true => bodies.most_bytes.min(bodies.spool_bytes),
-                    false => bodies.most_bytes,
-                },
-                is_chunked: written.framing == Framing::Chunked,
-                is_too_large: false,
+                body_left,
+                is_chunked,
+                has_no_spool,
+                on_disk: None,
+                is_refused: false,
                 expects_continue: script.is_some() && written.expects_continue,
                 pace: UploadPace::new(script.is_none() && written.expects_continue),
                 has_moved: false,
@@ -233,6 +255,7 @@ impl<T> Exchange<T> {
             moved_ms: now_ms,
             times: ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() },
         });
+        exchange.upload.pace.begin(now_ms);
         if let (None, Err(unavailable)) = (&exchange.linked, may_ask) {
             exchange.give_up(Failed::Unasked(unavailable));
         }
@@ -256,6 +279,9 @@ impl<T> Exchange<T> {
             true => pool.take(&application, member, now_ms),
             false => None,
         };
+        if self.joins_wait() {
+            return;
+        }
         if let Some(member) = self.linked.as_ref().map(|linked| linked.instance()) {
             let begun = self.begin_at(member, None, kept(member));
             return self.or_fail(begun);
@@ -392,6 +418,9 @@ impl<T> Drop for Exchange<T> {
 
 impl<T: Send> Relay for Exchange<T> {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        if let Some((id, bell)) = self.busy_file().and_then(SpoolFile::bell) {
+            return Some((id, bell, Wants { read: true, write: false }));
+        }
         if let ExchangePhase::Waiting(wait) = &self.phase {
             let (id, bell) = wait.bell();
             return Some((id, bell, Wants { read: true, write: false }));
@@ -426,14 +455,14 @@ impl<T: Send> Relay for Exchange<T> {
             self.phase,
             ExchangePhase::Unbegun
                 | ExchangePhase::Waiting(_)
+                | ExchangePhase::Away(_)
                 | ExchangePhase::Resting
                 | ExchangePhase::Failed(..)
-        ) && !self.upload.is_too_large;
+        ) && !self.upload.is_refused;
         let is_open = takes && !self.phase.is_cut() && self.upload.tunnel == TunnelEnd::Open;
-        match self.phase {
+        match &self.phase {
             _ if !is_open => 0,
-            // nothing is sent yet, and what is collected has a bound of its own
-            ExchangePhase::Spooling(_) => UP_BYTES,
+            ExchangePhase::Spooling(body) => body.capacity(),
             _ => UP_BYTES.saturating_sub(self.upload.unsent_bytes()),
         }
     }
@@ -448,8 +477,7 @@ impl<T: Send> Relay for Exchange<T> {
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         if let ExchangePhase::Spooling(_) = self.phase {
-            self.upload.encoding = None;
-            let begun = self.end_spool();
+            let begun = self.end_collecting();
             return self.or_fail(begun);
         }
         let passed: Vec<_> = trailers.filter(|(name, _)| self.may_trail(name)).collect();
@@ -477,24 +505,24 @@ impl<T: Send> Relay for Exchange<T> {
         }
         if std::mem::take(&mut self.has_expired) {
             match self.phase {
-                ExchangePhase::Unbegun | ExchangePhase::Waiting(_) => {
+                ExchangePhase::Unbegun | ExchangePhase::Waiting(_) | ExchangePhase::Away(_) => {
                     self.end_wait();
-                    let is_over = self.now_ms >= self.asked.until_ms;
-                    let late = if is_over { Unavailable::Deadline } else { Unavailable::Late };
-                    self.give_up(Failed::Unasked(late));
+                    self.give_up_late();
                 }
+                ExchangePhase::Spooling(_) => self.has_no_spool_in_time(),
                 ExchangePhase::Connecting(_) => self.fail(AttemptFailure::Connect, Lateness::Late),
                 _ => self.fail(AttemptFailure::Silent, Lateness::Late),
             }
         }
         loop {
             let next = match self.phase {
-                ExchangePhase::Spooling(_) => Ok(Some(if self.asks_for_body() {
-                    RelayNext::Interim(100)
-                } else {
-                    RelayNext::Wait
-                })),
-                ExchangePhase::Unbegun | ExchangePhase::Resting => Ok(Some(RelayNext::Wait)),
+                ExchangePhase::Spooling(_) => match self.asks_for_body() {
+                    true => Ok(Some(RelayNext::Interim(100))),
+                    false => self.look_at_spool(),
+                },
+                ExchangePhase::Unbegun | ExchangePhase::Away(_) | ExchangePhase::Resting => {
+                    Ok(Some(RelayNext::Wait))
+                }
                 ExchangePhase::Waiting(_) => self.look_at_turn(),
                 ExchangePhase::Connecting(_) => self.look_at_connection(),
                 ExchangePhase::Asking(_) => {
@@ -557,7 +585,7 @@ impl<T: Send> Relay for Exchange<T> {
 
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         self.now_ms = now_ms;
-        if self.upload.is_too_large {
+        if self.upload.is_refused {
             return RelayRead::Broken;
         }
         // what its client has sent is with the application
@@ -605,7 +633,7 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn looks(&mut self, now_ms: u64) -> bool {
-        self.look_at_link(now_ms)
+        self.look_for_return(now_ms) || self.look_at_link(now_ms)
     }
 
     fn expire(&mut self) {

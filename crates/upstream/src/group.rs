@@ -366,7 +366,7 @@ pub(crate) mod tests {
             balance,
             key: BalanceKey::Client,
             in_flight,
-            queue: QueueSettings { requests: 0, time: second },
+            queue: QueueSettings { requests: 0, time: second, down: Default::default() },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
             timeouts: UpstreamTimeouts {
                 connect: second,

@@ -4,7 +4,7 @@
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
 //! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
 //! clocks: bytes and time are arguments. [`exchange`], [`application`], [`upstreams`] and [`pings`] have the sockets,
-//! and [`ends`] has a file.
+//! [`ends`] and [`spool`] have files.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | [`link`] | the next stage of a server whose stages are processes: what becomes of requests while instances crash, and how they [end](ends) |
 //! | `messages` | what is said between here and an application: [`target`], [`request`], [`response`], [`fastcgi`] |
 //! | [`places`] | what upstreams may have under way, and which request is next: a [`group`] and the [`queue`] of those that wait, by rank |
+//! | [`spool`] | bodies of requests on disk |
 //! | [`group`] | upstreams that do the same, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
 //! | [`settings`] | what a person decides about applications, and how an upstream's address is written |
 //!
@@ -62,6 +63,7 @@ pub mod link;
 mod messages;
 pub mod places;
 pub mod settings;
+pub mod spool;
 pub mod stage;
 pub mod upstreams;
 

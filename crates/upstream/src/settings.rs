@@ -53,6 +53,18 @@ pub struct QueueSettings {
     pub requests: u32,
     /// For so long.
     pub time: Duration,
+    /// What becomes of those that find none that takes connections.
+    pub down: WhenDown,
+}
+
+/// What becomes of requests for upstreams that take no connections, and have answered before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenDown {
+    /// They fail at once.
+    #[default]
+    Fail,
+    /// They wait for one, as others wait for a place.
+    Wait,
 }
 
 /// How long an upstream may take.

@@ -14,11 +14,13 @@
 //! | `http2` | HTTP/2 to an application or the next stage, as an exchange speaks HTTP/1.1 |
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
+//! | `down` | requests that wait until one takes connections again |
 //! | `drains` | requests whose client has left and that an application still works on |
 
 pub(crate) mod addresses;
 mod clients;
 pub(crate) mod connection;
+pub(crate) mod down;
 pub(crate) mod drains;
 pub(crate) mod http2;
 pub mod sign_in;
@@ -37,6 +39,7 @@ use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::addresses::UpstreamAddresses;
 use crate::upstreams::clients::UpstreamClients;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::down::Outage;
 use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
 use forebay_conn::SocketId;
 use forebay_control::shared::SharedCounts;
@@ -60,6 +63,7 @@ pub struct Upstreams {
     places: Mutex<Places<Arc<Waiter>>>,
     notices: Mutex<Notices>,
     web_sockets: OpenWebSockets,
+    outage: Outage,
     each: Vec<Upstream>,
     /// Through which they are spoken with; `None` without TLS.
     clients: Option<UpstreamClients>,
@@ -266,8 +270,9 @@ impl Upstreams {
         let web_sockets = OpenWebSockets::default();
         let clients = settings.tls.is_some().then(UpstreamClients::default);
         let each = each.collect();
+        let outage = Outage::default();
         let upstreams =
-            Upstreams { number, is_fastcgi, places, notices, web_sockets, each, clients };
+            Upstreams { number, is_fastcgi, places, notices, web_sockets, outage, each, clients };
         upstreams.look_up();
         Arc::new(upstreams)
     }
@@ -479,9 +484,15 @@ impl Upstreams {
         each.collect()
     }
 
-    /// How many requests wait.
+    /// How many requests wait: for a place, or until one takes connections again.
     pub fn waiting(&self) -> usize {
-        self.places().waiting()
+        self.places().waiting() + self.outage.waiting()
+    }
+
+    /// One takes connections.
+    #[inline]
+    pub(crate) fn is_reached(&self) {
+        self.outage.end();
     }
 
     /// Whether a request lacks a place that one of this rank has.

@@ -88,6 +88,13 @@ impl ConfigDraft {
         if self.process.trusted_proxies.is_empty() && self.process.trusted_header.is_some() {
             remark("trusted_header", "trusted_proxies");
         }
+        let runs_scripts = self.every_site().iter().any(|(_, site)| !site.fastcgi.is_empty());
+        if self.process.spool_dir.is_some() && !runs_scripts {
+            remark("spool_dir", "[[fastcgi]]");
+        }
+        if self.process.spool_dir.is_none() && text.says(&top.child("spool_dir_bytes")) {
+            remark("spool_dir_bytes", "spool_dir");
+        }
         for key in ["admin.allow", "admin.token_file"] {
             if self.process.admin.listen.0.is_empty() && text.says(&top.child(key)) {
                 remark(key, "admin.listen");

@@ -57,6 +57,7 @@ impl ConfigDraft {
         storage.iter_mut().chain(ca).for_each(join);
         self.process.sandbox.read.iter_mut().for_each(join);
         self.process.ban_files.iter_mut().for_each(join);
+        self.process.spool_dir.iter_mut().for_each(join);
         self.process.isolated.rebase(&join);
         self.process.pipeline.calibration.iter_mut().for_each(join);
     }

@@ -266,7 +266,8 @@ impl Section for FastCgiSection {
                 meaning: "A request body of at most this size is collected in memory before a script is \
                           asked, so that none waits for a slow client; a larger one goes to it as it \
                           comes. A script is told how long the body is, so one whose length is not known \
-                          (Transfer-Encoding: chunked) may not be larger: 413.",
+                          (Transfer-Encoding: chunked) is collected whatever its size: what is larger is in \
+                          spool_dir, and without that it is 413.",
                 example: "\"1MiB\"",
                 at: |f| &mut f.spool,
             },

@@ -4,7 +4,7 @@ use crate::table::{Preset, Section, Setting};
 use crate::{
     AcmeConfig, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig, FirewallSettings,
     GateCharge, GateMode, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig,
-    LogConfig, PipelineConfig, SandboxConfig, Switch, TimeoutsConfig,
+    LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;
@@ -20,6 +20,8 @@ impl Section for Config {
             rules: Vec::new(),
             assigned: Vec::new(),
             ban_files: Vec::new(),
+            spool_dir: None,
+            spool_dir_bytes: Size::default(),
             agent: Switch::default(),
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),
@@ -175,6 +177,27 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "The group, by name or number, that the server becomes together with user.",
         example: "\"www-data\"",
         at: |c| &mut c.group,
+    },
+    Setting {
+        key: "spool_dir",
+        preset: Preset::Unset("413 where a body is too large for memory"),
+        range: None,
+        meaning: "A directory for request bodies that must be collected before an application is asked and are larger \
+                  than its spool_bytes: those to [[fastcgi]] whose length is not known (Transfer-Encoding: chunked, \
+                  HTTP/2 without content-length). They may be as large as body_bytes then. They are files without a \
+                  name (O_TMPFILE), of which nothing is left, whatever becomes of the server. Its user must be \
+                  allowed to write there. Without room their requests get 507.",
+        example: "\"/var/lib/forebay/spool\"",
+        at: |c| &mut c.spool_dir,
+    },
+    Setting {
+        key: "spool_dir_bytes",
+        preset: Preset::Value("1GiB"),
+        range: Some(("1MiB", "1PiB")),
+        meaning: "Bytes that all bodies together have in spool_dir, at most; those that want more get 507. With the engine \
+                  isolated each process of respond has an equal part.",
+        example: "\"20GiB\"",
+        at: |c| &mut c.spool_dir_bytes,
     },
     Setting {
         key: "timeouts.head",

@@ -10,7 +10,7 @@ use forebay_http::coding::Coding;
 use forebay_site::rules::Scope;
 use forebay_upstream::settings::{
     Balance, BodySettings, Errors, GroupSettings, HealthCheckSettings, KeepAliveSettings,
-    QueueSettings, UpstreamAddress, UpstreamTimeouts, UpstreamTlsSettings,
+    QueueSettings, UpstreamAddress, UpstreamTimeouts, UpstreamTlsSettings, WhenDown,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,6 +102,8 @@ pub struct QueueConfig {
     pub requests: Optional<u64>,
     /// `queue.time`
     pub time: Optional<Duration>,
+    /// `queue.down`
+    pub down: WhenDown,
 }
 
 /// Connections to them that are kept.
@@ -129,11 +131,13 @@ pub struct UpstreamTimes {
 impl UpstreamsConfig {
     /// A key that means nothing as things are, and what it would need.
     pub(crate) fn idle(&self) -> Option<(&'static str, &'static str)> {
+        const NEEDS: &str = "in_flight or queue.down = \"wait\"";
         let is_unbounded = self.in_flight.0.is_none();
+        let never_waits = is_unbounded && self.queue.down == WhenDown::Fail;
         let keys = [
             ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
-            ("queue.requests", self.queue.requests.0.is_some() && is_unbounded, "in_flight"),
-            ("queue.time", self.queue.time.0.is_some() && is_unbounded, "in_flight"),
+            ("queue.requests", self.queue.requests.0.is_some() && never_waits, NEEDS),
+            ("queue.time", self.queue.time.0.is_some() && never_waits, NEEDS),
             ("timeouts.body", self.timeouts.body.0.is_some() && is_unbounded, "in_flight"),
         ];
         keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
@@ -164,6 +168,7 @@ impl UpstreamsConfig {
             queue: QueueSettings {
                 requests: self.queue.requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
                 time: self.queue.time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
+                down: self.queue.down,
             },
             keep_alive: KeepAliveSettings {
                 connections: small(self.keep_alive.connections),
@@ -352,7 +357,8 @@ macro_rules! rows_with_upstreams {
             preset: Preset::Value("1GiB"),
             range: Some(("0B", "1TiB")),
             meaning: "Size of a request body that is passed on; more is answered with 413, before anything \
-                      runs if the request says how long it is. Nothing of it is written to a disk here. \
+                      runs if the request says how long it is. Only what [[fastcgi]] must collect is written to a \
+                      disk here, and only with spool_dir. \
                       limits.body_bytes is about requests for files.",
             example: "\"16MiB\"",
             at: |s| &mut s.upstreams.body_bytes,
@@ -429,6 +435,17 @@ macro_rules! rows_with_upstreams {
             meaning: "For how long; then they are answered with 503.",
             example: "\"2s\"",
             at: |s| &mut s.upstreams.queue.time,
+        },
+        Setting {
+            key: "queue.down",
+            preset: Preset::Value("fail"),
+            range: None,
+            meaning: "What becomes of requests while none of them takes connections: they fail with 502 (fail), or \
+                      wait for one, as many as queue.requests and for queue.time, as in a restart (wait). Only \
+                      upstreams that have answered are waited for, and none that is away for more than a minute. \
+                      One request tries every 100 ms.",
+            example: "\"wait\"",
+            at: |s| &mut s.upstreams.queue.down,
         },
         Setting {
             key: "keep_alive.connections",

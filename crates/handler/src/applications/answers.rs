@@ -10,6 +10,10 @@ use std::time::Duration;
 
 pub(super) const TOO_LARGE: &str = "The request body is larger than the application may be sent";
 
+const NO_SPOOL: &str = "The request does not say how long its body is, and that is larger than spool_bytes: this server has no spool_dir";
+
+const SPOOL_FULL: &str = "The server has no room for the body of the request";
+
 const SIGN_IN: &str = "The application signs in connections, and this one cannot be signed in";
 
 /// What a client is told of an application that has not answered, and under which status.
@@ -18,6 +22,8 @@ pub fn failed(failed: Failed) -> (u16, &'static str) {
         Failed::Unasked(Unavailable::Deadline) => return (504, unasked(Unavailable::Deadline)),
         Failed::Unasked(unavailable) => return (503, unasked(unavailable)),
         Failed::TooLarge => return (413, TOO_LARGE),
+        Failed::NoSpool => return (413, NO_SPOOL),
+        Failed::SpoolFull => return (507, SPOOL_FULL),
         Failed::SignIn => return (502, SIGN_IN),
         Failed::Asked(failure, late) => (failure, late == Lateness::Late),
     };

@@ -193,7 +193,7 @@ impl RequestHandler {
         if let Some(failure) = relay.failure() {
             let (status, text) = failed(failure);
             let unanswered = match status {
-                413 => None,
+                413 | 507 => None,
                 502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
                 504 => Some((Counter::UpstreamLate, Unanswered::Late)),
                 _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
@@ -456,6 +456,7 @@ impl RequestHandler {
             Err(unasked) => unasked.told(),
             Ok(mut ask) => {
                 let is_tunnel = ask.written.asked.upgrade;
+                ask.spool = self.applications.spool().map(Arc::clone);
                 let (place, thread) = match self.room_for(asker.client(), is_tunnel) {
                     Ok((place, thread)) => (Some(place), thread),
                     Err(unavailable) => {

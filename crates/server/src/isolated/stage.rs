@@ -18,7 +18,7 @@ use forebay_upstream::application::Application;
 use forebay_upstream::request;
 use forebay_upstream::settings::{
     self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
-    ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts,
+    ProxySettings, QueueSettings, UpstreamAddress, UpstreamTimeouts, WhenDown,
 };
 use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES, FIELD_BYTES};
 use std::time::Duration;
@@ -103,7 +103,7 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
         balance: Balance::default(),
         key: BalanceKey::Url,
         in_flight: None,
-        queue: QueueSettings { requests: 0, time: PATIENCE },
+        queue: QueueSettings { requests: 0, time: PATIENCE, down: WhenDown::Fail },
         keep_alive: KeepAliveSettings { connections: MOST_KEPT, idle: KEPT },
         timeouts: UpstreamTimeouts {
             connect: PATIENCE,

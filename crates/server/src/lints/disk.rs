@@ -14,6 +14,7 @@ use forebay_sys::file::open_regular;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_sys::{file, process};
 use forebay_upstream::settings::UpstreamTlsSettings;
+use forebay_upstream::spool::Spool;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -134,7 +135,35 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
             wrong.push((at, Wrong::said(UnusableFile::Bans(error))));
         }
     }
+    if let Some(path) = &draft.process.spool_dir
+        && let Err(error) = check_directory(path)
+    {
+        wrong.push((At::default().child("spool_dir"), no_directory(path.clone(), error)));
+    }
     wrong
+}
+
+/// A directory in which no bodies can be, as far as this process can tell.
+pub(super) fn spool(of: &LintSubject<'_>, wrong: &mut Remarks) {
+    let Some(path) = &of.draft.process.spool_dir else { return };
+    let is_another_user = of.draft.process.user.is_some() && process::user() != 0;
+    let Ok(spool) = Spool::open(path, 0, 0) else { return };
+    if let Err(error) = spool.try_out() {
+        let is_believed = is_another_user && error.kind() == io::ErrorKind::PermissionDenied;
+        if !is_believed {
+            let at = At::default().child("spool_dir");
+            wrong.push((at, Wrong::said(UnusableFile::NoSpool(error))));
+        }
+    }
+}
+
+/// A directory whose files take memory, as those in most of `/tmp` and `/run` do.
+pub(super) fn spool_in_memory(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    let Some(path) = &of.draft.process.spool_dir else { return };
+    if Spool::open(path, 0, 0).is_ok_and(|spool| spool.is_in_memory()) {
+        let at = At::default().child("spool_dir");
+        remarks.push((at, Wrong::said(UnusableFile::SpoolInMemory { path: path.clone() })));
+    }
 }
 
 /// The file of authorities that are trusted.
@@ -191,6 +220,13 @@ enum UnusableFile {
         /// Why.
         error: io::Error,
     },
+    /// No body can be on disk.
+    NoSpool(io::Error),
+    /// Bodies would be in memory.
+    SpoolInMemory {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A directory in the place of a log.
     LogIsDirectory {
         /// Its path.
@@ -213,6 +249,17 @@ impl fmt::Display for UnusableFile {
             UnusableFile::NoSocketDirectory { path, error } => {
                 write!(f, "a socket cannot be made in the directory {path:?}: {error}")
             }
+            UnusableFile::NoSpool(error) if error.kind() == io::ErrorKind::Unsupported => {
+                f.write_str(
+                    "its file system has no files without a name (O_TMPFILE), of which nothing is left when the \
+                     server is killed: name a directory on one that has, such as ext4, XFS or Btrfs",
+                )
+            }
+            UnusableFile::NoSpool(error) => write!(f, "files cannot be made there: {error}"),
+            UnusableFile::SpoolInMemory { path } => write!(
+                f,
+                "what is in {path:?} is in memory (tmpfs), up to spool_dir_bytes of it: name a directory on a disk"
+            ),
             UnusableFile::LogIsDirectory { path } => {
                 write!(f, "{path:?} is a directory, name a file in it")
             }

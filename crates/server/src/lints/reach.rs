@@ -54,7 +54,7 @@ impl Becomes<'_> {
         let wanted = match needed {
             Needed::Directory => ENTER,
             Needed::Users | Needed::Page | Needed::File => READ,
-            Needed::Logs | Needed::Storage => WRITE | ENTER,
+            Needed::Logs | Needed::Storage | Needed::Spool => WRITE | ENTER,
             Needed::Log => WRITE,
         };
         let obstacle = self.obstacle(path, wanted)?;
@@ -94,6 +94,9 @@ pub(super) fn unreadable(of: &LintSubject<'_>, remarks: &mut Remarks) {
         for place in [storage, &of.draft.process.acme.files().directory().to_owned()] {
             look(At::default().child("acme.storage"), Needed::Storage, place);
         }
+    }
+    if let Some(spool) = &of.draft.process.spool_dir {
+        look(At::default().child("spool_dir"), Needed::Spool, spool);
     }
     for (at, site) in of.draft.every_site() {
         let root_is_good =
@@ -256,6 +259,8 @@ enum Needed {
     Log,
     /// The directory of certificates by ACME.
     Storage,
+    /// The directory of request bodies.
+    Spool,
 }
 
 impl Needed {
@@ -268,7 +273,7 @@ impl Needed {
             Needed::File => "read the file",
             Needed::Logs => "write to the directory",
             Needed::Log => "write to the log",
-            Needed::Storage => "write to the directory",
+            Needed::Storage | Needed::Spool => "write to the directory",
         }
     }
 
@@ -282,6 +287,7 @@ impl Needed {
             Needed::Logs => "a log that is moved away cannot be made again",
             Needed::Log => "the server does not start",
             Needed::Storage => "no certificate is got or replaced",
+            Needed::Spool => "the server does not start",
         }
     }
 
@@ -292,7 +298,9 @@ impl Needed {
             Needed::Users | Needed::Page | Needed::File => {
                 "give it to a group of that user: \"chgrp\", \"chmod g+r\""
             }
-            Needed::Logs | Needed::Log | Needed::Storage => "give it to that user: \"chown\"",
+            Needed::Logs | Needed::Log | Needed::Storage | Needed::Spool => {
+                "give it to that user: \"chown\""
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Sandbox, SandboxNeeds};
 use crate::seal;
+use crate::spool;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
 use crate::upgrade::UPGRADED;
@@ -121,7 +122,8 @@ impl Server {
         // names may not be looked up afterwards
         let now_ms = worker::read_clocks().monotonic_ms;
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
-            .with_next(isolated::next(&config, now_ms));
+            .with_next(isolated::next(&config, now_ms))
+            .with_spool(spool::open(&config, machine.descriptors).map_err(RunError::Spool)?);
         applications.take_effect(None, &certificates);
         // no other process takes the place of a stage, and none of this can be had once the process is sealed
         let shared = match config.place {
@@ -145,6 +147,9 @@ impl Server {
         // its socket may be out of reach afterwards
         let notifier = Notifier::from_environment();
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
+        if let (Some(spool), Some(path)) = (applications.spool(), &config.spool_dir) {
+            spool::try_out(spool, path).map_err(RunError::Spool)?;
+        }
         // where another process says that a service manager listens is asked without the rights of root
         let notifier = match &inheritance {
             Some(handed) => Notifier::handed(handed.handed.notify.clone()),

@@ -7,6 +7,7 @@ use crate::command::{CommandAnswer, PolicyChange};
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError, RuleChange};
+use crate::spool;
 use crossbeam_channel::Sender;
 use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
@@ -275,6 +276,7 @@ impl Server {
             bans,
             refusals,
         };
+        spool::bound(next.applications.spool(), &config);
         next.applications.take_effect(Some(&*current.applications), &next.certificates);
         self.shared.iter().for_each(|shared| next.applications.share(&shared.counts));
         let before = self.common.live.replace(Arc::new(next));

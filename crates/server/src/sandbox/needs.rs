@@ -35,6 +35,8 @@ pub(super) enum PathUse {
     Socket,
     /// Files that are made, replaced by a rename, and removed.
     Store,
+    /// Files without a name.
+    Spool,
 }
 
 impl PathUse {
@@ -43,6 +45,7 @@ impl PathUse {
             PathUse::Read => AccessFs::ReadFile | AccessFs::ReadDir,
             PathUse::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
             PathUse::Socket => AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::ReadDir,
+            PathUse::Spool => AccessFs::ReadFile | AccessFs::WriteFile,
             PathUse::Store => {
                 let read = AccessFs::ReadFile | AccessFs::ReadDir;
                 let write = AccessFs::WriteFile | AccessFs::Truncate;
@@ -111,6 +114,9 @@ impl SandboxNeeds {
             if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
                 needs.add_directory_of("to", &target, PathUse::Read);
             }
+        }
+        if let Some(path) = &config.spool_dir {
+            needs.add("spool_dir", path.clone(), PathUse::Spool);
         }
         for path in &config.sandbox.read {
             needs.add("sandbox.read", path.clone(), PathUse::Read);

@@ -1,7 +1,7 @@
 //! Which upstream a request is sent to: its turn, a connection that is kept or a new one, and another upstream
 //! where that is safe.
 
-use super::outcome::{ExchangeTimes, Failed, Lateness, UNSHAKEN};
+use super::outcome::{self, ExchangeTimes, Failed, Lateness, UNSHAKEN};
 use super::phase::{Attempt, ExchangePhase};
 use super::state::Exchange;
 use super::upload::UP_BYTES;
@@ -10,7 +10,9 @@ use crate::group::health::HealthSign;
 use crate::group::retry::{self, AttemptFailure};
 use crate::messages::request::HostSent;
 use crate::places::queue::Asking;
+use crate::settings::WhenDown;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::down::{OutageLook, OutageWait};
 use crate::upstreams::drains::DrainingExchange;
 use crate::upstreams::{self, QueueWait, UpstreamSlot};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
@@ -96,9 +98,87 @@ impl<T> Exchange<T> {
         Ok(None)
     }
 
+    /// No upstream takes connections. Says whether it waits for one.
+    fn waits_for_return(&mut self) -> bool {
+        let queue = self.application.settings().group().queue;
+        if queue.down == WhenDown::Fail {
+            return false;
+        }
+        let until_ms = self.away_until_ms();
+        let upstreams = self.application.upstreams();
+        let wait = upstreams.wait_for_return(queue.requests, until_ms, self.now_ms);
+        if wait.is_none() && self.now_ms >= until_ms {
+            self.give_up_late();
+            return true;
+        }
+        self.be_away(wait)
+    }
+
+    /// It comes while no upstream takes connections. Says whether it waits with those that do.
+    pub(super) fn joins_wait(&mut self) -> bool {
+        let queue = self.application.settings().group().queue;
+        if queue.down == WhenDown::Fail || self.linked.is_some() {
+            return false;
+        }
+        let until_ms = self.away_until_ms();
+        let upstreams = self.application.upstreams();
+        let wait = upstreams.joins_wait(queue.requests, until_ms, self.now_ms);
+        self.be_away(wait)
+    }
+
+    /// However often it tries, that is once.
+    fn away_until_ms(&mut self) -> u64 {
+        let queue = self.application.settings().group().queue;
+        if self.tries.away_until_ms == 0 {
+            let time_ms = u64::try_from(queue.time.as_millis()).unwrap_or(u64::MAX);
+            self.tries.away_until_ms = self.now_ms.saturating_add(time_ms);
+        }
+        self.tries.away_until_ms.min(self.asked.until_ms)
+    }
+
+    fn be_away(&mut self, wait: Option<OutageWait>) -> bool {
+        let Some(wait) = wait else { return false };
+        self.phase = ExchangePhase::Away(wait);
+        self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
+        true
+    }
+
+    /// It waits for an upstream that takes connections: looks whether one may be tried. Says whether it is done so.
+    pub(super) fn look_for_return(&mut self, now_ms: u64) -> bool {
+        let ExchangePhase::Away(wait) = &mut self.phase else { return false };
+        self.now_ms = now_ms;
+        match wait.look(now_ms) {
+            OutageLook::Waits => {}
+            OutageLook::Late => {
+                self.end_wait();
+                self.give_up_late();
+            }
+            OutageLook::Tries => {
+                self.end_wait();
+                // all addresses of a name may have it now
+                self.tries.refused.clear();
+                self.upload.rewind();
+                let (owner, key) = (self.asked.owner, self.asked.key);
+                // another one, if there is one
+                let tried = self.tries.tried.last().copied().into_iter().collect();
+                let asking = Asking { owner, key, tried, ..Asking::default() };
+                match self.application.upstreams().ask(asking) {
+                    Ok(upstreams::SlotOrWait::Begun(slot)) => {
+                        if let Err(failure) = self.begin_with(slot, None) {
+                            self.try_again(failure, Lateness::InTime);
+                        }
+                    }
+                    Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),
+                    Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
+                }
+            }
+        }
+        true
+    }
+
     /// It waits no longer.
     pub(super) fn end_wait(&mut self) {
-        if let ExchangePhase::Waiting(_) = self.phase {
+        if let ExchangePhase::Waiting(_) | ExchangePhase::Away(_) = self.phase {
             self.phase = ExchangePhase::Unbegun;
             self.tries.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns);
         }
@@ -240,6 +320,7 @@ impl<T> Exchange<T> {
         if let AttemptFailure::Tls(fault) = failure {
             self.tries.handshakes.failed.push(fault);
         }
+        let is_away = late == Lateness::InTime && outcome::is_away(failure, attempt.unreached);
         // the place is free before another is asked for
         drop(attempt);
         let body = match self.upload.is_gone {
@@ -273,11 +354,13 @@ impl<T> Exchange<T> {
             false => None,
         };
         let Some(next) = next else {
-            self.give_up(Failed::Asked(failure, late));
+            if !(is_safe && is_away && self.waits_for_return()) {
+                self.give_up(Failed::Asked(failure, late));
+            }
             return None;
         };
         self.tries.retries += u32::from(!is_free);
-        self.upload.sent = 0;
+        self.upload.rewind();
         self.answer.again(self.asked.context, self.application.settings().limits());
         match next {
             upstreams::SlotOrWait::Begun(slot) => self.begin_with(slot, None).err(),

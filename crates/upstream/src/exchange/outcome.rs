@@ -44,6 +44,10 @@ pub enum Failed {
     Unasked(Unavailable),
     /// The body of the request is larger than it may be.
     TooLarge,
+    /// It is larger than is collected in memory, its length is not known, and no body may be on disk.
+    NoSpool,
+    /// It is too large for memory, and there is no room for it on disk.
+    SpoolFull,
     /// It wants its client to sign in, and offers only what signs in a connection, which cannot be that client's alone.
     SignIn,
 }
@@ -60,7 +64,8 @@ impl Failed {
             Failed::Unasked(Unavailable::Down) => "drained",
             Failed::Unasked(Unavailable::Threads) => "threads",
             Failed::Unasked(Unavailable::Descriptors) => "descriptors",
-            Failed::TooLarge => "too_large",
+            Failed::TooLarge | Failed::NoSpool => "too_large",
+            Failed::SpoolFull => "spool_full",
             Failed::SignIn => "connection_auth",
         }
     }
@@ -109,6 +114,15 @@ pub(super) const UNREACHED: &str = "connect";
 /// The handshake of TLS was not done in the time for a connection.
 pub(super) const UNSHAKEN: &str = "connect_timeout: in the handshake of TLS";
 
+/// Nobody listens there.
+const REFUSED: &str = "connect: refused";
+const NO_SOCKET: &str = "connect: there is no such socket";
+
+/// Whether an attempt has failed as it does while its upstream is started again: nobody listens, for this reason.
+pub(super) fn is_away(failure: AttemptFailure, unreached: &str) -> bool {
+    failure == AttemptFailure::Connect && [REFUSED, NO_SOCKET].contains(&unreached)
+}
+
 /// Why there is no connection, for the operator; `None` if it is not the upstream's fault, but this server has no
 /// descriptor or no memory for one.
 pub(super) fn unreached(error: &io::Error) -> Option<&'static str> {
@@ -118,11 +132,11 @@ pub(super) fn unreached(error: &io::Error) -> Option<&'static str> {
         return None;
     }
     Some(match error.kind() {
-        ConnectionRefused => "connect: refused",
+        ConnectionRefused => REFUSED,
         HostUnreachable | NetworkUnreachable | TimedOut => "connect: unreachable",
         AddrNotAvailable if is_of_kernel => "connect: no free port, or no such address here",
         AddrNotAvailable => "connect: the name has no address",
-        NotFound | NotADirectory => "connect: there is no such socket",
+        NotFound | NotADirectory => NO_SOCKET,
         PermissionDenied => "connect: permission denied",
         // of a Unix socket, when as many wait there as may
         WouldBlock => "connect: its backlog is full",

@@ -1,8 +1,10 @@
 //! How far an exchange has come, and what it has there: an attempt is made anew for each upstream that is asked.
 
+use super::collected::CollectedBody;
 use super::outcome::{self, Failed, UNREACHED};
 use crate::group::retry::AttemptFailure;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::down::OutageWait;
 use crate::upstreams::stream::ConnectError;
 use crate::upstreams::{QueueWait, UpstreamSlot};
 use std::os::fd::AsFd;
@@ -12,9 +14,11 @@ pub(super) enum ExchangePhase {
     /// Nothing is asked, and nothing waits.
     Unbegun,
     /// The request's body is collected before anything is asked: this has come of it.
-    Spooling(Vec<u8>),
+    Spooling(CollectedBody),
     /// All upstreams have as much under way as they may: its place among those that wait.
     Waiting(QueueWait),
+    /// No upstream takes connections, as in a restart: it waits until one does.
+    Away(OutageWait),
     /// No instance of the next stage takes it: the link says when it is tried again.
     Resting,
     Connecting(Attempt),

@@ -2,9 +2,9 @@
 
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
-use crate::exchange::phase::ExchangePhase;
+use crate::exchange::phase::{Attempt, ExchangePhase};
 use crate::exchange::upload::UP_BYTES;
-use crate::exchange::{ApplicationRequest, Exchange, Failed};
+use crate::exchange::{ApplicationRequest, Exchange, Failed, Lateness};
 use crate::group::retry::AttemptFailure;
 use crate::messages::fastcgi;
 use crate::messages::request::WrittenHead;
@@ -13,6 +13,8 @@ use crate::settings::{
     self, Balance, BalanceKey, BodySettings, Errors, GroupSettings, KeepAliveSettings,
     QueueSettings, UpstreamAddress, UpstreamTimeouts,
 };
+use crate::spool::Spool;
+use crate::spool::tests::SpoolDirectory;
 use crate::upstreams::Upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::sign_in::SignIn;
@@ -21,6 +23,7 @@ use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
 use forebay_http::response::{ResponseContext, ResponseHeadLimits};
+use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::unix_address::UnixAddress;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -34,6 +37,7 @@ struct Table {
     pool: ConnectionPool,
     theirs: UnixStream,
     said: Arc<Mutex<Vec<String>>>,
+    spool: Option<Arc<Spool>>,
 }
 
 impl Table {
@@ -47,15 +51,25 @@ impl Table {
         Table::bounded(keep, spool_bytes, None)
     }
 
+    /// The same, where bodies of up to so many bytes are collected, all but 10 of them on disk.
+    fn on_disk(spool: &Arc<Spool>, most_bytes: u64) -> Table {
+        let spool = Some(Arc::clone(spool));
+        Table { spool, ..Table::sized(true, 10, None, most_bytes) }
+    }
+
     /// The same, where so many requests may be under way, and one may wait.
     fn bounded(keep: bool, spool_bytes: u64, in_flight: Option<u32>) -> Table {
+        Table::sized(keep, spool_bytes, in_flight, 1000)
+    }
+
+    fn sized(keep: bool, spool_bytes: u64, in_flight: Option<u32>, most_bytes: u64) -> Table {
         let second = Duration::from_secs(1);
         let group = GroupSettings {
             to: vec![UpstreamAddress::Unix(UnixAddress::parse("/nonexistent/php.sock").unwrap())],
             balance: Balance::Least,
             key: BalanceKey::Client,
             in_flight,
-            queue: QueueSettings { requests: 1, time: second },
+            queue: QueueSettings { requests: 1, time: second, down: Default::default() },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
             timeouts: UpstreamTimeouts {
                 connect: second,
@@ -76,7 +90,7 @@ impl Table {
         let settings = settings::FastCgiSettings {
             group,
             request: fastcgi::ScriptSettings { keep, ..Default::default() },
-            bodies: BodySettings { most_bytes: 1000, spool_bytes },
+            bodies: BodySettings { most_bytes, spool_bytes },
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
@@ -89,7 +103,7 @@ impl Table {
         theirs.set_nonblocking(true).unwrap();
         let mut pool = ConnectionPool::default();
         pool.keep(&application, 0, UpstreamConnection::from(OwnedFd::from(ours)), 0);
-        Table { application, pool, theirs, said: Arc::default() }
+        Table { application, pool, theirs, said: Arc::default(), spool: None }
     }
 
     fn asked(
@@ -119,6 +133,7 @@ impl Table {
                 given: Box::default(),
             },
             log: Some(Box::new(log)),
+            spool: self.spool.clone(),
             sign_in: SignIn::OfRequest,
             shows_sign_in: false,
         }
@@ -258,8 +273,8 @@ fn a_body_is_collected_however_much_the_script_is_told_first() {
     let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
     assert_eq!((exchange.advance(0), exchange.capacity()), (RelayNext::Wait, UP_BYTES));
     exchange.give(b"hello");
-    let ExchangePhase::Spooling(spool) = &exchange.phase else { panic!("it is not collected") };
-    assert_eq!((&**spool, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));
+    let ExchangePhase::Spooling(body) = &exchange.phase else { panic!("it is not collected") };
+    assert_eq!((&*body.bytes, exchange.capacity()), (b"hello".as_slice(), UP_BYTES));
 }
 
 #[test]
@@ -381,4 +396,128 @@ fn what_has_run_is_not_asked_for_again() {
         drop(exchange);
         assert_eq!(table.said(), words);
     }
+}
+
+/// Gives all of a body, as fast as the disk takes it.
+fn give_all(exchange: &mut Exchange<()>, body: &[u8]) {
+    let mut left = body;
+    while !left.is_empty() && exchange.failure().is_none() {
+        let (part, rest) = left.split_at(exchange.capacity().min(left.len()).min(20_000));
+        if !part.is_empty() {
+            exchange.give(part);
+        }
+        left = rest;
+        wait_for_disk(exchange);
+    }
+    exchange.finish(&mut std::iter::empty());
+    wait_for_disk(exchange);
+}
+
+fn wait_for_disk(exchange: &mut Exchange<()>) {
+    loop {
+        exchange.advance(1);
+        let Some(file) = exchange.busy_file() else { return };
+        poll::wait([(file.bell().unwrap().1, PollInterest::Read)], 60_000).unwrap();
+    }
+}
+
+/// A body that tells its parts apart.
+fn long_body(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 255) as u8).collect()
+}
+
+/// The content of all records of this kind.
+fn contents(mut bytes: &[u8], kind: u8) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let [1, of, _, _, high, low, padding, _, rest @ ..] = bytes {
+        let count = usize::from(u16::from_be_bytes([*high, *low]));
+        if *of == kind {
+            all.extend_from_slice(&rest[..count]);
+        }
+        bytes = &rest[count + usize::from(*padding)..];
+    }
+    assert!(bytes.is_empty(), "{} bytes are no record", bytes.len());
+    all
+}
+
+#[test]
+fn a_body_on_disk_reaches_another_attempt_whole() {
+    let directory = SpoolDirectory::new();
+    let spool = Spool::open(&directory.0, 1 << 20, 10).unwrap();
+    let table = Table::on_disk(&spool, 300_000);
+    let body = long_body(300_000);
+    let ask = table.asked(Method::Post, Framing::Chunked, true);
+    let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
+    assert_eq!(exchange.advance(0), RelayNext::Interim(100));
+    give_all(&mut exchange, &body);
+    assert!(spool.bytes() > 200_000, "{} bytes are on disk", spool.bytes());
+    // nobody is at the address, and it was tried once more
+    let refused = Failed::Asked(AttemptFailure::Connect, Lateness::InTime);
+    assert_eq!(exchange.failure(), Some(refused));
+    for wanted in [100_000, usize::MAX] {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        exchange.upload.rewind();
+        let connection = Some(UpstreamConnection::from(OwnedFd::from(ours)));
+        exchange.phase = ExchangePhase::Asking(Attempt { connection, ..Attempt::new(None) });
+        let mut received = Vec::new();
+        while received.len() < wanted && !exchange.upload.is_whole() {
+            exchange.ready();
+            wait_for_disk(&mut exchange);
+            let _ = theirs.read_to_end(&mut received);
+        }
+        let _ = theirs.read_to_end(&mut received);
+        if wanted == usize::MAX {
+            let records = received.strip_prefix(b"PARAMS").unwrap();
+            assert_eq!(contents(records, 4), b"\x0e\x06CONTENT_LENGTH300000");
+            assert!(contents(records, 5) == body, "another body has come");
+            assert!(received.ends_with(&record(5, b"")));
+        }
+    }
+    drop(exchange);
+    while spool.bytes() > 0 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_bounds_a_body_says_so() {
+    let directory = SpoolDirectory::new();
+    let failure = |most_bytes, spool_bytes, body_bytes| {
+        let spool = Spool::open(&directory.0, spool_bytes, 10).unwrap();
+        let table = Table::on_disk(&spool, most_bytes);
+        let ask = table.asked(Method::Post, Framing::Chunked, false);
+        let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
+        give_all(&mut exchange, &long_body(body_bytes));
+        exchange.failure().unwrap()
+    };
+    assert_eq!(failure(200_000, 1 << 20, 200_001), Failed::TooLarge);
+    assert_eq!(failure(400_000, 200_000, 400_000), Failed::SpoolFull);
+    let asked = Failed::Asked(AttemptFailure::Connect, Lateness::InTime);
+    assert_eq!(failure(200_000, 200_000, 200_000), asked);
+    // without a directory
+    let table = Table::with(true, 10);
+    for (framing, expected) in
+        [(Framing::Chunked, Failed::NoSpool), (Framing::Sized(10), Failed::TooLarge)]
+    {
+        let ask = table.asked(Method::Post, framing, false);
+        let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
+        exchange.give(&[b'a'; 11]);
+        assert_eq!(exchange.failure(), Some(expected));
+    }
+}
+
+#[test]
+fn a_client_that_drips_into_a_body_is_late() {
+    let table = Table::with(true, 1000);
+    let ask = table.asked(Method::Post, Framing::Sized(900), false);
+    let mut exchange = Exchange::new(&table.application, ask, (), 0).ok().unwrap();
+    assert_eq!(exchange.own_deadline_ms(), 1000);
+    for now_ms in [500, 900, 1300] {
+        exchange.give(&[b'a'; 100]);
+        exchange.advance(now_ms);
+    }
+    // it was heard at 1300, but 300 bytes have 600 ms
+    assert_eq!(exchange.own_deadline_ms(), 1600);
 }

@@ -3,13 +3,11 @@
 use super::outcome::Failed;
 use super::phase::{Attempt, ExchangePhase};
 use super::state::Exchange;
-use super::upload::{TunnelEnd, UP_BYTES, UploadEncoding};
+use super::upload::{TunnelEnd, UploadEncoding};
 use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
 use crate::messages::fastcgi;
 use crate::messages::names;
-use crate::places::queue::Asking;
-use crate::upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
@@ -24,8 +22,8 @@ impl<T> Exchange<T> {
                 None => return self.refuse_body(),
             }
         }
-        if let ExchangePhase::Spooling(spool) = &mut self.phase {
-            return spool.extend_from_slice(bytes);
+        if let ExchangePhase::Spooling(_) = self.phase {
+            return self.collect(bytes);
         }
         self.upload.pace.came(bytes.len() as u64);
         let bytes = &bytes[self.send_at_once(bytes)..];
@@ -77,36 +75,25 @@ impl<T> Exchange<T> {
         sent
     }
 
-    /// All of the body that is collected is there: an upstream is asked.
-    pub(super) fn end_spool(&mut self) -> Result<(), AttemptFailure> {
-        if let ExchangePhase::Spooling(spool) = &self.phase {
-            if self.upload.is_chunked {
-                fastcgi::length(spool.len() as u64, &mut self.upload.to);
-            }
-            fastcgi::stdin(spool, &mut self.upload.to);
-        }
-        fastcgi::end_of_stdin(&mut self.upload.to);
-        self.upload.kept = UP_BYTES.max(self.upload.to.len());
-        let asking = Asking { owner: self.asked.owner, key: self.asked.key, ..Asking::default() };
-        match self.application.upstreams().ask(asking) {
-            Ok(upstreams::SlotOrWait::Begun(slot)) => return self.begin_with(slot, None),
-            Ok(upstreams::SlotOrWait::Waits(wait)) => self.wait_for(wait),
-            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
-        }
-        Ok(())
-    }
-
     /// More of the request's body has come than there may be.
     fn refuse_body(&mut self) {
-        self.upload.is_too_large = true;
+        self.upload.is_refused = true;
         self.phase.leave_attempt();
         if !self.phase.is_answered() {
-            self.give_up(Failed::TooLarge);
+            let has_no_spool = self.upload.has_no_spool;
+            self.give_up(if has_no_spool { Failed::NoSpool } else { Failed::TooLarge });
         }
     }
 
     /// Sends what the upstream takes.
     pub(super) fn send(&mut self) {
+        self.send_ready();
+        while self.refill() {
+            self.send_ready();
+        }
+    }
+
+    fn send_ready(&mut self) {
         let (until, ends) = self.may_send();
         let Some(attempt) = self.phase.attempt_mut() else { return };
         let Some(connection) = &mut attempt.connection else { return };
@@ -159,7 +146,9 @@ impl<T> Exchange<T> {
             Some(linked) => (linked.head_bytes.min(self.upload.to.len()), false),
             None => (
                 self.upload.to.len(),
-                self.upload.encoding.is_none() && self.upload.trailers.is_none(),
+                self.upload.encoding.is_none()
+                    && self.upload.trailers.is_none()
+                    && self.upload.on_disk.as_ref().is_none_or(|body| body.is_over()),
             ),
         }
     }
@@ -250,6 +239,7 @@ impl<T> Exchange<T> {
                     Some(false) => self.tries.handshakes.full += 1,
                 }
                 self.times.connected_ns = clock::monotonic_ns();
+                self.application.upstreams().is_reached();
                 self.phase.connected();
                 self.moved_ms = self.now_ms;
                 self.upload.pace.taken(self.now_ms);

@@ -7,7 +7,7 @@ use super::outcome::{ExchangeTimes, Failed, UpstreamHandshakes};
 use super::phase::ExchangePhase;
 use super::upload::Upload;
 use crate::application::Application;
-use crate::group::MemberIndex;
+use crate::group::{MemberIndex, Unavailable};
 use crate::places::queue::RequestOwner;
 use crate::settings;
 use crate::upstreams::sign_in::Binding;
@@ -71,6 +71,8 @@ pub(super) struct Tries {
     pub(super) handshakes: UpstreamHandshakes,
     /// It has waited so long for places.
     pub(super) waited_ns: u64,
+    /// Until when it waits, if no upstream takes connections; 0 if it has not yet.
+    pub(super) away_until_ms: u64,
 }
 
 impl<T> Exchange<T> {
@@ -178,10 +180,19 @@ impl<T> Exchange<T> {
         self.acknowledge_ms = None;
     }
 
+    /// There is no place in time: that of the queue, or that which the client gives.
+    pub(super) fn give_up_late(&mut self) {
+        let is_over = self.now_ms >= self.asked.until_ms;
+        let late = if is_over { Unavailable::Deadline } else { Unavailable::Late };
+        self.give_up(Failed::Unasked(late));
+    }
+
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
-            ExchangePhase::Unbegun | ExchangePhase::Waiting(_) => Await::Slot,
+            ExchangePhase::Unbegun | ExchangePhase::Waiting(_) | ExchangePhase::Away(_) => {
+                Await::Slot
+            }
             ExchangePhase::Connecting(_) => Await::Connect,
             ExchangePhase::Asking(_) if self.upload.is_whole() => Await::Answer,
             _ => Await::Flow,
@@ -191,6 +202,9 @@ impl<T> Exchange<T> {
     /// Until when that may last.
     pub(super) fn own_deadline_ms(&self) -> u64 {
         let settings::GroupSettings { timeouts, queue, .. } = self.application.settings().group();
+        if let ExchangePhase::Away(wait) = &self.phase {
+            return wait.next_ms();
+        }
         let time = match self.waits() {
             Await::Slot => queue.time,
             Await::Connect => timeouts.connect,
@@ -203,9 +217,10 @@ impl<T> Exchange<T> {
             _ => self.moved_ms,
         };
         let until_ms = since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-        match self.waits() {
+        match self.phase {
+            ExchangePhase::Spooling(_) => until_ms.min(self.upload.pace.until_ms(time)),
             // an application that is asked hears of it itself
-            Await::Slot => until_ms.min(self.asked.until_ms),
+            _ if self.waits() == Await::Slot => until_ms.min(self.asked.until_ms),
             _ => until_ms,
         }
     }

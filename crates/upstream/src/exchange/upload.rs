@@ -1,6 +1,9 @@
 //! The request on its way: what was sent and what is to be, kept as long as it fits.
 
+use super::collected::BodyOnDisk;
 use super::pace::UploadPace;
+use crate::messages::fastcgi;
+use crate::spool::SpoolFile;
 use forebay_http::body::Encoder;
 use forebay_http::framing::Framing;
 
@@ -41,6 +44,18 @@ pub(super) enum TunnelEnd {
     Shut,
 }
 
+/// What of a body is to be sent next.
+pub(super) enum NextPart {
+    /// It is ready.
+    Ready,
+    /// There is none, or what was ready is not sent yet.
+    None,
+    /// The disk is asked.
+    Waits,
+    /// The disk has failed.
+    Failed,
+}
+
 /// The head of a request and its body.
 pub(super) struct Upload {
     /// What was sent and what is to be; from `sent` on it was not.
@@ -61,8 +76,12 @@ pub(super) struct Upload {
     pub(super) body_left: u64,
     /// Its length is told at its end.
     pub(super) is_chunked: bool,
-    /// More of the body has come than there may be.
-    pub(super) is_too_large: bool,
+    /// Its length is not known, and it could be larger if bodies might be on disk.
+    pub(super) has_no_spool: bool,
+    /// What follows what is to be sent: most of the body is on disk.
+    pub(super) on_disk: Option<Box<BodyOnDisk>>,
+    /// More of the body has come than there may be, or it cannot be read from the disk.
+    pub(super) is_refused: bool,
     /// The client waits to be asked for the body.
     pub(super) expects_continue: bool,
     /// How fast the body comes.
@@ -79,7 +98,7 @@ impl Upload {
 
     /// Whether all that has come is sent.
     pub(super) fn is_sent(&self) -> bool {
-        self.sent == self.to.len()
+        self.sent == self.to.len() && self.on_disk.as_ref().is_none_or(|body| body.is_over())
     }
 
     /// Whether all that there will be is sent.
@@ -96,8 +115,46 @@ impl Upload {
     pub(super) fn forget_sent(&mut self) {
         self.to.drain(..self.sent);
         (self.sent, self.is_gone) = (0, true);
+        // its head went with what was sent
+        self.on_disk.iter_mut().for_each(|body| body.head = 0);
         if self.to.is_empty() {
             self.to = Vec::new();
+        }
+    }
+
+    /// The file of its body, where that must be read before more can be sent.
+    pub(super) fn busy_file(&self) -> Option<&SpoolFile> {
+        let is_sent = self.sent == self.to.len();
+        self.on_disk.as_ref().filter(|_| is_sent)?.busy_file()
+    }
+
+    /// Makes the next part of a body on disk ready, where all that was ready is sent.
+    pub(super) fn next_part(&mut self) -> NextPart {
+        let Some(body) = &mut self.on_disk else { return NextPart::None };
+        if self.sent < self.to.len() || body.is_over() {
+            return NextPart::None;
+        }
+        match body.take() {
+            Err(_) => NextPart::Failed,
+            Ok(None) => NextPart::Waits,
+            Ok(Some(part)) => {
+                self.to.truncate(body.head);
+                self.sent = self.to.len();
+                fastcgi::stdin(&part, &mut self.to);
+                if body.is_over() {
+                    fastcgi::end_of_stdin(&mut self.to);
+                }
+                NextPart::Ready
+            }
+        }
+    }
+
+    /// Nothing of it was sent: another attempt begins.
+    pub(super) fn rewind(&mut self) {
+        self.sent = 0;
+        if let Some(body) = &mut self.on_disk {
+            self.to.truncate(body.head);
+            body.rewind();
         }
     }
 }

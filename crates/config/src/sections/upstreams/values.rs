@@ -10,7 +10,7 @@ use forebay_site::rules::ScriptSuffix;
 use forebay_tls::TlsClient;
 use forebay_upstream::settings::{
     AddressError, Balance, BalanceKey, ConnectionAuth, Errors, HttpUpstream, ProxyProtocol,
-    UpstreamAddress,
+    UpstreamAddress, WhenDown,
 };
 use forebay_upstream::target::{Ambiguous, Base};
 
@@ -25,6 +25,12 @@ impl Keyword for Errors {
     const EXPECTED: &'static str = "\"theirs\" or \"ours\"";
     const WORDS: &'static [&'static str] = &["theirs", "ours"];
     const MEANINGS: &'static [Errors] = &[Errors::Theirs, Errors::Ours];
+}
+
+impl Keyword for WhenDown {
+    const EXPECTED: &'static str = "\"fail\" or \"wait\"";
+    const WORDS: &'static [&'static str] = &["fail", "wait"];
+    const MEANINGS: &'static [WhenDown] = &[WhenDown::Fail, WhenDown::Wait];
 }
 
 impl Keyword for Ambiguous {

@@ -221,3 +221,23 @@ fn links_past_the_rules_are_remarked() {
     link("..", "open/up");
     assert_eq!(folder.remarks(&text("/in", "")), [of("/open/up/in")]);
 }
+
+#[test]
+fn a_directory_for_bodies_is_tried_out() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("spool")).unwrap();
+    let script = "[[fastcgi]]\nto = \"unix:@php\"\n";
+    let remarks = |top: &str| folder.remarks(&format!("root = \"site\"\n{top}\n{script}"));
+    let of_spool = |top: &str| {
+        let all = remarks(top);
+        all.into_iter().filter(|said| said.contains("spool_dir")).collect::<Vec<_>>()
+    };
+    assert!(of_spool("spool_dir = \"spool\"").is_empty());
+    let memory = "DIR/forebay.toml:2:13: spool_dir: what is in \"/dev/shm\" is in memory (tmpfs), up to \
+                  spool_dir_bytes of it: name a directory on a disk";
+    assert_eq!(of_spool("spool_dir = \"/dev/shm\""), [memory]);
+    let alone = "DIR/forebay.toml:2:19: spool_dir_bytes: means nothing without spool_dir";
+    assert_eq!(of_spool("spool_dir_bytes = \"1GiB\""), [alone]);
+    let unused = "DIR/forebay.toml:2:13: spool_dir: means nothing without [[fastcgi]]";
+    assert_eq!(folder.remarks("root = \"site\"\nspool_dir = \"spool\"\n"), [unused]);
+}
