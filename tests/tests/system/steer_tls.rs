@@ -114,7 +114,7 @@ fn chromium_is_served_wherever_its_name_lies() {
         let profile = keys.join(&format!("profile{turn}"));
         let quiet = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
                      --disable-background-networking --disable-component-update --disable-sync \
-                     --ignore-certificate-errors --virtual-time-budget=5000 --dump-dom";
+                     --ignore-certificate-errors --dump-dom";
         let output = Command::new("ip")
             .args(["netns", "exec", &net.client, "chromium"])
             .arg(format!("--user-data-dir={}", profile.display()))

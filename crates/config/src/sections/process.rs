@@ -193,7 +193,7 @@ const SETTINGS: &[Setting<Config>] = &[
     Setting {
         key: "spool_dir_bytes",
         preset: Preset::Value("1GiB"),
-        range: Some(("1MiB", "1PiB")),
+        range: Some(("1MiB", "1024TiB")),
         meaning: "Bytes that all bodies together have in spool_dir, at most; those that want more get 507. With the engine \
                   isolated each process of respond has an equal part.",
         example: "\"20GiB\"",
