@@ -23,6 +23,17 @@ impl Successor {
         Successor(number.expect("the number of a process"))
     }
 
+    /// The server that the command says serves now.
+    ///
+    /// # Panics
+    /// If it says of none.
+    pub fn of_said(said: &str) -> Successor {
+        let number = said.split("upgrade: process ").nth(1).and_then(|rest| rest.split(' ').next());
+        Successor::of(
+            number.and_then(|number| number.parse().ok()).expect("it says which process serves"),
+        )
+    }
+
     /// The number of its process.
     pub fn number(&self) -> i32 {
         self.0.as_raw_nonzero().get()
@@ -72,8 +83,5 @@ pub fn upgrade(server: &Server) -> Successor {
 pub fn upgrade_of(file: &Path) -> Successor {
     let (code, said) = command_of(file);
     assert_eq!(code, Some(0), "{said}");
-    let number = said.split("upgrade: process ").nth(1).and_then(|rest| rest.split(' ').next());
-    Successor::of(
-        number.and_then(|number| number.parse().ok()).expect("it says which process serves"),
-    )
+    Successor::of_said(&said)
 }

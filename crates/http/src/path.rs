@@ -172,6 +172,12 @@ fn is_forbidden(byte: u8) -> bool {
     byte.is_ascii_control() || byte == b'\\'
 }
 
+/// Makes one slash of those that an address begins with at `start`: two would name a host, which no client chooses.
+pub fn keep_on_host(address: &mut Vec<u8>, start: usize) {
+    let slashes = address[start..].iter().take_while(|&&byte| byte == b'/').count();
+    address.drain(start..start + slashes.saturating_sub(1));
+}
+
 /// Appends `path` to `out` with everything percent-encoded that may not stand in the path of a URI
 /// (RFC 3986 §3.3). The inverse of [`normalise`] for every path that it writes.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
@@ -205,6 +211,17 @@ mod tests {
         let mut out = b"left over".to_vec();
         normalise(raw, &mut out)?;
         Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    #[test]
+    fn an_address_stays_on_its_host() {
+        for (address, kept) in
+            [("", ""), ("/", "/"), ("/a//b", "/a//b"), ("//a", "/a"), ("///", "/")]
+        {
+            let mut bytes = format!("//x{address}").into_bytes();
+            keep_on_host(&mut bytes, 3);
+            assert_eq!(bytes, format!("//x{kept}").as_bytes());
+        }
     }
 
     /// RFC 3986 §5.2.4, §6.2.2.

@@ -343,6 +343,7 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
              [[proxy]]\npath = \"/intern\"\nto = \"http://{app}\"\n\
              [[forward_auth]]\npath = \"/app\"\n{ask_it}\
              [[forward_auth]]\npath = \"/intern\"\n{ask_it}sign_in = \"/oauth2/sign_in?rd=$path$query\"\n\
+             [[forward_auth]]\npath = \"/back\"\n{ask_it}sign_in = \"/$path\"\n\
              [[forward_auth]]\npath = \"/else\"\n{ask_it}\
              sign_in = \"https://login.example/$host?rd=$scheme://$host$path$query&from=a\"\n"
         ),
@@ -391,6 +392,9 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
             assert_eq!(got.fields["set-cookie"], "a=b", "{engine}");
         }
     }
+    // two slashes would lead to a host
+    let got = ask(&server, "GET", "/back/evil.example", "", "");
+    assert_eq!((got.status, &*got.fields["location"]), (302, "/back/evil.example"), "{engine}");
     let got = ask(&server, "GET", "/else/x?y", "", "");
     // some runs have the server speak TLS
     let location = &got.fields["location"];

@@ -31,15 +31,18 @@ const MANUAL: &str = include_str!("../../../docs/manual/behind-a-proxy.md");
 
 /// An application that answers with the head it was sent, one connection a thread.
 fn application() -> SocketAddr {
-    listen(|stream| {
+    answering(|head| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len()))
+}
+
+/// A server that answers each head so.
+fn answering(said: fn(&str) -> String) -> SocketAddr {
+    listen(move |stream| {
         let mut writer = stream.try_clone().unwrap();
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
         while reader.read_line(&mut head).is_ok_and(|read| read > 0) {
             if head.ends_with("\r\n\r\n") {
-                let length = head.len();
-                let said = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{head}");
-                if writer.write_all(said.as_bytes()).is_err() {
+                if writer.write_all(said(&head).as_bytes()).is_err() {
                     return;
                 }
                 head.clear();
@@ -107,7 +110,7 @@ fn length(rest: &mut &[u8]) -> usize {
 }
 
 /// Serves each connection on a thread of its own.
-pub(crate) fn listen(serve: fn(TcpStream)) -> SocketAddr {
+pub(crate) fn listen(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -474,22 +477,9 @@ fn scripts_that_are_not_named_are_never_run(engine: &str) {
     assert_eq!((status, &*text), (200, "a file"), "{engine}");
 }
 
-/// Who decides says who it is; each request of it has another name.
+/// Who decides says who it is.
 fn authority() -> SocketAddr {
-    listen(|stream| {
-        let mut writer = stream.try_clone().unwrap();
-        let mut reader = BufReader::new(stream);
-        let mut head = String::new();
-        while reader.read_line(&mut head).is_ok_and(|read| read > 0) {
-            if head.ends_with("\r\n\r\n") {
-                let said = "HTTP/1.1 200 OK\r\nRemote-User: alice\r\nContent-Length: 0\r\n\r\n";
-                if writer.write_all(said.as_bytes()).is_err() {
-                    return;
-                }
-                head.clear();
-            }
-        }
-    })
+    answering(|_| "HTTP/1.1 200 OK\r\nRemote-User: alice\r\nContent-Length: 0\r\n\r\n".to_owned())
 }
 
 /// Fields for applications whose values name something of the request; and which application has answered.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use crate::operator_bans::done;
 use forebay_tests::faults::soon;
 use forebay_tests::server::free_addr;
 use forebay_tests::upgrade::Successor;
@@ -226,6 +227,23 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     assert!(answered(left) && answered(kept), "{engine}: {}", server.stderr());
     drop(successor);
     drop(next);
+}
+
+/// Stages have no bans by command: who has made one hears that it is lost.
+#[test]
+fn a_server_with_stages_says_what_it_cannot_keep() {
+    let folder = Folder::new();
+    let options = Options::new(&folder.0).engine("event");
+    let server = Server::start(&options.config("limits.connections_per_client = 100"));
+    done(&server, &["policy", "ban", "203.0.113.9"]);
+    let text = fs::read_to_string(server.file()).unwrap();
+    server.configure_with(&text.replace("engine = \"event\"", "engine = \"isolated\""));
+    let (code, said) = command(&server);
+    assert_eq!(code, Some(0), "{said}");
+    let words = "upgrade: bans by command: 1 hold no longer, because the engine isolated has none";
+    assert!(said.contains(words), "{said}");
+    assert!(!said.contains("policy set") && !said.contains("upstreams"), "{said}");
+    drop(Successor::of_said(&said));
 }
 
 /// A server without stages, one with stages, and one without again: what a reload cannot do.

@@ -74,9 +74,7 @@ fn address(parts: &[SignInPart], request: &Request<'_>, is_secure: bool) -> Vec<
             }
         }
     }
-    // no client chooses the host, which two slashes at the beginning would name
-    let slashes = writer.out.iter().take_while(|&&byte| byte == b'/').count();
-    writer.out.drain(..slashes.saturating_sub(1));
+    path::keep_on_host(&mut writer.out, 0);
     writer.out
 }
 

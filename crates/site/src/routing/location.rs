@@ -206,17 +206,12 @@ pub(crate) fn write(
             }
         }
     }
+    // what the operator wrote may; of what is baked nothing else begins so
     let names_host =
         |part: &LocationPart| matches!(part, LocationPart::Text(text) if text.starts_with(b"//"));
     if !location.first().is_some_and(names_host) {
-        keep_on_host(url, start);
+        path::keep_on_host(url, start);
     }
-}
-
-/// Two slashes at the beginning would name a host, which no client chooses.
-fn keep_on_host(url: &mut Vec<u8>, start: usize) {
-    let slashes = url[start..].iter().take_while(|&&byte| byte == b'/').count();
-    url.drain(start..start + slashes.saturating_sub(1));
 }
 
 /// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.
