@@ -200,11 +200,12 @@ impl Server {
         if let Some(firewall) = self.common.firewall.take() {
             if *takes_firewall { firewall.leave() } else { firewall.end() }
         }
-        let has_queues = self.leave_gate(*takes_gate);
-        match left.is_empty() && !has_queues {
-            // what is on its way to an address that is not served any more, or waits in the queue of a class, is
-            // answered here
+        self.leave_gate(*takes_gate);
+        match left.is_empty() {
+            // what is on its way to an address that is not served any more is answered here
             false => self.later.push((Instant::now() + ARRIVAL, Later::LeaveClients)),
+            // The queues of classes, too, are left at once: since the other program has been put into the links
+            // nothing comes into them, and what they have is accepted before they are closed.
             true => self.leave_clients_to_successor(),
         }
         say(format_args!(
@@ -214,18 +215,16 @@ impl Server {
         ));
     }
 
-    /// Judges no more, since the other process does, or nobody. Says whether connections may wait in the queues of
-    /// classes, which are not handed over.
-    fn leave_gate(&self, is_taken: bool) -> bool {
+    /// Judges no more, since the other process does, or nobody.
+    fn leave_gate(&self, is_taken: bool) {
         let snapshot = self.common.live.get();
-        let Some(enforced) = &snapshot.policy.gate else { return false };
+        let Some(enforced) = &snapshot.policy.gate else { return };
         let gate = enforced.gate();
         if is_taken {
             gate.let_go()
         } else {
             gate.detach()
         }
-        gate.steers()
     }
 
     /// What there is may go on for `timeouts.upgrade`; nothing more is accepted.
