@@ -123,6 +123,9 @@ pub(crate) enum Command {
         /// Take warnings for errors: exit with 78 if there are any
         #[arg(long)]
         strict: bool,
+        /// See files as this user does, for a server that a service manager starts as that user; needs root
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
     },
     /// Say what this machine's kernel can enforce of the policy, what is missing for more, and what gets
     /// in the way

@@ -105,6 +105,13 @@ pub(crate) enum CommandFailure {
     },
     /// The service manager cannot be asked.
     Systemctl(io::Error),
+    /// Files cannot be seen as this user does.
+    SeeAs {
+        /// What it is called.
+        name: String,
+        /// What the kernel said; nothing if there is no such user.
+        error: Option<io::Error>,
+    },
     /// There is no first configuration file.
     Init(InitError),
     /// Standard output could not be written.
@@ -115,7 +122,9 @@ impl CommandFailure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            CommandFailure::Options(_) | CommandFailure::Init(InitError::Answer { .. }) => 2,
+            CommandFailure::Options(_)
+            | CommandFailure::SeeAs { error: None, .. }
+            | CommandFailure::Init(InitError::Answer { .. }) => 2,
             CommandFailure::Configuration(_)
             | CommandFailure::Unfound { .. }
             | CommandFailure::NotIsolated { .. } => 78,
@@ -132,6 +141,7 @@ impl CommandFailure {
             | CommandFailure::Upgrade(_)
             | CommandFailure::NotByService { .. }
             | CommandFailure::Systemctl(_)
+            | CommandFailure::SeeAs { .. }
             | CommandFailure::Init(_)
             | CommandFailure::Output(_) => 1,
             CommandFailure::NotUpgraded { code } => code.unwrap_or(1),
@@ -144,6 +154,12 @@ impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CommandFailure::Options(problem) => problem.fmt(f),
+            CommandFailure::SeeAs { name, error: None } => {
+                write!(f, "forebay check: no user is called {name:?}")
+            }
+            CommandFailure::SeeAs { name, error: Some(error) } => {
+                write!(f, "forebay check: cannot see files as {name} does (only root can): {error}")
+            }
             CommandFailure::Configuration(problems) => {
                 f.write_str(&lines(problems))?;
                 f.write_str(if is_missing(problems) { "; forebay init begins one" } else { "" })

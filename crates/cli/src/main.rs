@@ -51,6 +51,7 @@ use forebay_server::config_file;
 use forebay_server::isolated;
 use forebay_server::lints::{Depth, missing_files};
 use forebay_server::start_error::Ready;
+use forebay_sys::privileges::{self, KeptPrivileges};
 use local_certificate::LocalCertificate;
 use sources::Withheld;
 use std::io::{self, Write};
@@ -92,7 +93,9 @@ fn main() -> ExitCode {
         }
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
-        Command::Check { config, print, strict } => check(&config, print, strict),
+        Command::Check { config, print, strict, user } => {
+            see_as(user.as_deref()).and_then(|()| check(&config, print, strict))
+        }
         Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
@@ -196,6 +199,15 @@ fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), CommandFailure> {
 
 fn load(file: &Path) -> Result<Config, CommandFailure> {
     config_file::load(file).map_err(CommandFailure::Configuration)
+}
+
+/// From now on this process may open what that user may.
+fn see_as(name: Option<&str>) -> Result<(), CommandFailure> {
+    let Some(name) = name else { return Ok(()) };
+    let failed = |error| CommandFailure::SeeAs { name: name.to_owned(), error };
+    let user = privileges::user(name).map_err(|error| failed(Some(error)))?;
+    let user = user.ok_or_else(|| failed(None))?;
+    privileges::become_user(&user, KeptPrivileges::Binding).map_err(|error| failed(Some(error)))
 }
 
 fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure> {

@@ -47,6 +47,7 @@ fn state(condition: UpstreamCondition, now_ms: u64) -> String {
     let for_s = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
     match condition {
         UpstreamCondition::Well => "asked".to_owned(),
+        UpstreamCondition::Backup => "backup".to_owned(),
         UpstreamCondition::Out { since_ms } => format!("left alone for {} s", for_s(since_ms)),
         UpstreamCondition::Unwell { since_ms } => format!("checks fail for {} s", for_s(since_ms)),
         UpstreamCondition::Failing { since_ms } => {

@@ -41,6 +41,10 @@ pub struct UpstreamGroup {
 #[derive(Clone, Debug)]
 struct GroupState {
     health: Health,
+    /// What it gets beside the others.
+    weight: u16,
+    /// Whether it is asked only while none of those that are no backup is well.
+    is_backup: bool,
     in_flight: u32,
     /// What other processes have under way to it.
     shared: Option<SharedCount>,
@@ -67,11 +71,18 @@ impl GroupState {
         self.shared.iter().for_each(SharedCount::give_back);
     }
 
+    fn standing(&self) -> Standing {
+        (self.health.grade(), self.is_backup)
+    }
+
     fn has_room(&self, most: u32) -> bool {
         let others = self.shared.map_or(0, |shared| shared.others());
         self.in_flight.saturating_add(others) < most
     }
 }
+
+/// How one stands, and whether it is a backup: the least is asked first.
+type Standing = (HealthGrade, bool);
 
 /// Why none is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,17 +112,30 @@ impl UpstreamGroup {
         let settings::GroupSettings { max_fails, fail_time, slow_start, check, .. } = settings;
         let member = |_| GroupState {
             health: Health::new(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms),
+            weight: 1,
+            is_backup: false,
             in_flight: 0,
             shared: None,
         };
         let keys = settings.to.iter().map(|to| hash(to.to_string().as_bytes())).collect();
-        UpstreamGroup {
+        let mut group = UpstreamGroup {
             members: settings.to.iter().map(member).collect(),
             balancer: Balancer::new(settings.balance, keys, seed),
             budget: Budget::new(settings.retry_permille, now_ms),
             most_in_flight: settings.in_flight.unwrap_or(u32::MAX),
             candidates: Vec::with_capacity(settings.to.len()),
             held: None,
+        };
+        group.weigh(settings);
+        group
+    }
+
+    /// Gives each its weight, and says which are backups.
+    fn weigh(&mut self, settings: &settings::GroupSettings) {
+        let first_backup = self.members.len().saturating_sub(settings.backups);
+        for (at, one) in self.members.iter_mut().enumerate() {
+            one.weight = settings.weights.get(at).copied().unwrap_or(1);
+            one.is_backup = at >= first_backup;
         }
     }
 
@@ -148,6 +172,7 @@ impl UpstreamGroup {
         for one in &mut self.members {
             one.health.set(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms);
         }
+        self.weigh(settings);
         self.balancer.set(settings.balance);
         self.budget.set(settings.retry_permille);
         self.most_in_flight = settings.in_flight.unwrap_or(u32::MAX);
@@ -239,28 +264,34 @@ impl UpstreamGroup {
             let grade = one.health.grade();
             let share = match best {
                 // what was asked in vain is not sent to one that is only tried
-                Some(HealthGrade::Well) if !tried.is_empty() && grade != HealthGrade::Well => 0,
-                Some(HealthGrade::Well) => one.health.share(now_ms),
-                _ if Some(grade) == best => WHOLE,
+                Some((HealthGrade::Well, _)) if !tried.is_empty() && grade != HealthGrade::Well => {
+                    0
+                }
+                Some((HealthGrade::Well, false)) if one.is_backup => 0,
+                // while backups are asked, too: a request tries now and then whether one of the others is back
+                Some((HealthGrade::Well, _)) => one.health.share(now_ms),
+                _ if Some(one.standing()) == best => WHOLE,
                 _ => 0,
             };
             let is_held = *held == Some(at);
             let is_able = (is_held || one.has_room(*most_in_flight)) && !tried.contains(&at);
             let in_flight = one.in_flight - u32::from(is_held);
-            Candidate { in_flight, share: if is_able { share } else { 0 } }
+            let share = if is_able { share } else { 0 };
+            Candidate { in_flight, share, weight: one.weight }
         }));
     }
 
-    /// How those are that are asked: well, if one is. If none is, those that have failed are asked all the same,
-    /// and after them those whose checks fail: they may be better than they seem, and no other can answer.
-    fn best(&self, tried: &[MemberIndex]) -> Option<HealthGrade> {
-        let grades = || self.members.iter().map(|one| one.health.grade()).enumerate();
-        match grades().any(|(_, grade)| grade == HealthGrade::Well) {
-            true => Some(HealthGrade::Well),
-            false => {
-                let untried = grades().filter(|(at, _)| !tried.contains(at));
-                untried.map(|(_, grade)| grade).filter(|s| *s != HealthGrade::Draining).min()
-            }
+    /// How those stand that are asked: well, if one is that is no backup, else well if a backup is. If none is, those
+    /// that have failed are asked all the same, and after them those whose checks fail: they may be better than they
+    /// seem, and no other can answer.
+    fn best(&self, tried: &[MemberIndex]) -> Option<Standing> {
+        let all = || self.members.iter().enumerate();
+        let untried = all().filter(|(at, _)| !tried.contains(at)).map(|(_, one)| one.standing());
+        let best = untried.filter(|(grade, _)| *grade != HealthGrade::Draining).min();
+        let is_well = |standing: Standing| standing.0 == HealthGrade::Well;
+        match all().any(|(_, one)| is_well(one.standing())) {
+            true => best.filter(|best| is_well(*best)).or(Some((HealthGrade::Well, false))),
+            false => best,
         }
     }
 
@@ -298,18 +329,21 @@ impl UpstreamGroup {
     pub fn places(&self) -> Option<u32> {
         let most = self.most_in_flight()?;
         let best = self.best(&[]);
-        let asked = self.members.iter().filter(|one| Some(one.health.grade()) == best).count();
+        let asked = self.members.iter().filter(|one| Some(one.standing()) == best).count();
         Some(most.saturating_mul(u32::try_from(asked).unwrap_or(u32::MAX).max(1)))
     }
 
     /// What is to be told of one of them.
     pub fn condition(&self, member: MemberIndex) -> Option<UpstreamCondition> {
-        let health = &self.members.get(member)?.health;
-        Some(match health.condition() {
+        let one = self.members.get(member)?;
+        Some(match one.health.condition() {
             UpstreamCondition::Out { since_ms } | UpstreamCondition::Unwell { since_ms }
-                if Some(health.grade()) == self.best(&[]) =>
+                if Some(one.standing()) == self.best(&[]) =>
             {
                 UpstreamCondition::Failing { since_ms }
+            }
+            UpstreamCondition::Well if Some(one.standing()) > self.best(&[]) => {
+                UpstreamCondition::Backup
             }
             other => other,
         })
@@ -363,6 +397,8 @@ pub(crate) mod tests {
             to: (1..=count)
                 .map(|number| UpstreamAddress::http(&format!("http://10.0.0.{number}")).unwrap())
                 .collect(),
+            backups: 0,
+            weights: Vec::new(),
             balance,
             key: BalanceKey::Client,
             in_flight,
@@ -479,6 +515,55 @@ pub(crate) mod tests {
         let asked = asked(&mut group, S);
         assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}");
         assert_eq!(group.condition(0), Some(UpstreamCondition::Failing { since_ms: 0 }));
+    }
+
+    #[test]
+    fn backups_are_asked_while_none_of_the_others_is_well() {
+        for balance in ALL {
+            let settings = settings::GroupSettings { backups: 2, ..settings(4, balance, Some(30)) };
+            let mut group = UpstreamGroup::new(&settings, 1, 0);
+            let all_of = |asked: Vec<MemberIndex>, of: [MemberIndex; 2], why: &str| {
+                assert!(asked.iter().all(|at| of.contains(at)), "{why}, {balance:?}: {asked:?}");
+                assert!(of.iter().all(|at| asked.contains(at)), "{why}, {balance:?}: {asked:?}");
+            };
+            all_of(asked(&mut group, 0), [0, 1], "all are well");
+            assert_eq!(group.places(), Some(60), "{balance:?}");
+            assert_eq!(group.condition(2), Some(UpstreamCondition::Backup));
+            // what failed once is sent to one of the others, then to a backup
+            let second = group.begin(7, &[0], 0).unwrap();
+            let third = group.begin(7, &[0, 1], 0).unwrap();
+            assert!(second == 1 && third >= 2, "{balance:?}: {second}, {third}");
+            for at in [second, third] {
+                group.end(at, HealthSign::Nothing, 0);
+            }
+            group.drain(0, true, 0);
+            group.members[1].health.told(HealthSign::Failed, 0);
+            all_of(asked(&mut group, S), [2, 3], "none of the others is well");
+            assert_eq!(group.condition(1), Some(UpstreamCondition::Out { since_ms: 0 }));
+            assert_eq!(group.condition(2), Some(UpstreamCondition::Well));
+            assert_eq!(group.places(), Some(60), "{balance:?}");
+            // now and then one request tries whether one is back
+            let is_back = asked(&mut group, 10 * S).contains(&1);
+            assert!(is_back, "{balance:?}");
+            group.members[1].health.told(HealthSign::Well, 10 * S);
+            assert!(asked(&mut group, 10 * S).iter().all(|at| *at == 1), "{balance:?}");
+            // where nobody is well, the others are better than backups
+            for at in 1..4 {
+                group.members[at].health.told(HealthSign::Failed, 11 * S);
+            }
+            assert!(asked(&mut group, 12 * S).iter().all(|at| *at == 1), "{balance:?}");
+        }
+    }
+
+    #[test]
+    fn a_backup_takes_nothing_because_others_are_full() {
+        let settings =
+            settings::GroupSettings { backups: 1, ..settings(2, Balance::Least, Some(1)) };
+        let mut group = UpstreamGroup::new(&settings, 1, 0);
+        assert_eq!(group.begin(0, &[], 0), Ok(0));
+        assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Full));
+        group.members[0].health.told(HealthSign::Failed, 0);
+        assert_eq!(group.begin(0, &[], 0), Ok(1));
     }
 
     #[test]

@@ -119,8 +119,13 @@ pub struct UpstreamTlsSettings {
 /// Several upstreams that do the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSettings {
-    /// Where they are; at least one.
+    /// Where they are; at least one. The last [`backups`](GroupSettings::backups) are asked only while none of the
+    /// others is well.
     pub to: Vec<UpstreamAddress>,
+    /// How many of them are backups.
+    pub backups: usize,
+    /// What each gets beside the others, in their order; 1 where there is none.
+    pub weights: Vec<u16>,
     /// Which is asked.
     pub balance: Balance,
     /// By what, if that is by hash.

@@ -266,7 +266,7 @@ impl Upstreams {
         });
         let seed = RandomState::new().hash_one(number);
         let places = Mutex::new(Places::new(settings, seed, now_ms));
-        let notices = Mutex::new(Notices::new(settings.to.len()));
+        let notices = Mutex::new(Notices::new(settings.to.len(), settings.backups));
         let web_sockets = OpenWebSockets::default();
         let clients = settings.tls.is_some().then(UpstreamClients::default);
         let each = each.collect();

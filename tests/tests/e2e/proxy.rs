@@ -28,6 +28,8 @@ on_each_engine!(
     applications_that_fail_are_told_apart,
     each_step_has_a_time_of_its_own,
     what_is_safe_is_asked_elsewhere,
+    a_backup_answers_while_no_other_is_well,
+    each_is_asked_as_often_as_it_weighs,
     one_that_hangs_is_not_waited_for_twice,
     hasty_applications_get_new_connections,
     a_client_is_asked_for_its_body,
@@ -568,6 +570,57 @@ fn what_is_safe_is_asked_elsewhere(engine: &str) {
     assert_eq!(one.requests() + other.requests(), 1, "{engine}");
     assert_eq!(Client::new(&server).get("/app/die").status, 502);
     assert_eq!(one.requests() + other.requests(), 3, "{engine}: once more, and no more than that");
+}
+
+fn a_backup_answers_while_no_other_is_well(engine: &str) {
+    let (one, backup) = (Application::start(), Application::start());
+    let with_backup = |to: &str| {
+        let to = format!("{to}]\nbackup = [{}", at(&backup));
+        start(engine, &to, "check = { path = \"/health\", interval = \"1s\" }")
+    };
+    let (server, _folder) = with_backup(&at(&one));
+    let answers = |count: usize| {
+        let before = (one.requests(), backup.requests());
+        for _ in 0..count {
+            let answer = server.exchange(b"GET /app/sized HTTP/1.0\r\nHost: a\r\n\r\n");
+            assert!(answer.starts_with(b"HTTP/1.1 200 "), "{engine}: {}", answer.escape_ascii());
+        }
+        (one.requests() - before.0, backup.requests() - before.1)
+    };
+    assert_eq!(answers(10), (10, 0), "{engine}");
+    one.counts.is_sick.store(true, SeqCst);
+    assert!(soon(PATIENCE, || answers(10) == (0, 10)), "{engine}: the backup is not asked");
+    one.counts.is_sick.store(false, SeqCst);
+    assert!(soon(PATIENCE, || answers(10) == (10, 0)), "{engine}: it is not asked again");
+    // one that breaks off is well until it has failed often enough, and its requests go on
+    let (server, _folder) = with_backup(&format!("\"http://{}\"", free_addr()));
+    let mut client = Client::new(&server);
+    for _ in 0..10 {
+        client.send("POST /app/sum HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+        assert_eq!(client.answer("POST").status, 200, "{engine}");
+    }
+}
+
+fn each_is_asked_as_often_as_it_weighs(engine: &str) {
+    let (one, other) = (Application::start(), Application::start());
+    for balance in ["least", "round-robin"] {
+        let before = (one.requests(), other.requests());
+        let (one, other) = (at(&one), at(&other));
+        let lines = format!(
+            "[[proxy]]\npath = \"/app\"\nto = [{one}, {other}]\nbalance = \"{balance}\"\n\
+             weights = {{ {one} = 4 }}"
+        );
+        let folder = Folder::new();
+        folder.write("root/index.html", "own");
+        let options = Options::new(folder.join("root")).engine(engine);
+        let server = Server::start(&options.config(&lines));
+        let mut client = Client::new(&server);
+        for _ in 0..50 {
+            assert_eq!(client.get("/app/sized").status, 200, "{engine}");
+        }
+        let asked = (one.requests() - before.0, other.requests() - before.1);
+        assert_eq!(asked, (40, 10), "{engine}, {balance}");
+    }
 }
 
 fn one_that_hangs_is_not_waited_for_twice(engine: &str) {

@@ -291,23 +291,30 @@ pub fn addresses<'s>(
     at: &At,
     site: &'s SiteConfig,
 ) -> Vec<(At, &'s UpstreamAddress)> {
-    let place = |list: &str, index: usize, number: usize| {
-        let whole = at.child(list).item(index).child("to");
+    let place = |list: &str, index: usize, key: &str, number: usize| {
+        let whole = at.child(list).item(index).child(key);
         // one may stand without a list
         Some(whole.item(number)).filter(|item| text.says(item)).unwrap_or(whole)
     };
     let mut found = Vec::new();
     for (index, proxy) in site.proxies.iter().enumerate() {
-        let to = proxy.to().iter().enumerate();
-        found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0.address)));
+        for (key, to) in proxy.to() {
+            let to = to.iter().enumerate();
+            found
+                .extend(to.map(|(number, to)| (place("proxy", index, key, number), &to.0.address)));
+        }
     }
     for (index, authority) in site.authorities.iter().enumerate() {
         let to = authority.to().iter().enumerate();
-        found.extend(to.map(|(number, to)| (place("forward_auth", index, number), &to.0.address)));
+        found.extend(
+            to.map(|(number, to)| (place("forward_auth", index, "to", number), &to.0.address)),
+        );
     }
     for (index, fastcgi) in site.fastcgi.iter().enumerate() {
-        let to = fastcgi.to().iter().enumerate();
-        found.extend(to.map(|(number, to)| (place("fastcgi", index, number), &to.0)));
+        for (key, to) in fastcgi.to() {
+            let to = to.iter().enumerate();
+            found.extend(to.map(|(number, to)| (place("fastcgi", index, key, number), &to.0)));
+        }
     }
     found
 }

@@ -1,7 +1,9 @@
 //! The routes of a site to applications that speak FastCGI and run files of the site.
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{FastCgiAddress, UpstreamsConfig, Variables, rows_with_upstreams};
+use crate::sections::upstreams::{
+    FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams,
+};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};
 use crate::values::units::Size;
@@ -18,6 +20,8 @@ pub struct FastCgiSection {
     pub path: Option<Scope>,
     /// `to`
     pub to: OneOrMore<FastCgiAddress>,
+    /// `backup`
+    pub backup: OneOrMore<FastCgiAddress>,
     /// `root`
     pub root: Option<PathBuf>,
     /// `extension`
@@ -50,14 +54,15 @@ impl FastCgiConfig {
         self.0.path.clone().unwrap_or_else(Scope::any)
     }
 
-    /// Where they are.
-    pub fn to(&self) -> &[FastCgiAddress] {
-        &self.0.to.0
+    /// Where they are, and the key that says so: backups come last.
+    pub fn to(&self) -> [(&'static str, &[FastCgiAddress]); 2] {
+        [("to", &self.0.to.0), ("backup", &self.0.backup.0)]
     }
 
     /// What relative paths begin at `directory`.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
-        self.0.to.0.iter_mut().for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
+        let all = self.0.to.0.iter_mut().chain(&mut self.0.backup.0);
+        all.for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
         // where the application finds files is its own matter, but a relative path is none of its own
         self.0.root.iter_mut().for_each(join);
     }
@@ -101,11 +106,11 @@ impl FastCgiConfig {
 
     /// What the proxy is told of it; of where its scripts are, this.
     pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
-        let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
-        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let FastCgiSection { to, backup, ambiguous, set, upstreams, .. } = &self.0;
+        let to = to.0.iter().chain(&backup.0).map(|to| to.0.clone()).collect();
         let root = root.as_os_str().as_bytes();
         settings::FastCgiSettings {
-            group: upstreams.group(to, None),
+            group: settings::GroupSettings { backups: backup.0.len(), ..upstreams.group(to, None) },
             request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: *ambiguous,
@@ -124,7 +129,7 @@ impl FastCgiConfig {
 impl Item for FastCgiConfig {
     type Section = FastCgiSection;
 
-    fn new(section: FastCgiSection) -> Result<FastCgiConfig, (&'static str, Wrong)> {
+    fn new(mut section: FastCgiSection) -> Result<FastCgiConfig, (&'static str, Wrong)> {
         let ending = section.extension.as_ref().map_or("", ScriptSuffix::as_str);
         let is_script = |name: &str| name.len() > ending.len() && name.ends_with(ending);
         let wrong = |found: &str| Wrong::Unfit {
@@ -147,6 +152,9 @@ impl Item for FastCgiConfig {
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
+        backups_fit(&section.to.0, &section.backup.0)?;
+        let FastCgiSection { upstreams, to, .. } = &mut section;
+        upstreams.weights.put_in_order(&to.0).map_err(|wrong| ("weights", wrong))?;
         Ok(FastCgiConfig(section))
     }
 
@@ -160,6 +168,7 @@ impl Section for FastCgiSection {
         FastCgiSection {
             path: None,
             to: OneOrMore::default(),
+            backup: OneOrMore::default(),
             root: None,
             extension: None,
             index: None,
@@ -189,8 +198,24 @@ impl Section for FastCgiSection {
                 preset: Preset::Required,
                 range: None,
                 meaning: "Where they are: one, or several that do the same.",
-                example: "\"unix:/run/php/php-fpm.sock\"",
+                example: "[\"unix:/run/php/php-fpm.sock\", \"10.0.0.2:9000\"]",
                 at: |f| &mut f.to,
+            },
+            Setting {
+                key: "backup",
+                preset: Preset::Unset("there is none"),
+                range: None,
+                meaning: "Those that are asked only while none of to is well, as for proxy.",
+                example: "\"10.0.1.1:9000\"",
+                at: |f| &mut f.backup,
+            },
+            Setting {
+                key: "weights",
+                preset: Preset::Unset("all are equal"),
+                range: Some(("1", "100")),
+                meaning: "What each of several gets beside the others, by its address as to has it, as for proxy.",
+                example: "{ \"10.0.0.2:9000\" = 9 }",
+                at: |f| &mut f.upstreams.weights,
             },
             Setting {
                 key: "root",

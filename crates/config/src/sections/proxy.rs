@@ -4,7 +4,7 @@ use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
     Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
-    UpstreamsConfig, rows_with_upstreams,
+    UpstreamsConfig, backups_fit, rows_with_upstreams,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, Optional};
@@ -25,6 +25,8 @@ pub struct ProxySection {
     pub path: Option<Scope>,
     /// `to`
     pub to: OneOrMore<HttpAddress>,
+    /// `backup`
+    pub backup: OneOrMore<HttpAddress>,
     /// `host`
     pub host: ToldHost,
     /// `strip`
@@ -92,19 +94,19 @@ impl ProxyConfig {
         }
     }
 
-    /// Where they are.
-    pub fn to(&self) -> &[HttpAddress] {
-        &self.0.to.0
+    /// Where they are, and the key that says so: backups come last.
+    pub fn to(&self) -> [(&'static str, &[HttpAddress]); 2] {
+        [("to", &self.0.to.0), ("backup", &self.0.backup.0)]
     }
 
     /// The same.
-    pub(crate) fn to_mut(&mut self) -> &mut [HttpAddress] {
-        &mut self.0.to.0
+    pub(crate) fn to_mut(&mut self) -> impl Iterator<Item = &mut HttpAddress> {
+        self.0.to.0.iter_mut().chain(&mut self.0.backup.0)
     }
 
     /// How they are spoken with through TLS, if they are.
     pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
-        self.0.tls.settings(self.to())
+        self.0.tls.settings(&self.0.to.0)
     }
 
     /// The same as it is written.
@@ -139,10 +141,12 @@ impl ProxyConfig {
 
     /// What the proxy is told of it.
     pub fn settings(&self) -> settings::ProxySettings {
-        let ProxySection { to, host, strip, prefix, ambiguous, set, remove, upstreams, .. } =
-            &self.0;
-        let addresses = to.0.iter().map(|to| to.0.address.clone()).collect();
+        let ProxySection {
+            to, backup, host, strip, prefix, ambiguous, set, remove, upstreams, ..
+        } = &self.0;
+        let addresses = to.0.iter().chain(&backup.0).map(|to| to.0.address.clone()).collect();
         let mut group = upstreams.group(addresses, self.0.check.settings());
+        group.backups = backup.0.len();
         group.tls = self.tls();
         group.http2 = self.0.http2;
         // a connection that begins with one client's address is for that client alone
@@ -186,7 +190,7 @@ impl ProxyConfig {
 impl Item for ProxyConfig {
     type Section = ProxySection;
 
-    fn new(section: ProxySection) -> Result<ProxyConfig, (&'static str, Wrong)> {
+    fn new(mut section: ProxySection) -> Result<ProxyConfig, (&'static str, Wrong)> {
         let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
         if let (Some(path), Some(strip)) = (&section.path, &section.strip)
             && !path.is_below(strip.as_str())
@@ -224,6 +228,13 @@ impl Item for ProxyConfig {
         if let Some(wrong) = section.tls.wrong(&section.to.0) {
             return Err(wrong);
         }
+        backups_fit(&section.to.0, &section.backup.0)?;
+        if section.backup.0.iter().any(|backup| backup.0.is_tls != section.to.0[0].0.is_tls) {
+            let reason = "backups are spoken with as those in to are: through TLS, or not";
+            return Err(("backup", unfit(reason.to_owned())));
+        }
+        let ProxySection { upstreams, to, .. } = &mut section;
+        upstreams.weights.put_in_order(&to.0).map_err(|wrong| ("weights", wrong))?;
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
         }
@@ -265,6 +276,7 @@ impl Section for ProxySection {
         ProxySection {
             path: None,
             to: OneOrMore::default(),
+            backup: OneOrMore::default(),
             host: ToldHost::default(),
             strip: None,
             prefix: None,
@@ -309,6 +321,27 @@ impl Section for ProxySection {
                           is 443.",
                 example: "[\"https://10.0.0.1:8443\", \"https://10.0.0.2:8443\"]",
                 at: |p| &mut p.to,
+            },
+            Setting {
+                key: "backup",
+                preset: Preset::Unset("there is none"),
+                range: None,
+                meaning: "Those that are asked only while none of to is well, and where a request that failed may be \
+                          sent to no other. While all of to have as much under way as they may (in_flight), requests \
+                          wait for these.",
+                example: "\"https://10.0.1.1:8443\"",
+                at: |p| &mut p.backup,
+            },
+            Setting {
+                key: "weights",
+                preset: Preset::Unset("all are equal"),
+                range: Some(("1", "100")),
+                meaning: "What each of several gets beside the others, by its address as to has it: of what is asked for \
+                          one after the other nine of ten go to one with 9 beside one with 1, which is what one has that \
+                          is not named. With balance = \"least\" requests under way are divided by it, with hash as many \
+                          keys more are its own. in_flight is the same for each.",
+                example: "{ \"https://10.0.0.1:8443\" = 9 }",
+                at: |p| &mut p.upstreams.weights,
             },
             Setting {
                 key: "host",

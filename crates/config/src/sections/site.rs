@@ -200,8 +200,10 @@ impl SiteConfig {
 
     /// Whether it has applications that are found by name.
     pub fn names_upstreams(&self) -> bool {
-        let proxies = self.proxies.iter().flat_map(ProxyConfig::to).map(|to| &to.0.address);
-        let fastcgi = self.fastcgi.iter().flat_map(FastCgiConfig::to).map(|to| &to.0);
+        let proxies = self.proxies.iter().flat_map(ProxyConfig::to).flat_map(|(_, to)| to);
+        let proxies = proxies.map(|to| &to.0.address);
+        let fastcgi = self.fastcgi.iter().flat_map(FastCgiConfig::to).flat_map(|(_, to)| to);
+        let fastcgi = fastcgi.map(|to| &to.0);
         let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0.address);
         proxies
             .chain(fastcgi)

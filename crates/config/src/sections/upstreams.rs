@@ -2,10 +2,13 @@
 //! what becomes of failures.
 
 mod values;
+mod weights;
 
 use crate::problems::problem::Wrong;
+use crate::problems::quoted::quote;
 use crate::values::optional::{OneOrMore, Optional, OptionalList};
 use crate::values::units::{Percent, Size};
+use crate::values::value::Written;
 use forebay_http::coding::Coding;
 use forebay_site::rules::Scope;
 use forebay_upstream::settings::{
@@ -18,6 +21,7 @@ pub(crate) use values::{
     CertificateName, CheckPath, FastCgiAddress, HashKey, HttpAddress, OldestTls,
     ProxyProtocolVersion, Redirects, Statuses, ToldHost, Variables,
 };
+pub(crate) use weights::UpstreamWeights;
 
 /// Active checks, as they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,6 +69,8 @@ pub struct UpstreamsConfig {
     pub balance: Balance,
     /// `hash`
     pub hash: Optional<HashKey>,
+    /// `weights`
+    pub weights: UpstreamWeights,
     /// `in_flight`
     pub in_flight: Optional<u64>,
     /// `queue.*`
@@ -162,6 +168,8 @@ impl UpstreamsConfig {
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         GroupSettings {
             to,
+            backups: 0,
+            weights: self.weights.in_order().to_vec(),
             balance: self.balance,
             key: self.hash.0.clone().unwrap_or_default().0,
             in_flight: self.in_flight.0.map(small),
@@ -190,6 +198,20 @@ impl UpstreamsConfig {
             tls: None,
             http2: false,
         }
+    }
+}
+
+/// Whether these can be backups of those at `to`.
+///
+/// # Errors
+/// One that is there already.
+pub(crate) fn backups_fit<A: Written>(to: &[A], backup: &[A]) -> Result<(), (&'static str, Wrong)> {
+    match backup.iter().find(|backup| to.contains(backup)) {
+        Some(backup) => {
+            let reason = "it is in to, and cannot be its own backup".to_owned();
+            Err(("backup", Wrong::Unfit { found: quote(&backup.text()), reason }))
+        }
+        None => Ok(()),
     }
 }
 

@@ -100,6 +100,8 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
     let patience = slowest.fold(PATIENCE, Duration::max);
     GroupSettings {
         to,
+        backups: 0,
+        weights: Vec::new(),
         balance: Balance::default(),
         key: BalanceKey::Url,
         in_flight: None,

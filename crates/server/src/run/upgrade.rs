@@ -220,11 +220,7 @@ impl Server {
         let snapshot = self.common.live.get();
         let Some(enforced) = &snapshot.policy.gate else { return };
         let gate = enforced.gate();
-        if is_taken {
-            gate.let_go()
-        } else {
-            gate.detach()
-        }
+        if is_taken { gate.let_go() } else { gate.detach() }
     }
 
     /// What there is may go on for `timeouts.upgrade`; nothing more is accepted.

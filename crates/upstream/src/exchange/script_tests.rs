@@ -66,6 +66,8 @@ impl Table {
         let second = Duration::from_secs(1);
         let group = GroupSettings {
             to: vec![UpstreamAddress::Unix(UnixAddress::parse("/nonexistent/php.sock").unwrap())],
+            backups: 0,
+            weights: Vec::new(),
             balance: Balance::Least,
             key: BalanceKey::Client,
             in_flight,

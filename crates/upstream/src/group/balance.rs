@@ -20,12 +20,29 @@ pub struct Candidate {
     pub in_flight: u32,
     /// Its share, of [`WHOLE`]: 0 if it is not to be asked, less than the whole while it starts slowly.
     pub share: u16,
+    /// What it gets beside the others.
+    pub weight: u16,
 }
 
 impl Candidate {
-    /// How much it would have to do with one more request, as if it had a whole share.
+    /// How much it has to do, as if it had a weight of 1. One that starts slowly has as much more to do as it would take
+    /// for one more request.
     fn load(self) -> u64 {
-        (u64::from(self.in_flight) + 1) * u64::from(WHOLE) / u64::from(self.share.max(1))
+        let whole = u64::from(WHOLE);
+        let with_one_more =
+            (u64::from(self.in_flight) + 1) * whole * whole / u64::from(self.share.max(1));
+        (with_one_more - whole) / u64::from(self.weight.max(1))
+    }
+
+    /// What it is to get: its share, as often as it weighs.
+    fn part(self) -> u64 {
+        u64::from(self.share) * u64::from(self.weight)
+    }
+
+    /// How well it fits a key that it has drawn this number for: of all keys it fits as many best as it weighs.
+    fn fit(self, drawn: u64) -> f64 {
+        let drawn = (drawn as f64 + 0.5) / (u64::MAX as f64);
+        f64::from(self.weight) / -drawn.min(1.0 - f64::EPSILON).ln()
     }
 }
 
@@ -37,8 +54,8 @@ pub struct Balancer {
     keys: Vec<u64>,
     /// What each is owed, in turns of [`WHOLE`].
     owed: Vec<i64>,
-    /// Where the search for the least begins.
-    next: usize,
+    /// Which of those that are owed as much is first.
+    first: usize,
     random: u64,
 }
 
@@ -48,8 +65,8 @@ impl Balancer {
     pub fn new(balance: Balance, keys: Vec<u64>, seed: u64) -> Balancer {
         let count = keys.len();
         // not all begin with the first
-        let next = if count > 0 { (mix(seed) % count as u64) as usize } else { 0 };
-        Balancer { balance, owed: vec![0; count], keys, next, random: seed }
+        let first = if count > 0 { (mix(seed) % count as u64) as usize } else { 0 };
+        Balancer { balance, owed: vec![0; count], keys, first, random: seed }
     }
 
     /// Chooses in another way from now on.
@@ -62,43 +79,52 @@ impl Balancer {
     pub fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {
         debug_assert_eq!(candidates.len(), self.keys.len());
         match self.balance {
-            Balance::RoundRobin => self.in_turn(candidates),
+            Balance::RoundRobin => self.one_after_the_other(candidates),
             Balance::Least => self.least(candidates),
             Balance::TwoChoices => self.of_two(candidates),
             Balance::Hash => self.by_key(candidates, key),
         }
     }
 
-    /// Each gets its share in the smoothest order: the one that is owed most is next.
-    fn in_turn(&mut self, candidates: &[Candidate]) -> Option<usize> {
+    fn one_after_the_other(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        for (owed, candidate) in self.owed.iter_mut().zip(candidates) {
+            // what it missed is not made up for
+            if candidate.share == 0 {
+                *owed = 0;
+            }
+        }
+        self.in_turn(candidates, |candidate| candidate.share > 0)
+    }
+
+    /// Of several with as little to do each in turn.
+    fn least(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        let able = candidates.iter().filter(|candidate| candidate.share > 0);
+        let least = able.map(|candidate| candidate.load()).min()?;
+        self.in_turn(candidates, |candidate| candidate.share > 0 && candidate.load() == least)
+    }
+
+    /// Each of those gets its part in the smoothest order: the one that is owed most is next.
+    fn in_turn(
+        &mut self,
+        candidates: &[Candidate],
+        is_one: impl Fn(Candidate) -> bool,
+    ) -> Option<usize> {
+        let count = candidates.len();
         let mut whole = 0;
         let mut best: Option<usize> = None;
-        for (at, candidate) in candidates.iter().enumerate() {
-            if candidate.share == 0 {
-                // what it missed is not made up for
-                self.owed[at] = 0;
+        for at in (0..count).map(|step| (self.first + step) % count) {
+            if !is_one(candidates[at]) {
                 continue;
             }
-            whole += i64::from(candidate.share);
-            self.owed[at] += i64::from(candidate.share);
+            let part = candidates[at].part() as i64;
+            whole += part;
+            self.owed[at] += part;
             if best.is_none_or(|best| self.owed[at] > self.owed[best]) {
                 best = Some(at);
             }
         }
         self.owed[best?] -= whole;
         best
-    }
-
-    fn least(&mut self, candidates: &[Candidate]) -> Option<usize> {
-        let count = candidates.len();
-        let from = self.next;
-        let places = (0..count).map(|step| (from + step) % count);
-        let best = places
-            .filter(|&at| candidates[at].share > 0)
-            .min_by_key(|&at| candidates[at].load())?;
-        // of several with as little, each in turn
-        self.next = (best + 1) % count;
-        Some(best)
     }
 
     fn of_two(&mut self, candidates: &[Candidate]) -> Option<usize> {
@@ -111,14 +137,14 @@ impl Balancer {
     /// Draws one by its share, but not `other`.
     fn draw(&mut self, candidates: &[Candidate], other: Option<usize>) -> Option<usize> {
         let able = || candidates.iter().enumerate().filter(|(at, _)| Some(*at) != other);
-        let whole: u64 = able().map(|(_, candidate)| u64::from(candidate.share)).sum();
+        let whole: u64 = able().map(|(_, candidate)| candidate.part()).sum();
         if whole == 0 {
             return None;
         }
         self.random = self.random.wrapping_add(GOLDEN);
         let mut left = mix(self.random) % whole;
         for (at, candidate) in able() {
-            match left.checked_sub(u64::from(candidate.share)) {
+            match left.checked_sub(candidate.part()) {
                 Some(rest) => left = rest,
                 None => return Some(at),
             }
@@ -127,15 +153,15 @@ impl Balancer {
     }
 
     /// The one that fits the key best and has room: when one comes or goes, no other's keys move
-    /// (rendezvous hashing); and none has much more than its part (bounded loads).
+    /// (rendezvous hashing, in its weighted form); and none has much more than its part (bounded loads).
     fn by_key(&self, candidates: &[Candidate], key: u64) -> Option<usize> {
-        let shares: u64 = candidates.iter().map(|one| u64::from(one.share)).sum();
+        let parts: u64 = candidates.iter().map(|one| one.part()).sum();
         let able = candidates.iter().filter(|one| one.share > 0);
         let under_way: u64 = able.map(|one| u64::from(one.in_flight)).sum::<u64>() + 1;
         let has_room = |one: &Candidate| {
-            let part = under_way * u64::from(one.share) * BOUND_PERCENT;
+            let part = under_way * one.part() * BOUND_PERCENT;
             let together = TOGETHER * u64::from(one.share);
-            let bound = part.div_ceil(shares * 100).max(together.div_ceil(WHOLE.into()));
+            let bound = part.div_ceil(parts * 100).max(together.div_ceil(WHOLE.into()));
             u64::from(one.in_flight) < bound
         };
         let fitting = |needs_room: bool| {
@@ -143,9 +169,10 @@ impl Balancer {
                 .iter()
                 .enumerate()
                 .filter(move |(_, one)| one.share > 0 && (!needs_room || has_room(one)));
-            able.max_by_key(|(at, _)| mix(key ^ self.keys[*at])).map(|(at, _)| at)
+            let fit = |(at, one): (usize, &Candidate)| (at, one.fit(mix(key ^ self.keys[at])));
+            able.map(fit).max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(at, _)| at)
         };
-        if shares == 0 { None } else { fitting(true).or_else(|| fitting(false)) }
+        if parts == 0 { None } else { fitting(true).or_else(|| fitting(false)) }
     }
 }
 
@@ -181,7 +208,7 @@ mod tests {
     }
 
     fn idle(shares: &[u16]) -> Vec<Candidate> {
-        shares.iter().map(|&share| Candidate { in_flight: 0, share }).collect()
+        shares.iter().map(|&share| Candidate { in_flight: 0, share, weight: 1 }).collect()
     }
 
     fn counts(balancer: &mut Balancer, candidates: &[Candidate], picks: usize) -> Vec<usize> {
@@ -208,7 +235,8 @@ mod tests {
         let mut least = balancer(Balance::Least, 3);
         assert_eq!(counts(&mut least, &idle(&[WHOLE; 3]), 30), [10, 10, 10]);
         let busy = |in_flight: [u32; 3], share: [u16; 3]| {
-            let one = |at: usize| Candidate { in_flight: in_flight[at], share: share[at] };
+            let one =
+                |at: usize| Candidate { in_flight: in_flight[at], share: share[at], weight: 1 };
             [one(0), one(1), one(2)]
         };
         for _ in 0..3 {
@@ -217,6 +245,29 @@ mod tests {
             // half a share is twice the load
             assert_eq!(least.pick(&busy([5, 3, 9], [WHOLE, 500, WHOLE]), 0), Some(0));
         }
+    }
+
+    #[test]
+    fn each_gets_as_much_as_it_weighs() {
+        let mut weighed = idle(&[WHOLE; 3]);
+        weighed[0].weight = 8;
+        let exact = [Balance::RoundRobin, Balance::Least];
+        for balance in exact {
+            assert_eq!(counts(&mut balancer(balance, 3), &weighed, 100), [80, 10, 10]);
+        }
+        for balance in [Balance::TwoChoices, Balance::Hash] {
+            let spread = counts(&mut balancer(balance, 3), &weighed, 10_000);
+            let asked_first = if balance == Balance::Hash { 7800..8200 } else { 7500..9999 };
+            assert!(asked_first.contains(&spread[0]), "{balance:?}: {spread:?}");
+            assert!(spread[1] > 500 && spread[2] > 500, "{balance:?}: {spread:?}");
+        }
+        // where the least is asked, they have as much under way as they weigh
+        let mut least = balancer(Balance::Least, 3);
+        for _ in 0..100 {
+            let at = least.pick(&weighed, 0).unwrap();
+            weighed[at].in_flight += 1;
+        }
+        assert_eq!(weighed.iter().map(|one| one.in_flight).collect::<Vec<_>>(), [80, 10, 10]);
     }
 
     #[test]
@@ -264,7 +315,7 @@ mod tests {
         }
         assert_ne!(by_key.by_key(&candidates, key), Some(first), "the others have nothing to do");
         // one that starts slowly has its share of that
-        candidates[first] = Candidate { in_flight: 4, share: WHOLE / 4 };
+        candidates[first] = Candidate { in_flight: 4, share: WHOLE / 4, weight: 1 };
         assert_ne!(by_key.by_key(&candidates, key), Some(first));
     }
 
@@ -272,12 +323,14 @@ mod tests {
         /// One is picked if there is one to pick, and only such.
         #[test]
         fn who_has_no_share_is_not_asked(
-            candidates in prop::collection::vec((0u32..20, prop_oneof![Just(0u16), 1u16..=WHOLE]), 1..7),
+            candidates in prop::collection::vec(
+                (0u32..20, prop_oneof![Just(0u16), 1u16..=WHOLE], 1u16..=100), 1..7,
+            ),
             picks in prop::collection::vec(any::<u64>(), 1..20),
         ) {
             let candidates: Vec<_> = candidates
                 .iter()
-                .map(|&(in_flight, share)| Candidate { in_flight, share })
+                .map(|&(in_flight, share, weight)| Candidate { in_flight, share, weight })
                 .collect();
             for balance in ALL {
                 let mut balancer = balancer(balance, candidates.len());

@@ -98,6 +98,8 @@ pub enum HealthGrade {
 pub enum UpstreamCondition {
     /// It is asked.
     Well,
+    /// It is well, and asked once none of the others is.
+    Backup,
     /// It has failed; the number says since when.
     Out {
         /// Since when.
@@ -197,7 +199,7 @@ impl Health {
     /// How it stands.
     pub fn grade(&self) -> HealthGrade {
         match self.condition() {
-            UpstreamCondition::Well => HealthGrade::Well,
+            UpstreamCondition::Well | UpstreamCondition::Backup => HealthGrade::Well,
             UpstreamCondition::Out { .. } | UpstreamCondition::Failing { .. } => HealthGrade::Out,
             UpstreamCondition::Unwell { .. } => HealthGrade::Unwell,
             UpstreamCondition::Draining => HealthGrade::Draining,

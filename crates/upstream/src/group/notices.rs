@@ -25,17 +25,22 @@ struct UpstreamNotice {
 }
 
 impl Notices {
-    /// Of so many.
-    pub fn new(count: usize) -> Notices {
-        let notice = UpstreamNotice {
-            condition: UpstreamCondition::Well,
+    /// Of so many, of which so many, the last, are backups.
+    pub fn new(count: usize, backups: usize) -> Notices {
+        let notice = |condition| UpstreamNotice {
+            condition,
             failures: 0,
             since_ms: 0,
             last: "",
             said_ms: None,
             check: "",
         };
-        Notices(vec![notice; count])
+        let first_backup = count.saturating_sub(backups);
+        let condition = |at| match at < first_backup {
+            true => UpstreamCondition::Well,
+            false => UpstreamCondition::Backup,
+        };
+        Notices((0..count).map(condition).map(notice).collect())
     }
 
     /// A request to one has failed now, which is why.
@@ -78,6 +83,7 @@ impl Notices {
             | (UpstreamCondition::Unwell { .. }, UpstreamCondition::Unwell { .. })
             | (UpstreamCondition::Failing { .. }, UpstreamCondition::Failing { .. })
             | (UpstreamCondition::Well, UpstreamCondition::Well)
+            | (UpstreamCondition::Backup, UpstreamCondition::Backup)
             | (UpstreamCondition::Draining, UpstreamCondition::Draining) => None,
             (_, UpstreamCondition::Out { .. }) => Some(format!("is left alone{}", failed())),
             (_, UpstreamCondition::Unwell { .. }) => {
@@ -90,16 +96,25 @@ impl Notices {
             (_, UpstreamCondition::Failing { .. }) => {
                 Some(format!("fails, and is asked all the same: none is well{}", failed()))
             }
-            (UpstreamCondition::Failing { since_ms }, UpstreamCondition::Well) => {
-                Some(format!("is well again, after {} s{}", for_s(since_ms), failed()))
+            (UpstreamCondition::Backup, UpstreamCondition::Well) => {
+                Some("is a backup, and is asked: none of the others is well".to_owned())
+            }
+            (UpstreamCondition::Well, UpstreamCondition::Backup) => {
+                Some("is a backup, and is not asked any more: one of the others is well".to_owned())
             }
             (
+                UpstreamCondition::Failing { since_ms },
+                UpstreamCondition::Well | UpstreamCondition::Backup,
+            ) => Some(format!("is well again, after {} s{}", for_s(since_ms), failed())),
+            (
                 UpstreamCondition::Out { since_ms } | UpstreamCondition::Unwell { since_ms },
-                UpstreamCondition::Well,
+                UpstreamCondition::Well | UpstreamCondition::Backup,
             ) => Some(format!("is asked again, after {} s{}", for_s(since_ms), failed())),
             // the operator who has done that knows
             (_, UpstreamCondition::Draining)
-            | (UpstreamCondition::Draining, UpstreamCondition::Well) => None,
+            | (UpstreamCondition::Draining, UpstreamCondition::Well | UpstreamCondition::Backup) => {
+                None
+            }
         };
         let may = one.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) >= EVERY_MS);
         let said = said.or_else(|| match failures {
@@ -118,7 +133,7 @@ mod tests {
 
     #[test]
     fn changes_are_said_at_once_and_failures_now_and_then() {
-        let mut notices = Notices::new(2);
+        let mut notices = Notices::new(2, 0);
         let out = UpstreamCondition::Out { since_ms: 4_000 };
         assert_eq!(notices.next(0, UpstreamCondition::Well, 0), None);
         notices.failed(0, "connect", 900);
@@ -139,7 +154,7 @@ mod tests {
         let unwell = UpstreamCondition::Unwell { since_ms: 35_000 };
         let said = notices.next(0, unwell, 35_000);
         assert_eq!(said.as_deref(), Some("is not asked: its checks fail"));
-        let mut checks = Notices::new(1);
+        let mut checks = Notices::new(1, 0);
         checks.check_failed(0, "TLS: x");
         let said = checks.next(0, unwell, 35_000);
         assert_eq!(said.as_deref(), Some("is not asked: its checks fail (TLS: x)"));

@@ -517,7 +517,7 @@ impl Link {
                 InstanceChoice::Feedback if share > 0 => one.by_delay(share, least_us),
                 _ => share,
             };
-            Candidate { in_flight: one.in_flight, share }
+            Candidate { in_flight: one.in_flight, share, weight: 1 }
         }));
         // a search in vain would change which instance is next
         if candidates.iter().all(|one| one.share == 0) {

@@ -167,7 +167,8 @@ fn who_answers_no_ping_is_lost_and_what_it_had_is_sent_elsewhere_at_once() {
     let other = pings.iter().find(|ping| ping.instance != first).unwrap();
     link.pong(*other, true, silent);
     let lost_ms = silent + RTO;
-    assert_eq!(link.ping(lost_ms).map(|ping| ping.instance), Some(1 - first));
+    let again: Vec<_> = std::iter::from_fn(|| link.ping(lost_ms)).collect();
+    assert!(matches!(again[..], [Ping { instance, .. }] if instance == 1 - first), "{again:?}");
     assert!(matches!(link.condition(first), Some(UpstreamCondition::Out { .. })));
     for flight in flights.iter_mut().filter(|flight| flight.instance() == first) {
         let action = link.event(flight, 1, &LinkEvent::Time, lost_ms + RTO);

@@ -74,7 +74,6 @@ const ONE_CLIENT: &str =
     "write connection_auth in a [[proxy]]; its default \"bind\" is what ntlm does in nginx";
 const BUFFERING: &str =
     "write buffer_bytes in a [[proxy]] or a [[fastcgi]]; it is 0 unless it is written";
-const BACKUP: &str = "no upstream waits for others to fail; all in to are asked, and max_fails leaves out those that fail";
 const ENTRY_POINTS: &str = "write listen, or a [[listener]] for each";
 const BALANCE: &str = "write balance in a [[proxy]]";
 const FOREGROUND: &str = "the server stays in the foreground, and the service manager knows it";
@@ -282,8 +281,13 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("stream", Say(ONLY_HTTP)),
     ("tcp", Say(ONLY_HTTP)),
     ("mode", Say(ONLY_HTTP)),
-    ("weight", Say("upstreams have no weights; balance in a [[proxy]] says how one is chosen")),
-    ("backup", Say(BACKUP)),
+    (
+        "weight",
+        Say(
+            "write weights in a [[proxy]] or a [[fastcgi]], by addresses: { \"http://10.0.0.1:9000\" = 9 }",
+        ),
+    ),
+    ("backup", Say("write backup in a [[proxy]] or a [[fastcgi]], with addresses of its own")),
     ("ntlm", Say(ONE_CLIENT)),
     ("allow_encoded_slash", Say(AMBIGUOUS)),
     ("allow_encoded_slashes", Say(AMBIGUOUS)),
