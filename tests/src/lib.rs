@@ -9,6 +9,10 @@
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
+//! | [`manual`] | pages of the manual, as tests read them |
+//! | [`migration`] | a configuration of nginx beside one of Forebay, compared by what a client sees |
+//! | [`nginx`] | a real nginx |
+//! | [`node`] | an application in Node |
 //! | [`oidc`] | a provider of identities, as far as tests need one |
 //! | [`programs`] | where programs are that are built from Go modules |
 //! | [`php`] | a php-fpm, which runs the scripts of a folder |
@@ -16,6 +20,7 @@
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
 //! | [`websocket`] | WebSockets: an application, and clients by both versions |
 //! | [`wire`] | bytes out, bytes in, with a deadline |
+//! | [`wordpress`] | a real WordPress, with its database |
 //! | [`case`] | a conformance case, read from its file |
 //! | [`play`] | a case played against a server |
 //! | [`answer`] | an answer read strictly, and what no answer may get wrong |
@@ -44,6 +49,10 @@ pub mod faults;
 pub mod fixture;
 pub mod fuse;
 pub mod http2;
+pub mod manual;
+pub mod migration;
+pub mod nginx;
+pub mod node;
 pub mod oidc;
 pub mod php;
 pub mod play;
@@ -54,6 +63,7 @@ pub mod tls;
 pub mod upgrade;
 pub mod websocket;
 pub mod wire;
+pub mod wordpress;
 
 pub use server::{Options, Server};
 

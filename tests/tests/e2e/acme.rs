@@ -141,7 +141,7 @@ impl Pebble {
 
 /// Answers every question for an address of a host with this one, by UDP and by TCP, until the process ends
 /// (RFC 1035 §4).
-fn name_server(ip: Ipv4Addr) -> SocketAddr {
+pub(super) fn name_server(ip: Ipv4Addr) -> SocketAddr {
     let addr = free_addr();
     let (datagrams, streams) = (UdpSocket::bind(addr).unwrap(), TcpListener::bind(addr).unwrap());
     thread::spawn(move || {

@@ -43,6 +43,7 @@ mod log_choice;
 mod logs;
 mod manual_site;
 mod metrics;
+mod migrations;
 mod names;
 mod oauth2;
 mod odd_answers;
