@@ -7,11 +7,11 @@ use crate::local_certificate::LocalError;
 use crate::policy_error::PolicyCommandError;
 use forebay_config::{Problem, Wrong};
 use forebay_server::command::CommandAnswer;
-use forebay_server::control_socket;
+use forebay_server::control_socket::{self, UnansweredCommand};
 use forebay_server::start_error::RunError;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Of sockets of other servers no more are named.
 const MOST_OTHERS: usize = 4;
@@ -63,16 +63,11 @@ pub(crate) enum CommandFailure {
     Unfound {
         /// What is wrong.
         problems: Vec<Problem>,
-        /// Where the server should be.
-        socket: PathBuf,
+        /// Where the server should be, and what is there.
+        unanswered: UnansweredCommand,
     },
     /// No server answers at its control socket.
-    Unreachable {
-        /// Where it should be.
-        socket: PathBuf,
-        /// What the kernel said.
-        error: io::Error,
-    },
+    Unanswered(UnansweredCommand),
     /// The server said no.
     Answered(CommandAnswer),
     /// There is no calibration.
@@ -130,7 +125,7 @@ impl CommandFailure {
             | CommandFailure::NotIsolated { .. } => 78,
             CommandFailure::Run(_)
             | CommandFailure::NoSocket { .. }
-            | CommandFailure::Unreachable { .. }
+            | CommandFailure::Unanswered(_)
             | CommandFailure::Calibrate(_)
             | CommandFailure::Policy(_)
             | CommandFailure::Password(_)
@@ -164,13 +159,11 @@ impl fmt::Display for CommandFailure {
                 f.write_str(&lines(problems))?;
                 f.write_str(if is_missing(problems) { "; forebay init begins one" } else { "" })
             }
-            CommandFailure::Unfound { problems, socket } => write!(
+            CommandFailure::Unfound { problems, unanswered } => write!(
                 f,
-                "{}\nforebay: and no server answers at {}; name its file with -c, or its socket with \
-                 --socket{}",
+                "{}\nforebay: and {unanswered}; name its file with -c, or its socket with --socket{}",
                 lines(problems),
-                socket.display(),
-                others(socket)
+                others(unanswered)
             ),
             CommandFailure::Run(error) => write!(f, "forebay: {error}"),
             CommandFailure::Firewall(error) => {
@@ -182,14 +175,9 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Gate(error) => {
                 write!(f, "forebay: what takes the filters of a server away: {error}")
             }
-            CommandFailure::Unreachable { socket, error } => write!(
-                f,
-                "forebay: no server answers at {}: {error}; is it running, with this configuration \
-                 file, as a user whose socket you may open? If it has another socket, name that with \
-                 --socket{}",
-                socket.display(),
-                others(socket)
-            ),
+            CommandFailure::Unanswered(unanswered) => {
+                write!(f, "forebay: {unanswered}{}", others(unanswered))
+            }
             CommandFailure::NotIsolated { file } => write!(
                 f,
                 "forebay: {} does not say engine = \"isolated\": its server has no stages",
@@ -244,9 +232,12 @@ fn is_missing(problems: &[Problem]) -> bool {
     key.is_empty() && error.kind() == io::ErrorKind::NotFound
 }
 
-/// Sockets of other servers, if there are any.
-fn others(socket: &Path) -> String {
-    let others = control_socket::beside(socket);
+/// Sockets of other servers, if there are any, where none was found.
+fn others(unanswered: &UnansweredCommand) -> String {
+    let others = match unanswered.has_no_server() {
+        true => control_socket::beside(&unanswered.socket),
+        false => Vec::new(),
+    };
     let shown: Vec<_> = others
         .iter()
         .take(MOST_OTHERS)

@@ -290,9 +290,7 @@ fn explain(options: Explain) -> Result<(), CommandFailure> {
         match options.server.ask(&question.to_string()) {
             Ok(answer) => return print(answer),
             // there may be no server yet: the file says what one would do
-            Err(CommandFailure::Unreachable { .. } | CommandFailure::NoSocket { .. })
-                if options.server.socket.is_none() =>
-            {
+            Err(failure) if options.server.socket.is_none() && has_no_server(&failure) => {
                 say(&format!("no server runs {}: this is what the file says", file.display()));
             }
             Err(failure) => return Err(failure),
@@ -304,6 +302,15 @@ fn explain(options: Explain) -> Result<(), CommandFailure> {
     print_out(
         &explained.map_err(|error| CommandFailure::Policy(PolicyCommandError::Explain(error)))?,
     )
+}
+
+/// Whether a command has failed because no server runs, so far as that can be seen.
+fn has_no_server(failure: &CommandFailure) -> bool {
+    match failure {
+        CommandFailure::Unanswered(unanswered) => unanswered.has_no_server(),
+        CommandFailure::NoSocket { .. } => true,
+        _ => false,
+    }
 }
 
 /// The names of the columns are printed anew after so many lines.
@@ -320,10 +327,7 @@ fn watch(server: &ServerArgs, seconds: Option<u64>) -> Result<(), CommandFailure
     let (socket, _) = find(&server.config, server.socket.clone())?;
     let ask = || {
         let answer = control_socket::ask(&socket, QUESTION);
-        read(
-            answer
-                .map_err(|error| CommandFailure::Unreachable { socket: socket.clone(), error })?,
-        )
+        read(answer.map_err(CommandFailure::Unanswered)?)
     };
     let (mut due, mut lines) = (Instant::now(), PAGE);
     for second in 0.. {

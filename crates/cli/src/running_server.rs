@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_config::{Config, Problem};
 use forebay_server::command::CommandAnswer;
 use forebay_server::config_file;
-use forebay_server::control_socket;
+use forebay_server::control_socket::{self, UnansweredCommand};
 use std::path::{Path, PathBuf};
 
 /// Which server is asked.
@@ -49,10 +49,17 @@ pub(crate) fn ask_at(
     problems: Option<Vec<Problem>>,
     question: &str,
 ) -> Result<CommandAnswer, CommandFailure> {
-    match (control_socket::ask(&socket, question), problems) {
-        (Ok(answer), _) => Ok(answer),
-        (Err(_), Some(problems)) => Err(CommandFailure::Unfound { problems, socket }),
-        (Err(error), None) => Err(CommandFailure::Unreachable { socket, error }),
+    control_socket::ask(&socket, question).map_err(|unanswered| failure(unanswered, problems))
+}
+
+/// What it comes to that nobody answers: the file may be why.
+pub(crate) fn failure(
+    unanswered: UnansweredCommand,
+    problems: Option<Vec<Problem>>,
+) -> CommandFailure {
+    match problems {
+        Some(problems) => CommandFailure::Unfound { problems, unanswered },
+        None => CommandFailure::Unanswered(unanswered),
     }
 }
 

@@ -21,8 +21,11 @@ use std::process::{Command, Stdio};
 /// Has the new server started, and waits for what becomes of it.
 pub(crate) fn run(server: &ServerArgs) -> Result<(), CommandFailure> {
     let (socket, problems) = running_server::find(&server.config, server.socket.clone())?;
-    // one that is not there, or knows nothing of this, is asked for its place
-    let state = UpgradeState::of(&socket).ok().flatten();
+    // one that knows nothing of this is asked for its place
+    let state = match UpgradeState::of(&socket) {
+        Ok(state) => state,
+        Err(unanswered) => return Err(running_server::failure(unanswered, problems)),
+    };
     if let Some(state) = state
         && let Some(unit) = ServiceUnit::beside(state.process)
     {
@@ -124,13 +127,12 @@ fn by_service_manager(
     if let Some(why) = cannot(before, unit)? {
         return Err(CommandFailure::NotByService { unit: name, why });
     }
-    let unreachable = |error| CommandFailure::Unreachable { socket: socket.to_owned(), error };
-    let answer = expected::expect(socket).map_err(unreachable)?;
+    let answer = expected::expect(socket).map_err(CommandFailure::Unanswered)?;
     if answer.code != 0 {
         return Err(CommandFailure::Answered(answer));
     }
     let reload = systemctl(unit).arg("reload").arg(&name).stdin(Stdio::null()).output();
-    let outcome = expected::outcome(socket).map_err(unreachable)?;
+    let outcome = expected::outcome(socket).map_err(CommandFailure::Unanswered)?;
     if outcome.code != 0 {
         return Err(CommandFailure::Answered(outcome));
     }
@@ -139,7 +141,7 @@ fn by_service_manager(
         let why = String::from_utf8_lossy(&reload.stderr).trim_end().to_owned();
         return Err(CommandFailure::NotByService { unit: name, why });
     }
-    match UpgradeState::of(socket).map_err(unreachable)? {
+    match UpgradeState::of(socket).map_err(CommandFailure::Unanswered)? {
         Some(after) if after.process != before.process => print_out(&format!(
             "{name}: process {} serves in place of process {}\n",
             after.process, before.process

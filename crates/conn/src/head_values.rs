@@ -39,19 +39,36 @@ impl HeadValues {
         self.ends.clear();
     }
 
-    /// Appends to the value that is being written. What is no visible sign of ASCII, or a blank, is
-    /// percent-encoded: nothing that a client has sent ends a line.
+    /// Appends to the value that is being written. What is no visible sign of ASCII is percent-encoded, and so is
+    /// the percent sign: nothing that a client has sent ends a line, and what is different stays so. A blank is one
+    /// unless it stands at an end, where nobody who receives the value would see it.
     pub fn push(&mut self, bytes: &[u8]) {
-        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-        for &byte in bytes {
+        let last = bytes.len().saturating_sub(1);
+        for (at, &byte) in bytes.iter().enumerate() {
             match byte {
-                b' '..=b'~' => self.bytes.push(byte),
-                _ => {
-                    let digit = |four_bits: u8| DIGITS[usize::from(four_bits & 15)];
-                    self.bytes.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
-                }
+                b' ' if at == 0 || at == last => self.encoded(byte),
+                b'%' => self.encoded(byte),
+                byte => self.visible(byte),
             }
         }
+    }
+
+    /// The same of bytes that are percent-encoded where they come from, as a query is.
+    pub fn push_encoded(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.visible(byte));
+    }
+
+    fn visible(&mut self, byte: u8) {
+        match byte {
+            b' '..=b'~' => self.bytes.push(byte),
+            _ => self.encoded(byte),
+        }
+    }
+
+    fn encoded(&mut self, byte: u8) {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        let digit = |four_bits: u8| DIGITS[usize::from(four_bits & 15)];
+        self.bytes.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
     }
 
     /// Appends what an operator has written.
@@ -132,9 +149,47 @@ mod tests {
         values.push_text(">");
         values.end();
         values.end();
-        values.push(b" x ");
+        values.push(b" x y ");
         values.end();
         values
+    }
+
+    /// Two users are two values.
+    #[test]
+    fn what_is_different_stays_so() {
+        let value = |bytes: &[u8]| {
+            let mut values = HeadValues::default();
+            values.push(bytes);
+            values.end();
+            values.get(0).unwrap().to_vec()
+        };
+        let decoded = |value: &[u8]| {
+            let mut decoded = Vec::new();
+            let mut rest = value.iter();
+            while let Some(&byte) = rest.next() {
+                decoded.push(match byte {
+                    b'%' => {
+                        let digits = [rest.next(), rest.next()].map(|digit| *digit.unwrap());
+                        u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+                    }
+                    byte => byte,
+                });
+            }
+            decoded
+        };
+        let pieces: [&[u8]; 9] =
+            [b"a", b" ", b"%", b"%20", b"%25", b"\xc3\xbc", b"%C3%BC", b"\t", b"\n"];
+        for one in pieces {
+            for two in pieces {
+                for three in pieces {
+                    let said = [one, two, three].concat();
+                    let value = value(&said);
+                    assert_eq!(decoded(&value), said, "{}", String::from_utf8_lossy(&value));
+                    assert!(value.iter().all(|byte| (b' '..=b'~').contains(byte)));
+                }
+            }
+        }
+        assert_eq!(value(b""), b"");
     }
 
     fn head() -> Vec<u8> {
@@ -156,7 +211,7 @@ mod tests {
     fn values_stand_in_their_places_and_end_no_line() {
         let mut filled = Vec::new();
         values().fill(&head(), &mut filled);
-        let expected = "HTTP/1.1 200 OK\r\nX-A: <a%0D%0ASet-Cookie: b%00%FF%0d>\r\nServer: f\r\nX-C: x\r\nY: \r\n";
+        let expected = "HTTP/1.1 200 OK\r\nX-A: <a%0D%0ASet-Cookie: b%00%FF%250d>\r\nServer: f\r\nX-C: %20x y%20\r\nY: \r\n";
         assert_eq!(String::from_utf8(filled.clone()).unwrap(), expected);
         let (mut block, text) = (bake(b"HTTP/1.1 200 OK\r\n").into_vec(), head());
         values().encode(&text[17..], &mut block);

@@ -29,6 +29,7 @@
 //! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`out`] | [`Out`], where an answer is written |
 //! | [`reply`] | [`Reply`], the pen that writes it |
+//! | `one_client` | what an answer says of caches that is one client's |
 //! | [`hsts`] | [`Hsts`], what clients are told about TLS |
 //! | [`peer`] | both ends of a connection, and what was agreed between them |
 //! | [`preface`], [`proxy`] | what a proxy states about its client before anything else |
@@ -47,6 +48,7 @@ pub mod http1;
 pub mod http2;
 pub mod input;
 pub mod limits;
+mod one_client;
 pub mod out;
 pub mod peer;
 pub mod preface;

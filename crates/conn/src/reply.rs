@@ -3,6 +3,7 @@
 use crate::head_block::{encode_head, encode_lines};
 use crate::head_values::HeadValues;
 use crate::hsts::Hsts;
+use crate::one_client::of_one_client;
 use crate::out::Out;
 use forebay_http::date::IMF_LEN;
 use forebay_http::grpc;
@@ -121,7 +122,8 @@ pub struct Reply<'o, B> {
     pub request_id: Option<Box<[u8]>>,
     /// What is done to the head before it is written, if anything.
     pub change: Option<HeadChange>,
-    /// Field lines, each with its CR LF, that the answer has besides its own, whatever it is.
+    /// Field lines, each with its CR LF, that the answer has besides its own, whatever it is. They are for one client:
+    /// caches are told so.
     pub further: Option<Arc<[u8]>>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
@@ -186,6 +188,9 @@ impl<'o, B> Reply<'o, B> {
     /// `length` if that is known. Where the client could not see the end of it the connection ends with it.
     /// A `Date` in it stands.
     pub fn relayed(&mut self, status: u16, head: &[u8], length: Option<u64>, has_date: bool) {
+        if let Some(further) = self.further.take() {
+            return self.relayed(status, &of_one_client(head, &further), length, has_date);
+        }
         let length = length.filter(|_| status != 204);
         if self.is_http2 {
             return self.block(status, !has_date, |block| {
@@ -218,13 +223,15 @@ impl<'o, B> Reply<'o, B> {
     /// Writes the head of an answer after which the connection speaks something else (101, RFC 9110
     /// §7.8). `head` names that in a field `Upgrade`. A stream of HTTP/2 is a tunnel after a 200 (RFC 8441 §5).
     pub fn switch(&mut self, head: &[u8]) {
+        if let Some(further) = self.further.take() {
+            return self.switch(&of_one_client(head, &further));
+        }
         if self.is_http2 {
             return self.block(200, true, |block| encode_head(block, 200, head));
         }
         self.status = 101;
         let bytes = &mut self.out.bytes;
-        let further = self.further.as_deref().unwrap_or_default();
-        for part in [head, further, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
+        for part in [head, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
             bytes.extend_from_slice(part);
         }
     }
@@ -239,6 +246,9 @@ impl<'o, B> Reply<'o, B> {
         if let Some(change) = self.change.take() {
             return self.changed(status, head, &change);
         }
+        if let Some(further) = self.further.take() {
+            return self.head(status, &of_one_client(head, &further));
+        }
         if self.is_http2 {
             return self.block(status, true, |block| encode_head(block, status, head));
         }
@@ -249,7 +259,7 @@ impl<'o, B> Reply<'o, B> {
     /// has made of it.
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
-        if self.change.is_some() || self.is_call {
+        if self.change.is_some() || self.further.is_some() || self.is_call {
             return self.head(status, head);
         }
         if self.is_http2 {
@@ -263,11 +273,13 @@ impl<'o, B> Reply<'o, B> {
     #[cold]
     fn trailers_only(&mut self, status: u16) {
         self.head_only = true;
+        let further = self.further.take();
         self.block(200, true, |block| {
             encode::status(block, 200);
             encode::raw(block, b"content-type", b"application/grpc");
             encode::raw(block, b"grpc-status", grpc::status_of(status).as_bytes());
             encode::raw(block, b"grpc-message", reason(status).as_bytes());
+            encode_lines(block, further.as_deref().unwrap_or_default());
         });
         self.status = status;
     }
@@ -283,6 +295,11 @@ impl<'o, B> Reply<'o, B> {
                 let mut filled = Vec::with_capacity(head.len());
                 values.fill(head, &mut filled);
                 self.head(status, &replaced(status, &filled, fields));
+            }
+            (None, Some(values)) if self.further.is_some() => {
+                let mut filled = Vec::with_capacity(head.len());
+                values.fill(head, &mut filled);
+                self.head(status, &filled);
             }
             (None, Some(values)) if self.is_http2 => self.block(status, true, |block| {
                 encode::status(block, status);
@@ -317,9 +334,6 @@ impl<'o, B> Reply<'o, B> {
             let count = MOST_ADDED_BYTES - rest.len();
             encode_lines(bytes, &text[..count]);
         }
-        if let Some(further) = &self.further {
-            encode_lines(bytes, further);
-        }
         if adds_date {
             encode::plain(bytes, KnownName::DATE, self.date);
         }
@@ -353,9 +367,6 @@ impl<'o, B> Reply<'o, B> {
         if added.is_any() {
             // writing into a vector does not fail
             let _ = added.write(&mut self.out.bytes);
-        }
-        if let Some(further) = &self.further {
-            self.out.bytes.extend_from_slice(further);
         }
     }
 
@@ -483,7 +494,12 @@ mod tests {
     fn further_lines_are_in_every_head() {
         const LINES: &[u8] = b"Set-Cookie: a=b\r\nSet-Cookie: c=d\r\n";
         type Write = fn(&mut Reply<'_, ()>);
-        let writes: [Write; 4] = [
+        let writes: [Write; 5] = [
+            |reply| {
+                let values = Some(Arc::default());
+                reply.change = Some(HeadChange { values, ..HeadChange::default() });
+                reply.head(503, HEAD);
+            },
             |reply| reply.head(503, HEAD),
             |reply| reply.baked(503, HEAD, &bake(HEAD)),
             |reply| reply.relayed(503, HEAD, Some(2), true),
@@ -495,7 +511,8 @@ mod tests {
                 let mut reply = Reply::new(&mut out, DATE, true);
                 (reply.is_http2, reply.further) = (is_http2, Some(LINES.into()));
                 write(&mut reply);
-                let lines = if is_http2 { bake(&[HEAD, LINES].concat()) } else { LINES.into() };
+                let lines = [b"Cache-Control: private\r\n", LINES].concat();
+                let lines = if is_http2 { bake(&[HEAD, &lines].concat()) } else { lines.into() };
                 let lines = if is_http2 { &lines[bake(HEAD).len()..] } else { &lines };
                 let found = out.bytes.windows(lines.len()).filter(|part| *part == lines);
                 assert_eq!(found.count(), 1, "{number} {is_http2}");

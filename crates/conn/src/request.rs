@@ -46,7 +46,7 @@ pub struct Passed {
     /// Fields that an application is to be told instead of the client's: without a value, only that.
     pub given: Vec<GivenField>,
     /// Field lines, each with its CR LF, that the answer has besides its own: cookies of servers that have let the
-    /// request through.
+    /// request through. They make it an answer for one client.
     pub further: Option<Arc<[u8]>>,
     /// What an application wants to be sent instead of its answer.
     pub sent: Option<InternalRedirect>,

@@ -186,6 +186,16 @@ impl Applications {
         self.upstreams.iter().map(|(upstreams, _)| upstreams)
     }
 
+    /// The routes that upstreams belong to, by the numbers of site and route.
+    pub fn routes_to(&self, upstreams: &Arc<Upstreams>) -> impl Iterator<Item = (usize, usize)> {
+        let routes = self.sites.iter().enumerate();
+        let routes = routes.flat_map(|(site, routes)| {
+            routes.iter().enumerate().map(move |(route, one)| (site, route, one))
+        });
+        let own = routes.filter(|(.., one)| Arc::ptr_eq(one.upstreams(), upstreams));
+        own.map(|(site, route, _)| (site, route))
+    }
+
     /// Requests that are under way.
     pub fn in_flight(&self) -> u64 {
         self.upstreams().flat_map(|one| one.seen()).map(|seen| u64::from(seen.in_flight)).sum()

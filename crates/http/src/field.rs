@@ -83,6 +83,12 @@ impl FieldValue {
     }
 }
 
+impl AsRef<str> for FieldValue {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for FieldValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -1,5 +1,5 @@
 //! The control socket: how `forebay reload` and its like speak to a running server. Here is the server's end;
-//! the other one is `ask`, and `socket_path` says where they meet.
+//! the other one is `ask`, where `unanswered` says why nobody answers; and `socket_path` says where they meet.
 //!
 //! One request per connection. The client sends one line, a command and its arguments, and shuts
 //! down writing. The server answers with a line that holds the exit code of the command, then text
@@ -14,9 +14,11 @@ mod deadline_stream;
 pub(crate) mod request;
 mod session;
 mod socket_path;
+mod unanswered;
 
 pub use ask::ask;
 pub use socket_path::{beside, find};
+pub use unanswered::{UnansweredCommand, WhyUnanswered};
 
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crossbeam_channel::{RecvTimeoutError, bounded};
@@ -220,6 +222,10 @@ impl ControlSocket {
     /// It belongs to this process from now on.
     pub fn take_place(&mut self) {
         self.file.own();
+        // who asks and hears nothing looks at the process that listens
+        if let Some(listener) = &self.listener {
+            let _ = unix::listen_again(listener.as_fd(), MOST_WAITING);
+        }
         self.link = self.named.take().and_then(|file| link(&self.path, &file));
     }
 

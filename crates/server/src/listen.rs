@@ -175,6 +175,8 @@ impl Listeners {
             let ListenEndpoint { listen, tls } = endpoint;
             let mut given: Vec<Vec<AcceptSocket>> = (0..loops).map(|_| Vec::new()).collect();
             match ListenAddress::try_from(listen) {
+                // the one of IPv6 is in the list as well
+                Ok(_) if self.comes_to_both(endpoint, wanted) => {}
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
@@ -218,14 +220,7 @@ impl Listeners {
         by_loop: &mut [Vec<AcceptSocket>],
     ) -> Result<(), ListenError> {
         let [v4, v6] = all_addresses(port);
-        let is_for_both = |bound: &InheritedAddress| matches!(bound, InheritedAddress::Internet { address, with_ipv4: true } if ListenAddress::Tcp(*address) == v6);
-        let is_open = |open: &AddressSockets| {
-            open.address == v6
-                && matches!(open.origin, SocketOrigin::Inherited { with_ipv4: true, .. })
-        };
-        if self.inherited.iter().any(|passed| is_for_both(&passed.bound))
-            || self.open.iter().any(is_open)
-        {
+        if self.passed_for_both(port).is_some() {
             return self.share_out(v6, by_loop);
         }
         self.share_out(v4.clone(), by_loop)?;
@@ -237,18 +232,63 @@ impl Listeners {
         }
     }
 
+    /// What the service manager calls the socket that it has opened at a port for both families, if it has.
+    fn passed_for_both(&self, port: u16) -> Option<&str> {
+        let [_, v6] = all_addresses(port);
+        let passed = self.inherited.iter().find(|passed| {
+            let InheritedAddress::Internet { with_ipv4: true, .. } = passed.bound else {
+                return false;
+            };
+            address_of(&passed.bound).as_ref() == Some(&v6)
+        });
+        let open = || {
+            self.open.iter().find_map(|open| match &open.origin {
+                SocketOrigin::Inherited { name, with_ipv4: true } if open.address == v6 => {
+                    Some(&**name)
+                }
+                _ => None,
+            })
+        };
+        passed.map(|passed| &*passed.name).or_else(open)
+    }
+
+    /// Whether the connections of an endpoint come to such a socket, and are those of its listener there, too: that
+    /// names all addresses of both families, one by one.
+    fn comes_to_both(&self, endpoint: &ListenEndpoint, wanted: &[ListenEndpoint]) -> bool {
+        let Listen::At(address) = endpoint.listen else { return false };
+        let [v4, v6] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]
+            .map(|ip: IpAddr| SocketAddr::new(ip, address.port()));
+        let both = ListenEndpoint { listen: Listen::At(v6), tls: endpoint.tls };
+        address == v4 && wanted.contains(&both) && self.passed_for_both(v4.port()).is_some()
+    }
+
+    /// Why an address cannot be had.
+    fn in_the_way(&self, address: ListenAddress, error: io::Error) -> ListenError {
+        let is_taken = error.kind() == ErrorKind::AddrInUse;
+        let port = match &address {
+            ListenAddress::Tcp(address) if is_taken && address.is_ipv4() => Some(address.port()),
+            _ => None,
+        };
+        match port.and_then(|port| self.passed_for_both(port)) {
+            Some(name) => ListenError::OfBoth { name: name.to_owned(), address },
+            None => ListenError::Bind { address, error },
+        }
+    }
+
     fn share_out(
         &mut self,
         wanted: ListenAddress,
         by_loop: &mut [Vec<AcceptSocket>],
     ) -> Result<(), ListenError> {
-        let in_the_way = |error| ListenError::Bind { address: wanted.clone(), error };
         let at = match self.find(&wanted) {
             Some(at) => at,
             None => {
                 let opened = match self.take_inherited(&wanted) {
                     Some(passed) => passed,
-                    None => self.bind(&wanted).map_err(in_the_way)?,
+                    None => match self.bind(&wanted) {
+                        Ok(bound) => bound,
+                        Err(error) => return Err(self.in_the_way(wanted, error)),
+                    },
                 };
                 self.open.push(opened);
                 self.open.len() - 1
@@ -256,7 +296,8 @@ impl Listeners {
         };
         let owner = self.owner;
         let (times, is_silent) = (Arc::clone(&self.times), self.is_silent);
-        self.open[at].share_out(by_loop, owner, is_silent, &times).map_err(in_the_way)
+        let given = self.open[at].share_out(by_loop, owner, is_silent, &times);
+        given.map_err(|error| self.in_the_way(wanted, error))
     }
 
     /// The open sockets for an address.

@@ -140,6 +140,8 @@ struct Server {
     is_replaced: bool,
     /// The program that this process runs.
     program: RunningProgram,
+    /// The user that this process was before it gave privileges up.
+    started_by: u32,
     /// Another process is about to take the place of this one.
     is_handing: bool,
     /// An operator has asked for an upgrade, which the service manager is to carry out.

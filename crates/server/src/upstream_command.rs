@@ -2,45 +2,76 @@
 //! while the server runs.
 
 use crate::command::CommandAnswer;
+use forebay_config::SiteConfig;
 use forebay_handler::applications::Applications;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
 use forebay_upstream::upstreams::{UpstreamReport, Upstreams};
 use std::sync::Arc;
 
-/// Answers `list`, `drain NAME` or `resume NAME`. It is `now_ms` on the clock of upstreams.
-pub fn answer(question: &str, applications: &Applications, now_ms: u64) -> CommandAnswer {
+/// As many routes are named behind an upstream.
+const MOST_ROUTES: usize = 3;
+
+/// Answers `list`, `drain NAME` or `resume NAME` of the applications of these sites. It is `now_ms` on the clock of
+/// upstreams.
+pub fn answer(
+    question: &str,
+    sites: &[SiteConfig],
+    applications: &Applications,
+    now_ms: u64,
+) -> CommandAnswer {
     match question.split_once(' ') {
-        None if question == "list" => CommandAnswer { code: 0, text: list(applications, now_ms) },
+        None if question == "list" => {
+            CommandAnswer { code: 0, text: list(sites, applications, now_ms) }
+        }
         Some(("drain", name)) => set(name, true, applications),
         Some(("resume", name)) => set(name, false, applications),
         _ => CommandAnswer::unknown(&format!("upstream {question}")),
     }
 }
 
-/// A line for each upstream of each application.
-fn list(applications: &Applications, now_ms: u64) -> String {
-    let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING"].map(str::to_owned)];
+/// A line for each upstream of each application. One may be that of several, which count for themselves: routes tell
+/// which line is whose.
+fn list(sites: &[SiteConfig], applications: &Applications, now_ms: u64) -> String {
+    let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING", "FOR"].map(str::to_owned)];
     for upstreams in applications.upstreams() {
         let waiting = upstreams.waiting();
+        let routes = routes(sites, applications, upstreams);
         for seen in upstreams.seen() {
             let under_way = match upstreams.most_in_flight() {
                 Some(most) => format!("{} of {most}", seen.in_flight),
                 None => seen.in_flight.to_string(),
             };
-            rows.push([seen.label, state(seen.condition, now_ms), under_way, waiting.to_string()]);
+            let state = state(seen.condition, now_ms);
+            rows.push([seen.label, state, under_way, waiting.to_string(), routes.clone()]);
         }
     }
     if rows.len() == 1 {
         return "no applications\n".to_owned();
     }
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    let line = |[a, b, c, d]: &[String; 4]| {
-        let [first, second, third] = widths;
-        format!("{a:first$}  {b:second$}  {c:third$}  {d}\n")
+    let [first, second, third, fourth] = [width(0), width(1), width(2), width(3)];
+    let line = |[a, b, c, d, e]: &[String; 5]| {
+        format!("{a:first$}  {b:second$}  {c:third$}  {d:fourth$}  {e}\n")
     };
     rows.iter().map(line).collect()
+}
+
+/// The routes that upstreams belong to; of several sites each with its name.
+fn routes(sites: &[SiteConfig], applications: &Applications, upstreams: &Arc<Upstreams>) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for (site, route) in applications.routes_to(upstreams) {
+        let Some(site) = sites.get(site) else { continue };
+        let Some(route) = site.route_names().into_iter().nth(route) else { continue };
+        names.push(if sites.len() > 1 { format!("{}: {route}", site.name()) } else { route });
+    }
+    let more = names.len().saturating_sub(MOST_ROUTES);
+    names.truncate(MOST_ROUTES);
+    let mut text = names.join(", ");
+    if more > 0 {
+        text += &format!(", and {more} more");
+    }
+    text
 }
 
 fn state(condition: UpstreamCondition, now_ms: u64) -> String {
@@ -116,33 +147,58 @@ fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAns
 mod tests {
     use super::*;
     use crate::plan::{MachineResources, Plan};
-    use forebay_config::parse;
+    use forebay_config::{Config, parse};
 
-    fn applications() -> Applications {
-        let text = "root = \"/site\"\n[[proxy]]\npath = \"/a\"\n\
-             to = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\nin_flight = 8\n\
-             [[fastcgi]]\nto = \"unix:/run/php.sock\"\n";
+    fn applications(text: &str) -> (Config, Applications) {
         let config = parse(text, "/etc/forebay.toml").unwrap();
         let machine = MachineResources { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
         let plan = Plan::new(&config, &machine).unwrap();
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, 0);
         applications.take_effect(None, &Default::default());
-        applications
+        (config, applications)
+    }
+
+    /// Routes that differ in what they allow count for themselves, also where one upstream is behind them.
+    #[test]
+    fn lines_of_one_upstream_are_told_apart() {
+        let text = "root = \"/site\"\n[[site]]\n[[site.proxy]]\npath = \"/a\"\nto = \"http://10.0.0.1\"\n\
+             in_flight = 8\n[[site.proxy]]\npath = \"/b\"\nto = \"http://10.0.0.1\"\nin_flight = 8\n\
+             [[site]]\nhosts = [\"shop.example\"]\n[[site.proxy]]\npath = \"/\"\n\
+             to = \"http://10.0.0.1\"\nin_flight = 2\n\
+             [[site.forward_auth]]\npath = \"/in\"\nto = \"http://10.0.0.1\"\n";
+        let (config, applications) = applications(text);
+        let CommandAnswer { text, .. } = answer("list", &config.sites, &applications, 5_000);
+        let lines: Vec<_> = text.lines().skip(1).map(|line| line.split_whitespace()).collect();
+        let lines: Vec<_> =
+            lines.into_iter().map(|line| line.collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "10.0.0.1:80 asked 0 of 8 0 default: proxy /a, default: proxy /b",
+                "10.0.0.1:80 asked 0 of 2 0 shop.example: proxy /",
+                "10.0.0.1:80 asked 0 0 shop.example: forward_auth /in",
+            ],
+            "{text}"
+        );
     }
 
     #[test]
     fn upstreams_are_listed_and_taken_out() {
-        let applications = applications();
+        let text = "root = \"/site\"\n[[proxy]]\npath = \"/a\"\n\
+             to = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\nin_flight = 8\n\
+             [[fastcgi]]\nto = \"unix:/run/php.sock\"\n";
+        let (config, applications) = applications(text);
         let ask = |question: &str| {
-            let CommandAnswer { code, text } = answer(question, &applications, 5_000);
+            let CommandAnswer { code, text } =
+                answer(question, &config.sites, &applications, 5_000);
             (code, text)
         };
         assert_eq!(
             ask("list").1,
-            "UPSTREAM            STATE  UNDER WAY  WAITING\n\
-             10.0.0.1:9000       asked  0 of 8     0\n\
-             10.0.0.2:9000       asked  0 of 8     0\n\
-             unix:/run/php.sock  asked  0          0\n"
+            "UPSTREAM            STATE  UNDER WAY  WAITING  FOR\n\
+             10.0.0.1:9000       asked  0 of 8     0        proxy /a\n\
+             10.0.0.2:9000       asked  0 of 8     0        proxy /a\n\
+             unix:/run/php.sock  asked  0          0        fastcgi /\n"
         );
         let (code, said) = ask("drain http://10.0.0.2:9000");
         assert_eq!((code, said.lines().count()), (0, 1), "{said}");

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -146,6 +146,55 @@ fn bind(path: &Path, mode: Mode, owner: Option<(u32, u32)>) -> io::Result<(Owned
         std::os::unix::fs::lchown(path, Some(user), Some(group))?;
     }
     Ok((socket, file))
+}
+
+/// Connects to the socket at a path, and does not wait where as many wait already as may. The connection blocks.
+///
+/// # Errors
+/// `NotFound`, `ConnectionRefused` if nobody listens there, `WouldBlock` if as many wait as may,
+/// [another kind](is_of_another_kind), or what else the kernel says.
+pub fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = stream()?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket)
+}
+
+/// Whether this says that a socket is of another kind than those here, as one of datagrams is.
+pub fn is_of_another_kind(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::PROTOTYPE)
+}
+
+/// Has a socket that listens belong to this process, by what the kernel tells those who connect: that is who has called
+/// listen(2) last, and not who accepts.
+///
+/// # Errors
+/// What the kernel says.
+pub fn listen_again(socket: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
+    Ok(net::listen(socket, backlog)?)
+}
+
+/// The process that has the other end of a connection; `None` if this process cannot see it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn peer_process(connection: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, the size of `found`, of which any bits are a value
+    let result = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut len,
+        )
+    };
+    match result {
+        0 => Ok(u32::try_from(found.pid).ok().filter(|pid| *pid > 0)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn stream() -> io::Result<OwnedFd> {

@@ -107,13 +107,8 @@ impl TlsClient {
         let builder = ClientConfig::builder_with_provider(Arc::new(offered))
             .with_protocol_versions(versions)
             .map_err(ClientError::Terms)?;
-        let builder = match &terms.trust {
-            Trust::Roots(roots) => builder.with_root_certificates(roots.store()),
-            trust => {
-                let verifier = trust::verifier(trust, &provider())?;
-                builder.dangerous().with_custom_certificate_verifier(verifier)
-            }
-        };
+        let verifier = trust::verifier(&terms.trust, &provider())?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &terms.shows {
             None => builder.with_no_client_auth(),
             Some(pair) => builder

@@ -87,12 +87,13 @@ impl Pebble {
     /// It looks at these two ports. `None` if the machine lacks it.
     fn start(folder: &Folder, plain: SocketAddr, sealed: SocketAddr) -> Option<Pebble> {
         let names = name_server(plain.ip().to_string().parse().unwrap());
-        Pebble::asking(Path::new("pebble"), folder, plain, sealed, names)
+        Pebble::asking(Path::new("pebble"), None, folder, plain, sealed, names)
     }
 
-    /// The same by this program, with this name server.
+    /// The same by this program, with this name server. Its certificates are good for so many seconds, if that is said.
     pub(super) fn asking(
         program: &Path,
+        lifetime_s: Option<u32>,
         folder: &Folder,
         plain: SocketAddr,
         sealed: SocketAddr,
@@ -105,7 +106,7 @@ impl Pebble {
         let host = addr.ip().to_string();
         authority.write(folder.path(), "pebble", &[&host], &rcgen::PKCS_ECDSA_P256_SHA256);
         fs::write(folder.join("pebble-ca.pem"), &authority.pem).unwrap();
-        let config = serde_json::json!({ "pebble": {
+        let mut config = serde_json::json!({ "pebble": {
             "listenAddress": addr.to_string(),
             "managementListenAddress": manage.to_string(),
             "certificate": folder.join("pebble.crt"),
@@ -115,6 +116,12 @@ impl Pebble {
             "ocspResponderURL": "",
             "externalAccountBindingRequired": false,
         }});
+        if let Some(lifetime_s) = lifetime_s {
+            // as the one of Debian 12 has it, and as later ones do
+            config["pebble"]["certificateValidityPeriod"] = lifetime_s.into();
+            let profile = serde_json::json!({ "description": "", "validityPeriod": lifetime_s });
+            config["pebble"]["profiles"] = serde_json::json!({ "default": profile });
+        }
         fs::write(folder.join("pebble.json"), config.to_string()).unwrap();
         let process = Command::new(program)
             .arg("-config")

@@ -60,11 +60,11 @@ impl Drop for Bed {
 impl Bed {
     /// `None` if the machine lacks what it needs.
     fn new() -> Option<Bed> {
-        Bed::with(Path::new("pebble"))
+        Bed::with(Path::new("pebble"), None)
     }
 
-    /// The same with this pebble.
-    fn with(authority: &Path) -> Option<Bed> {
+    /// The same with this pebble, whose certificates are good for so many seconds.
+    fn with(authority: &Path, lifetime_s: Option<u32>) -> Option<Bed> {
         let test = "records of the name service";
         let program = "pebble-challtestsrv";
         let found = Command::new(program).arg("-help").output();
@@ -74,7 +74,7 @@ impl Bed {
         let folder = site();
         let (dns, manage, sealed) = (free_addr(), free_addr(), free_addr());
         let off = ["-http01", "", "-https01", "", "-tlsalpn01", "", "-defaultIPv6", ""];
-        let pebble = Pebble::asking(authority, &folder, free_addr(), sealed, dns)?;
+        let pebble = Pebble::asking(authority, lifetime_s, &folder, free_addr(), sealed, dns)?;
         let names = Command::new(program)
             .args(["-dns01", &dns.to_string(), "-management", &manage.to_string()])
             .args(off)
@@ -216,6 +216,41 @@ fn a_star_and_the_name_above_it_are_in_one_certificate() {
     let served = bed.start("");
     assert!(shown(bed.sealed, "a.example") == first, "{}", served.stderr());
     assert_eq!(bed.asked().len(), 4);
+}
+
+/// As long as the server runs, without anybody's doing: each time with records of its own, of which none is left, also
+/// when the command has failed in between.
+#[test]
+fn certificates_are_replaced_by_new_records() {
+    let Some(bed) = Bed::with(Path::new("pebble"), Some(20)) else { return };
+    let served = bed.start("");
+    let issued = |count: u64| {
+        let is_so = || attempts(&served, "issued") >= count;
+        assert!(soon(6 * PATIENCE, is_so), "{}", served.stderr());
+    };
+    issued(1);
+    let [file] = &files(&bed.folder.join("storage"), ".pem")[..] else {
+        panic!("{}", served.stderr())
+    };
+    let first = first_certificate(file);
+    issued(3);
+    assert_ne!(first_certificate(file), first);
+    let is_replaced = || shown(bed.sealed, "any.a.example") != first;
+    assert!(soon(PATIENCE, is_replaced), "{}", served.stderr());
+    // each value is used once
+    let log = fs::read_to_string(bed.at("log")).unwrap();
+    let presented: Vec<&str> = log.lines().filter(|line| line.starts_with("present ")).collect();
+    let different: std::collections::HashSet<_> = presented.iter().collect();
+    assert!(presented.len() >= 6 && different.len() == presented.len(), "{log}");
+    // one that fails is told, tried again, and leaves the certificate in force meanwhile
+    bed.behave("fail");
+    assert!(soon(6 * PATIENCE, || attempts(&served, "hook") >= 1), "{}", served.stderr());
+    assert!(soon(PATIENCE, || !bed.notes()), "{}", served.stderr());
+    bed.behave("");
+    let before = attempts(&served, "issued");
+    assert_eq!(served.reload().0, Some(0), "{}", served.stderr());
+    issued(before + 1);
+    assert!(soon(PATIENCE, || !bed.notes()), "{:?}", bed.asked());
 }
 
 /// Each is told, and tried again when an operator says so; the order is the same.
@@ -492,7 +527,7 @@ fn no_command_is_run_as_root() {
 fn a_record_that_stays_is_enough() {
     // Debian 12 has pebble 2.4; 2.10 is the first with this challenge
     let Some(pebble) = from_go("pebble", "records that stay") else { return };
-    let Some(bed) = Bed::with(&pebble) else { return };
+    let Some(bed) = Bed::with(&pebble, None) else { return };
     let lines = bed.lines("challenges = [\"dns-persist-01\"]\n");
     let options = Options::new(bed.folder.join("site")).engine("event");
     let served = WatchedServer::with(options.config(&lines));

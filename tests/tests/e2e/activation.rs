@@ -6,12 +6,13 @@ use crate::upgrade::{command as upgrade_command, upgrade};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, engine_lines, free_addr};
+use forebay_tests::upgrade::Successor;
 use forebay_tests::wire::{PATIENCE, exchange};
 use forebay_tests::{ENGINES, Options, Server, has_thread_each};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -113,6 +114,54 @@ fn sockets_that_were_passed_on_are_served() {
         assert!(launched.has_ended());
         assert!(path.exists(), "the file is the service manager's");
     }
+}
+
+/// `ListenStream=80` is one socket for both families, however the file says that both are meant.
+#[test]
+fn one_socket_for_both_families_is_named_in_each_way() {
+    let folder = site();
+    let port = free_addr().port();
+    let [any, v4, v6] = [":", "0.0.0.0:", "[::]:"].map(|ip| format!("{ip}{port}"));
+    for listen in [&[&*any][..], &[&v4, &v6], &[&v6, &v4]] {
+        let config = config(&folder, listen, "event");
+        let mut launched = Launched::new(&folder, &[&port.to_string()], &config);
+        for ip in ["127.0.0.1", "[::1]"] {
+            let addr = format!("{ip}:{port}").parse().unwrap();
+            let mut stream = connect(addr);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(GET.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("hello"), "{listen:?} {ip}: {answer} {}", launched.said());
+        }
+        // and goes on to after a reload
+        let mut reload = Command::new(binary());
+        let output =
+            reload.args(["reload", "-c"]).arg(folder.join("forebay.toml")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let serves = || {
+            [IpAddr::from([127, 0, 0, 1]), Ipv6Addr::LOCALHOST.into()]
+                .map(|ip| exchange((ip, port).into(), GET.as_bytes()).ends_with(b"hello"))
+        };
+        assert_eq!(serves(), [true, true], "{listen:?}: {}", launched.said());
+        // and in a server that takes its place
+        let mut upgrade = Command::new(binary());
+        let output =
+            upgrade.args(["upgrade", "-c"]).arg(folder.join("forebay.toml")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{listen:?}: {said}");
+        let successor = Successor::of_said(&said);
+        assert!(launched.has_ended(), "{}", launched.said());
+        assert_eq!(serves(), [true, true], "{listen:?}: {}", launched.said());
+        drop(successor);
+    }
+    let config = config(&folder, &[&v4], "event");
+    let mut launched = Launched::new(&folder, &[&port.to_string()], &config);
+    drop(connect(([127, 0, 0, 1], port).into()));
+    assert!(launched.has_ended());
+    let said = launched.said();
+    assert!(said.contains(&format!("passed for [::]:{port} (")), "{said}");
+    assert!(said.contains("takes IPv4 as well"), "{said}");
 }
 
 #[test]

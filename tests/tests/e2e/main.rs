@@ -73,6 +73,7 @@ mod tls;
 mod tls_changes;
 mod told;
 mod tutorial;
+mod unanswered;
 mod unruly;
 mod upgrade;
 mod upgrade_limits;

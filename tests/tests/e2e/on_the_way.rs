@@ -178,6 +178,11 @@ fn decide(head: &str, body: &[u8]) -> Vec<u8> {
     if wants("Cookie: key=wrong\r\n") {
         return said("403 Forbidden", "X-Why: wrong\r\n", b"not you");
     }
+    if wants("Cookie: key=early\r\n") {
+        let early = ["100 Continue", "102 Processing", "103 Early Hints"];
+        let early = early.map(|status| format!("HTTP/1.1 {status}\r\nLink: </secret.css>\r\n\r\n"));
+        return [early.concat().into_bytes(), said("200 OK", "Remote-User: ada\r\n", b"")].concat();
+    }
     if wants("Cookie: key=fresh\r\n") {
         return said(
             "200 OK",
@@ -434,6 +439,10 @@ fn a_server_that_decides_leads_to_where_people_sign_in(engine: &str) {
     );
 }
 
+fn count(text: &str, word: &str) -> usize {
+    text.matches(word).count()
+}
+
 /// A session that is refreshed when a request is let through is the client's from then on, whatever answers.
 fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
     let (authority, application) = (Application::start(decide), Application::start(fail_or_echo));
@@ -458,11 +467,19 @@ fn cookies_of_a_server_that_decides_reach_the_client(engine: &str) {
         let got = ask(&server, "GET", path, "Cookie: key=fresh\r\n", "");
         assert_eq!(got.status, status, "{engine} {path}");
         assert_eq!(got.fields["set-cookie"], "key=a, other=b", "{engine} {path}");
+        // in one line with what is said besides
+        let caches = &got.fields["cache-control"];
         assert!(
-            got.fields["cache-control"].contains("private"),
+            caches.starts_with("private")
+                && !caches.contains("public")
+                && count(caches, "private") == 1,
             "{engine} {path}: {:?}",
             got.fields
         );
+        assert_eq!(caches.contains("max-age=60"), path == "/intern/plan.txt", "{engine} {path}");
+        // what the server that decides says on its way is not for the client
+        let got = ask(&server, "GET", path, "Cookie: key=early\r\n", "");
+        assert_eq!((got.status, got.fields.get("link")), (status, None), "{engine} {path}");
         let got = ask(&server, "GET", path, "Cookie: key=right\r\n", "");
         assert_eq!((got.status, got.fields.get("set-cookie")), (status, None), "{engine} {path}");
     }

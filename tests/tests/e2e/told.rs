@@ -484,7 +484,7 @@ fn authority() -> SocketAddr {
 
 /// Fields for applications whose values name something of the request; and which application has answered.
 fn values_are_of_the_request(engine: &str) {
-    let (app, authority) = (application(), authority());
+    let (app, authority, program) = (application(), authority(), program());
     let folder = Folder::new();
     let secret = folder.join("secret");
     fs::write(&secret, "x$host$$1$header.X-Own\n").unwrap();
@@ -498,7 +498,11 @@ fn values_are_of_the_request(engine: &str) {
          \"X-Secret\" = \"Bearer ${{file:{secret}}}\", \"X-Both\" = \"$scheme ${{file:{secret}}}\", \
          \"X-User\" = \"$header.Remote-User\", \"X-None\" = \"$header.nothing\", \"X-Id\" = \"$request_id\", \
          \"X-Forwarded-Host\" = \"front.$host\", \"X-Cost\" = \"$$5 $header.X-Own\" }}\n\
-         [[proxy]]\npath = \"/out\"\nto = \"http://{app}\"\nset = {{ \"X-User\" = \"$header.Remote-User\" }}\n"
+         [[proxy]]\npath = \"/out\"\nto = \"http://{app}\"\nset = {{ \"X-User\" = \"$header.Remote-User\" }}\n\
+         [[fastcgi]]\npath = \"/in/script\"\nto = \"{program}\"\ncheck_local = false\n\
+         set = {{ REMOTE_USER = \"$header.Remote-User\", ALL = \"$scheme://$host$path$query;$client;$query.q;$cookie.c\", \
+         PLAIN = \"$5\", SECRET = \"Bearer ${{file:{secret}}}\", BOTH = \"$scheme ${{file:{secret}}}\", \
+         HTTP_X_NONE = \"$header.nothing\", COST = \"$$5 $header.X-Own\", SERVER_NAME = \"front.$host\" }}\n"
     );
     folder.write("a.txt", "a");
     let server = Server::start(&Options::new(folder.path()).engine(engine).config(&config));
@@ -535,6 +539,45 @@ fn values_are_of_the_request(engine: &str) {
         assert!(!told.contains("\nX-Evil"), "{engine}: {told}");
         has(head, &format!("X-Served-By: {app}"));
         has(head, &format!("X-By: by {app}"));
+    }
+    // variables of scripts are made in the same way, each once
+    for round in 0..4 {
+        let fields = format!("Cookie: a=b; c={round}\r\nX-Own: own {round}\r\n");
+        let answer = ask(&format!("/in/script/%C3%A4?q={round}%0a"), &fields);
+        let (_, told) = answer.split_once("\r\n\r\n").unwrap();
+        for (name, value) in [
+            ("REMOTE_USER", "alice"),
+            (
+                "ALL",
+                &*format!(
+                    "https://shop.example/in/script/%C3%A4?q={round}%0a;192.0.2.7;{round}%0A;{round}"
+                ),
+            ),
+            ("PLAIN", "$5"),
+            ("SECRET", "Bearer x$host$$1$header.X-Own"),
+            ("BOTH", "https x$host$$1$header.X-Own"),
+            ("COST", &*format!("$5 own {round}")),
+            ("SERVER_NAME", "front.shop.example"),
+        ] {
+            let line = format!("{name}: {value}");
+            assert!(told.lines().any(|known| known == line), "{engine}: no {line:?} in {answer}");
+        }
+        let is_lie = |line: &str| line.starts_with("HTTP_X_NONE") || line == "REMOTE_USER: root";
+        assert!(!told.lines().any(is_lie), "{engine}: {told}");
+    }
+    // two users are two values, whatever they are called
+    let users = ["a b", "a%20b", "a%2520b", "\u{fc}", "%C3%BC", "a", "a%20"];
+    for path in ["/in/x", "/in/script"] {
+        let mut told: Vec<String> = Vec::new();
+        for user in users {
+            let answer = ask(path, &format!("Cookie: c={user}\r\n"));
+            let line =
+                answer.lines().find(|line| line.contains("ALL: ") || line.contains("X-All: "));
+            told.push(line.unwrap().to_owned());
+        }
+        told.sort();
+        told.dedup();
+        assert_eq!(told.len(), users.len(), "{engine}: {told:?}");
     }
     // what nobody has copied is not what the client says either
     let answer = ask("/out/a", "");

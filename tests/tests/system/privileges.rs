@@ -7,6 +7,7 @@ use forebay_tests::acme::Acme;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::{binary, copy_program, free_addr};
+use forebay_tests::upgrade::{Successor, command};
 use forebay_tests::wire::{PATIENCE, exchange};
 use forebay_tests::{ISOLATED, Options, Server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -181,6 +182,45 @@ fn stages_that_root_starts_become_the_user() {
     assert!(soon(PATIENCE, || !all.iter().any(is_left)), "{all:?}");
     let said = refused(&folder, "engine = \"isolated\"\nuser = \"root\"", Some(NOBODY));
     assert!(said.contains("user: only root can become root"), "{said}");
+}
+
+/// What root starts in place of another user's server would be root's.
+#[test]
+fn root_takes_the_place_of_no_other_users_server() {
+    if !is_root() {
+        return;
+    }
+    for engine in ["event", ISOLATED] {
+        let folder = site();
+        fs::create_dir(folder.join("run")).unwrap();
+        fs::set_permissions(folder.join("run"), Permissions::from_mode(0o777)).unwrap();
+        let lines = format!("control.socket = {:?}\n", folder.join("run/control.sock"));
+        let mut options = Options::new(folder.join("app/root")).engine(engine).config(&lines);
+        options.user = Some(NOBODY);
+        let server = Server::start(&options);
+        let (code, said) = command(&server);
+        assert_eq!(code, Some(1), "{engine}: {said}");
+        for words in [
+            "the running server was started by the user nobody, and the one in its place would be root's",
+            "sudo -u nobody",
+            "the running one goes on as before",
+        ] {
+            assert!(said.contains(words), "{engine}: {said}");
+        }
+        server.says("nothing has changed");
+        assert!(hello(server.addr()), "{engine}");
+        // that user may
+        let copy = folder.join("forebay");
+        copy_program(&binary(), &copy);
+        let mut command = Command::new(&copy);
+        command.args(["upgrade", "-c"]).arg(server.file()).uid(NOBODY).gid(NOBODY);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{engine}: {said} {}", server.stderr());
+        let successor = Successor::of_said(&said);
+        assert!(hello(server.addr()), "{engine}");
+        drop(successor);
+    }
 }
 
 /// Runs the server with this configuration until it ends by itself; what it said.

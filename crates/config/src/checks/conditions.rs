@@ -3,7 +3,7 @@
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
-use crate::{ForwardAuth, ProxyConfig, SiteConfig};
+use crate::{FastCgiConfig, ForwardAuth, ProxyConfig, SiteConfig};
 use forebay_http::field::is_same;
 use forebay_site::rules::{
     HeaderRule, Redirect, RequestConditions, RequestVariable, Rewrite, Template,
@@ -135,7 +135,8 @@ impl ConfigDraft {
                 fields.for_each(|field| look(at.child("header"), field.name()));
             }
             for (list, index, key, variable) in variables_of(site) {
-                if let (RequestVariable::Field(name), false) = (variable, list == "proxy") {
+                let is_told = matches!(list, "proxy" | "fastcgi");
+                if let (RequestVariable::Field(name), false) = (variable, is_told) {
                     look(path.child(list).item(index).child(key), &name);
                 }
             }
@@ -170,12 +171,15 @@ fn variables_of(
     let headers = site.headers.iter().enumerate().flat_map(|(index, rule)| {
         rule.variables().map(move |one| ("header", index, "set", one.clone()))
     });
-    let proxies = site.proxies.iter().enumerate().flat_map(|(index, proxy)| {
-        let told = proxy.route().told;
-        let variables: Vec<_> = told.iter().flat_map(Template::variables).cloned().collect();
-        variables.into_iter().map(move |one| ("proxy", index, "set", one))
+    let proxies = site.proxies.iter().map(ProxyConfig::route).enumerate();
+    let proxies = proxies.map(|(index, route)| ("proxy", index, route));
+    let scripts = site.fastcgi.iter().map(FastCgiConfig::route).enumerate();
+    let scripts = scripts.map(|(index, route)| ("fastcgi", index, route));
+    let told = proxies.chain(scripts).flat_map(|(list, index, route)| {
+        let variables = route.told.iter().flat_map(Template::variables).cloned();
+        variables.map(|one| (list, index, "set", one)).collect::<Vec<_>>()
     });
-    redirects.chain(headers).chain(proxies)
+    redirects.chain(headers).chain(told)
 }
 
 const NO_CLASSES: &str = "the stages behind the first are not told of classes yet";

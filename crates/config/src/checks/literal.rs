@@ -1,10 +1,10 @@
 //! What looks like a variable and is none, where values are sent as they stand.
 
-use crate::ProxyConfig;
+use crate::SiteConfig;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
-use forebay_http::field::{FieldName, FieldValue};
+use crate::sections::upstreams::told::has_variables;
 use std::fmt;
 
 /// What another server would replace in the value of a field.
@@ -48,36 +48,20 @@ impl fmt::Display for PlainDollar {
     }
 }
 
-type SetField = (FieldName, FieldValue);
-/// Whether the value in a place has variables.
-type HasVariables<'v> = dyn Fn(usize, &FieldValue) -> bool + 'v;
-
 impl ConfigDraft {
-    /// Values of header rules, and of fields for applications, with dollar signs that name nothing.
+    /// Values of header rules, and of what applications are told, with dollar signs that name nothing.
     pub(crate) fn remark_dollars(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
-            let mut look = |list: &str,
-                            index,
-                            set: &[SetField],
-                            has_variables: &HasVariables<'_>| {
-                let is_meant = |place: usize, value: &FieldValue| {
-                    let is_of_others =
-                        variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
-                    value.as_str().contains('$') && !has_variables(place, value) && !is_of_others
+            for (list, index, values) in values_of(site) {
+                let is_meant = |value: &&SetText<'_>| {
+                    let is_of_others = variable_of(value.text).is_some_and(|one| !is_plain(one));
+                    value.text.contains('$') && !value.has_variables && !is_of_others
                 };
-                let mut values = set.iter().enumerate();
-                if let Some((_, (_, value))) = values.find(|(at, (_, value))| is_meant(*at, value))
-                {
-                    let found = value.as_str().to_owned();
+                if let Some(value) = values.iter().find(is_meant) {
+                    let found = value.text.to_owned();
                     let at = at.child(list).item(index).child("set");
                     remarks.push((at, Wrong::said(PlainDollar { found })));
                 }
-            };
-            for (index, rule) in site.headers.iter().enumerate() {
-                look("header", index, rule.set(), &|place, _| rule.has_variables(place));
-            }
-            for (index, proxy) in site.proxies.iter().enumerate() {
-                look("proxy", index, proxy.set(), &|_, value| ProxyConfig::has_variables(value));
             }
         }
     }
@@ -85,33 +69,43 @@ impl ConfigDraft {
     /// Values of fields with `${host}` and the like in them.
     pub(crate) fn remark_literals(&self, remarks: &mut Vec<(At, Wrong)>) {
         for (at, site) in self.every_site() {
-            let mut look = |list: &str, index, value: &FieldValue| {
-                if let Some(variable) = variable_of(value.as_str()) {
-                    let found = variable.to_owned();
-                    remarks.push((
-                        at.child(list).item(index).child("set"),
-                        Wrong::said(NoVariable { found }),
-                    ));
-                }
-            };
-            for (index, rule) in site.headers.iter().enumerate() {
-                for (place, (_, value)) in rule.set().iter().enumerate() {
-                    let has_others = variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
-                    if has_others && !rule.has_variables(place) {
-                        look("header", index, value);
-                    }
-                }
-            }
-            for (index, proxy) in site.proxies.iter().enumerate() {
-                for (_, value) in proxy.set() {
-                    let has_others = variable_of(value.as_str()).is_some_and(|one| !is_plain(one));
-                    if has_others && !ProxyConfig::has_variables(value) {
-                        look("proxy", index, value);
+            for (list, index, values) in values_of(site) {
+                for value in values.iter().filter(|value| !value.has_variables) {
+                    if let Some(found) = variable_of(value.text).filter(|one| !is_plain(one)) {
+                        let found = found.to_owned();
+                        let at = at.child(list).item(index).child("set");
+                        remarks.push((at, Wrong::said(NoVariable { found })));
                     }
                 }
             }
         }
     }
+}
+
+/// A value that is set.
+struct SetText<'s> {
+    text: &'s str,
+    has_variables: bool,
+}
+
+/// All that `set` says in a site, by list and place.
+fn values_of(site: &SiteConfig) -> Vec<(&'static str, usize, Vec<SetText<'_>>)> {
+    let headers = site.headers.iter().enumerate().map(|(index, rule)| {
+        let values = rule.set().iter().enumerate().map(|(place, (_, value))| SetText {
+            text: value.as_str(),
+            has_variables: rule.has_variables(place),
+        });
+        ("header", index, values.collect())
+    });
+    let told = |text| SetText { text, has_variables: has_variables(text) };
+    let proxies = site.proxies.iter().enumerate().map(|(index, proxy)| {
+        let values = proxy.set().iter().map(|(_, value)| told(value.as_str()));
+        ("proxy", index, values.collect())
+    });
+    let scripts = site.fastcgi.iter().enumerate().map(|(index, script)| {
+        ("fastcgi", index, script.set().iter().map(|(_, value)| told(value)).collect())
+    });
+    headers.chain(proxies).chain(scripts).collect()
 }
 
 /// Whether this is a dollar sign and a name.

@@ -2,7 +2,7 @@
 
 use crate::problems::problem::Wrong;
 use crate::sections::upstreams::{
-    FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams,
+    FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};
@@ -69,7 +69,7 @@ impl FastCgiConfig {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        let FastCgiSection { extension, index, fallback, upstreams, .. } = &self.0;
+        let FastCgiSection { extension, index, fallback, set, upstreams, .. } = &self.0;
         let ending = extension.clone().filter(|_| self.0.check_local);
         let scripts = ending.map(|ending| Scripts {
             ending,
@@ -83,8 +83,14 @@ impl FastCgiConfig {
             sends: sends.clone(),
             compress: compress.0.clone(),
             passes: self.0.ambiguous == Ambiguous::Pass,
+            told: told::templates(set.0.iter().map(|(_, value)| &**value)),
             ..Route::all(self.path())
         }
+    }
+
+    /// Variables of requests to it.
+    pub(crate) fn set(&self) -> &[(Box<str>, Box<str>)] {
+        &self.0.set.0
     }
 
     /// Whether they run files of the site.
@@ -115,7 +121,7 @@ impl FastCgiConfig {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: *ambiguous,
                 keep: upstreams.keep_alive.connections > 0,
-                set: set.0.clone(),
+                set: told::set_values(&set.0),
                 program: self.program(),
             },
             bodies: upstreams.bodies(self.0.spool.0),
@@ -148,6 +154,11 @@ impl Item for FastCgiConfig {
             let found = format!("{:?}", path.as_str());
             let reason = "it is none of those that may run, as scripts says".to_owned();
             return Err(("try", Wrong::Unfit { found, reason }));
+        }
+        for (_, value) in &section.set.0 {
+            told::template(value).map_err(|error| {
+                ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() })
+            })?;
         }
         if let Some((key, needs)) = section.upstreams.idle() {
             return Err((key, Wrong::Idle { needs }));
@@ -301,8 +312,9 @@ impl Section for FastCgiSection {
                 preset: Preset::Unset("nothing is set"),
                 range: None,
                 meaning: "Variables to set, each instead of what the request says. Their names are free, but for \
-                          HTTP_PROXY.",
-                example: "{ APP_ENV = \"production\" }",
+                          HTTP_PROXY. Values may name what those of set of a [[proxy]] may, as $host or \
+                          $header.Remote-User; then $$ is a dollar sign, and one that comes out empty is not told.",
+                example: "{ APP_ENV = \"production\", REMOTE_USER = \"$header.Remote-User\" }",
                 at: |f| &mut f.set,
             },
         ],

@@ -4,17 +4,14 @@ use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
     Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
-    UpstreamsConfig, backups_fit, rows_with_upstreams,
+    UpstreamsConfig, backups_fit, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, Optional};
 use crate::values::written::HeaderFields;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::response::ResponseHeadLimits;
-use forebay_site::rules::{
-    RequestConditions, RequestVariable, Route, Scope, Template, TemplateError, TemplatePart,
-};
-use forebay_upstream::request::SetValue;
+use forebay_site::rules::{RequestConditions, Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
 
@@ -89,7 +86,7 @@ impl ProxyConfig {
             passes: self.0.ambiguous == Ambiguous::Pass,
             conditions: self.conditions(),
             // what is wrong with them was told when it was made
-            told: set.0.iter().filter_map(|(_, value)| template(value).ok().flatten()).collect(),
+            told: told::templates(set.0.iter().map(|(_, value)| value.as_str())),
             ..Route::all(self.path())
         }
     }
@@ -117,11 +114,6 @@ impl ProxyConfig {
     /// Whether connections begin with whom they are for.
     pub fn tells_client_first(&self) -> bool {
         self.0.proxy_protocol.0.is_some()
-    }
-
-    /// Whether a value of the fields it sets has variables.
-    pub(crate) fn has_variables(value: &FieldValue) -> bool {
-        template(value).is_ok_and(|template| template.is_some())
     }
 
     /// What becomes of sign-ins that hold for a connection.
@@ -153,15 +145,6 @@ impl ProxyConfig {
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
         }
-        let mut numbers = 0..;
-        let set = set.0.iter().map(|(name, value)| {
-            let value = match template(value) {
-                Ok(Some(_)) => numbers.next().map(SetValue::OfRequest),
-                _ => None,
-            }
-            .unwrap_or_else(|| SetValue::Fixed(value.clone()));
-            (name.clone(), value)
-        });
         settings::ProxySettings {
             request: request::RequestSettings {
                 host: host.0.clone(),
@@ -171,7 +154,7 @@ impl ProxyConfig {
                 upgrade: self.0.upgrade,
                 ends_with_client: !self.0.half_close,
                 close: group.keep_alive.connections == 0,
-                set: set.collect(),
+                set: told::set_values(&set.0),
                 remove: remove.clone(),
             },
             bodies: upstreams.bodies(0),
@@ -206,7 +189,7 @@ impl Item for ProxyConfig {
         };
         let set = &section.set.0;
         for (at, (name, value)) in set.iter().enumerate() {
-            template(value).map_err(|error| ("set", unfit(error.to_string())))?;
+            told::template(value.as_str()).map_err(|error| ("set", unfit(error.to_string())))?;
             if is_own(name.as_str()) {
                 return Err(("set", own(name)));
             }
@@ -247,12 +230,6 @@ impl Item for ProxyConfig {
     fn section(&self) -> ProxySection {
         self.0.clone()
     }
-}
-
-/// The value of a field, if it has variables: all but which upstream answers, which is not known yet.
-fn template(value: &FieldValue) -> Result<Option<Template>, TemplateError> {
-    let upstream = TemplatePart::Of(RequestVariable::Upstream);
-    Template::of_field(value.as_str(), |part| *part != upstream)
 }
 
 /// The key of a condition as it is written here.
@@ -557,9 +534,9 @@ impl Section for ProxySection {
                 preset: Preset::Items(&[]),
                 range: None,
                 meaning: "Files with the certificates of authorities in PEM that have signed those of the \
-                          upstreams, or with theirs themselves, where nobody else has signed them. Without one: \
-                          the authorities that the system trusts. Whether a certificate was revoked is not looked \
-                          at. These files are taken over when they change, as tls.certificate of a site is.",
+                          upstreams, or with theirs themselves, where nobody else has signed them; what one has \
+                          signed counts if it says that it is an authority's. Without one: the authorities \
+                          that the system trusts. Whether a certificate was revoked is not looked at. These files are taken over when they change, as tls.certificate of a site is.",
                 example: "[\"/etc/forebay/internal-ca.pem\"]",
                 at: |p| &mut p.tls.ca,
             },

@@ -188,6 +188,17 @@ impl SiteConfig {
         proxies.chain(fastcgi).chain(authorities).collect()
     }
 
+    /// What each of its [applications](SiteConfig::applications) is called, in the same order: the list of its route and
+    /// its path.
+    pub fn route_names(&self) -> Vec<String> {
+        let routed = |list: &str, path: &Scope| format!("{list} {}", path.as_str());
+        let proxies = self.proxies.iter().map(|one| routed("proxy", &one.path()));
+        let fastcgi = self.fastcgi.iter().map(|one| routed("fastcgi", &one.path()));
+        let authorities =
+            self.authorities.iter().map(|one| routed("forward_auth", &one.paths().path));
+        proxies.chain(fastcgi).chain(authorities).collect()
+    }
+
     /// How its applications are spoken with through TLS: the list of the route, its place there, and what that says.
     pub fn upstream_tls(&self) -> Vec<(&'static str, usize, UpstreamTlsSettings)> {
         let proxies = self.proxies.iter().enumerate();

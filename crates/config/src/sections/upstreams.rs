@@ -1,6 +1,7 @@
 //! The settings that all routes to applications have: which upstream is asked, how long it may take, and
 //! what becomes of failures.
 
+pub(crate) mod told;
 mod values;
 mod weights;
 

@@ -10,10 +10,6 @@ use forebay_upstream::settings::{ProxySettings, SignInPart};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What an answer has besides the cookies of those who have let its request through: they are one client's, whatever
-/// the answer itself says of caches.
-const PRIVATE: &[u8] = b"Cache-Control: private\r\n";
-
 /// The field by which browsers say what they want an answer for.
 const MODE: &str = "Sec-Fetch-Mode";
 
@@ -129,6 +125,6 @@ pub(super) fn cookies(known: Option<Arc<[u8]>>, answer: &Response<'_>) -> Option
     match known {
         _ if lines.is_empty() => known,
         Some(known) => Some([&known, lines.as_slice()].concat().into()),
-        None => Some([PRIVATE, &lines].concat().into()),
+        None => Some(lines.into()),
     }
 }

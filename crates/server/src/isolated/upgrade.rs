@@ -73,6 +73,8 @@ impl Supervisor {
             sockets,
             before,
             control,
+            // stages become another user, and this process stays who it is
+            started_by: Some(privileges::current().0),
             notify: self.notifier.hand(),
             ..Handed::default()
         };

@@ -80,6 +80,13 @@ pub enum ListenError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// The service manager has opened its port for both families, in a socket that this listener does not name.
+    OfBoth {
+        /// The address.
+        address: ListenAddress,
+        /// What the service manager calls the socket.
+        name: String,
+    },
     /// There can be no sockets for its classes.
     OfClasses {
         /// The address.
@@ -107,6 +114,15 @@ impl fmt::Display for ListenError {
             ListenError::Bind { address, error } => {
                 write!(f, "cannot listen on {address}: {error}")?;
                 f.write_str(hint(address, error))
+            }
+            ListenError::OfBoth { address, name } => {
+                let port = address.port().unwrap_or_default();
+                write!(
+                    f,
+                    "cannot listen on {address}: the socket that the service manager passed for [::]:{port} \
+                     ({name}) takes IPv4 as well; write \":{port}\" in listen, or BindIPv6Only=ipv6-only and a \
+                     ListenStream= for each address into the .socket unit"
+                )
             }
             ListenError::OfClasses { address, error } => write!(
                 f,

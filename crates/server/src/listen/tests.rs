@@ -292,6 +292,49 @@ impl Listeners {
     }
 }
 
+/// As `ListenStream=80` is where the machine has IPv6.
+#[test]
+fn one_socket_for_both_families_is_for_both_addresses() {
+    let both = || {
+        let mut listeners = Listeners::default();
+        let any = Listen::At((Ipv6Addr::UNSPECIFIED, 0).into());
+        listeners.pass(&any, "web");
+        let passed = listeners.inherited.last_mut().unwrap();
+        let InheritedAddress::Internet { address, with_ipv4 } = &mut passed.bound else {
+            unreachable!()
+        };
+        // another socket stands for its other half: the one for IPv6 alone leaves that free
+        *with_ipv4 = true;
+        let port = address.port();
+        let taken = socket::listen(
+            (Ipv4Addr::UNSPECIFIED, port).into(),
+            ListenOptions { backlog: 16, reuse_port: false, owner: None },
+        );
+        (listeners, port, taken.unwrap())
+    };
+    let at = |ip: IpAddr, port| Listen::At((ip, port).into());
+    let v4 = |port| at(Ipv4Addr::UNSPECIFIED.into(), port);
+    let v6 = |port| at(Ipv6Addr::UNSPECIFIED.into(), port);
+    for is_first in [true, false] {
+        let (mut listeners, port, _taken) = both();
+        let mut wanted = vec![v6(port), v4(port)];
+        wanted.rotate_left(usize::from(is_first));
+        for _ in 0..2 {
+            let by_loop = listeners.take(&wanted, 2).unwrap();
+            assert!(by_loop.iter().all(|sockets| sockets.len() == 1));
+            listeners.check_inherited(&wanted).unwrap();
+        }
+        // a listener of another kind has none of it
+        let loopback = at(Ipv4Addr::LOCALHOST.into(), port);
+        for other in [v4(port), loopback] {
+            let error = listeners.take(&[other], 2).unwrap_err().to_string();
+            let expected = format!("passed for [::]:{port} (web) takes IPv4 as well");
+            assert!(error.contains(&expected), "{error}");
+        }
+        listeners.take(&[Listen::All(port)], 2).unwrap();
+    }
+}
+
 #[test]
 fn what_was_passed_on_is_taken_and_must_be_named() {
     let mut listeners = Listeners::default();

@@ -47,6 +47,7 @@ use forebay_handler::upstream_sockets::UpstreamSockets;
 use forebay_policy::bans::BanList;
 use forebay_site::Content;
 use forebay_sys::passing;
+use forebay_sys::process;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -72,6 +73,7 @@ impl Server {
             }
             None => config,
         };
+        let started_by = process::user();
         let machine = MachineResources::here().map_err(resources("descriptors"))?;
         let register = Arc::<Register>::default();
         let plan = Plan::new(&config, &machine);
@@ -222,6 +224,7 @@ impl Server {
             admin: None,
             is_replaced: false,
             program: RunningProgram::here(),
+            started_by,
             is_handing: false,
             expected: ExpectedUpgrade::default(),
             earlier: EarlierServers::default(),

@@ -104,6 +104,7 @@ impl Server {
             overrides: HandedOverride::of(&self.config),
             counts,
             control,
+            started_by: Some(self.started_by),
             notify: self.notifier.hand(),
         };
         let (admission, to_main) = (Arc::clone(&self.common.admission), self.to_main.clone());
@@ -328,7 +329,8 @@ impl Server {
         for label in labels {
             // one that is not there any more is none
             let applications = &self.common.live.get().applications;
-            upstream_command::answer(&format!("{what} {label}"), applications, now_ms);
+            let sites = &self.config.sites;
+            upstream_command::answer(&format!("{what} {label}"), sites, applications, now_ms);
         }
     }
 

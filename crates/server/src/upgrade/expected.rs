@@ -5,9 +5,8 @@
 //! long; and why there was none.
 
 use crate::command::CommandAnswer;
-use crate::control_socket;
+use crate::control_socket::{self, UnansweredCommand};
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ impl UpgradeState {
     ///
     /// # Errors
     /// When no server answers there.
-    pub fn of(socket: &Path) -> io::Result<Option<UpgradeState>> {
+    pub fn of(socket: &Path) -> Result<Option<UpgradeState>, UnansweredCommand> {
         let answer = control_socket::ask(socket, &format!("upgrade {STATE}"))?;
         Ok(serde_json::from_str(&answer.text).ok().filter(|_| answer.code == 0))
     }
@@ -50,7 +49,7 @@ impl UpgradeState {
 ///
 /// # Errors
 /// When no server answers there.
-pub fn expect(socket: &Path) -> io::Result<CommandAnswer> {
+pub fn expect(socket: &Path) -> Result<CommandAnswer, UnansweredCommand> {
     control_socket::ask(socket, &format!("upgrade {EXPECT}"))
 }
 
@@ -58,7 +57,7 @@ pub fn expect(socket: &Path) -> io::Result<CommandAnswer> {
 ///
 /// # Errors
 /// When no server answers there.
-pub fn has_failed(socket: &Path, code: u8, why: &str) -> io::Result<CommandAnswer> {
+pub fn has_failed(socket: &Path, code: u8, why: &str) -> Result<CommandAnswer, UnansweredCommand> {
     control_socket::ask(socket, &format!("upgrade {FAILED}{code}\n{why}"))
 }
 
@@ -66,7 +65,7 @@ pub fn has_failed(socket: &Path, code: u8, why: &str) -> io::Result<CommandAnswe
 ///
 /// # Errors
 /// When no server answers there.
-pub fn outcome(socket: &Path) -> io::Result<CommandAnswer> {
+pub fn outcome(socket: &Path) -> Result<CommandAnswer, UnansweredCommand> {
     control_socket::ask(socket, &format!("upgrade {OUTCOME}"))
 }
 

@@ -52,6 +52,8 @@ pub struct Handed {
     pub counts: Option<HandedCounts>,
     /// Where its control socket is.
     pub control: PathBuf,
+    /// The number of the user who has started it, which it may have become another since.
+    pub started_by: Option<u32>,
     /// Where the service manager listens, and after how many microseconds without a sign of life it takes the
     /// server for dead.
     pub notify: Option<(Vec<u8>, Option<u64>)>,

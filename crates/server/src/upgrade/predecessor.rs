@@ -11,6 +11,7 @@ use forebay_config::GateMode;
 use forebay_handler::policy::enforced::HandedKernel;
 use forebay_sys::descriptors;
 use forebay_sys::stderr::{self, say};
+use forebay_sys::{privileges, process, unix};
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -151,6 +152,13 @@ pub enum TakeOverError {
         /// What systemd calls the service, if that is known.
         service: Option<String>,
     },
+    /// Another user has started it, with whose rights the one in its place is to begin.
+    OtherUser {
+        /// What that user is called, or the number.
+        user: String,
+        /// The same of this process.
+        own: String,
+    },
     /// Its gate answers SYNs, and this server has none that goes on with that.
     StillAnswers,
     /// It is not there, or does not answer.
@@ -174,6 +182,12 @@ impl fmt::Display for TakeOverError {
                  (systemctl restart)",
                 service.as_deref().unwrap_or("watched by a service manager")
             ),
+            TakeOverError::OtherUser { user, own } => write!(
+                f,
+                "the running server was started by the user {user}, and the one in its place would be {own}'s, with \
+                 other rights and another control socket: run the command as {user} (sudo -u {user}), or stop the \
+                 server and start it as {own}"
+            ),
             TakeOverError::StillAnswers => f.write_str(
                 "the running server answers SYNs in the kernel (gate, rung full), and handshakes that have begun would \
                  be lost: restart it to leave that rung",
@@ -187,6 +201,12 @@ impl fmt::Display for TakeOverError {
 
 impl std::error::Error for TakeOverError {}
 
+/// What a user is called; the number of one that the machine does not know.
+fn named(user: u32) -> String {
+    let known = privileges::name_and_home(user).ok().flatten();
+    known.map_or_else(|| user.to_string(), |(name, _)| name)
+}
+
 impl Predecessor {
     /// Asks the server at this control socket for what it has.
     ///
@@ -196,15 +216,23 @@ impl Predecessor {
         socket: &Path,
         command: StartingCommand,
     ) -> Result<(Predecessor, Inheritance), TakeOverError> {
-        Predecessor::asked(socket, command)
-            .map_err(|error| TakeOverError::Unreachable { socket: socket.to_owned(), error })?
+        Predecessor::asked(socket, command).map_err(|error| TakeOverError::Unreachable {
+            socket: socket.to_owned(),
+            error: match error.kind() {
+                io::ErrorKind::WouldBlock => io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("it has not answered within {} s", PATIENCE.as_secs()),
+                ),
+                _ => error,
+            },
+        })?
     }
 
     fn asked(
         socket: &Path,
         command: StartingCommand,
     ) -> io::Result<Result<(Predecessor, Inheritance), TakeOverError>> {
-        let mut stream = UnixStream::connect(socket)?;
+        let mut stream = UnixStream::from(unix::connect(socket)?);
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.write_all(TAKE_OVER.as_bytes())?;
@@ -222,6 +250,11 @@ impl Predecessor {
         if beside.is_some() || is_strange {
             let service = beside.map(|unit| unit.name);
             return Ok(Err(TakeOverError::OutsideService { service }));
+        }
+        let own = process::user();
+        if let Some(user) = handed.started_by.filter(|user| *user != own) {
+            let [user, own] = [user, own].map(named);
+            return Ok(Err(TakeOverError::OtherUser { user, own }));
         }
         let of_gate = handed.gate.as_ref().map_or(0, HandedKernel::descriptors);
         let of_counts = usize::from(handed.counts.is_some());

@@ -69,6 +69,8 @@ impl AnswerParts<'_> {
             EntryKind::Found(found) => match choose(found, self.request.head) {
                 ChosenVariant::Variant(index) => return self.found(found, index, reply),
                 ChosenVariant::Make(place) => return Err(Instead::Make(place)),
+                // what is said about an error need not be in a coding that the client asked for
+                ChosenVariant::None if found.status >= 400 => return self.found(found, 0, reply),
                 ChosenVariant::None => {
                     let text =
                         "None of the codings this file exists in is acceptable to the client";

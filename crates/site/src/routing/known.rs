@@ -112,7 +112,7 @@ impl KnownOfRequest {
                     TemplatePart::Query => {
                         request.head.query.iter().for_each(|query| {
                             values.push_text("?");
-                            values.push(query);
+                            values.push_encoded(query);
                         });
                     }
                     TemplatePart::Host => asked_host(request, hosts, |host| values.push(host)),

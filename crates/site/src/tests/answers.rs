@@ -1,6 +1,7 @@
 //! Status, fields and body: methods, variants, conditions, the cache's part in it.
 
 use crate::cache::entry_key::KeyRef;
+use crate::rules::ErrorPage;
 use crate::testing::{Client, Folder};
 use crate::{ContentSettings, settings};
 use std::sync::{Arc, Weak};
@@ -170,6 +171,27 @@ fn the_client_chooses_among_variants() {
     folder.write("plain.css", "p");
     assert_eq!(client.get_with("/plain.css", "Accept-Encoding: identity;q=0\r\n").status, 406);
     assert_eq!(client.get_with("/plain.css", "Accept-Encoding: br;q=0.1\r\n").status, 200);
+}
+
+/// What is wrong is said even to a client that accepts no coding of the page that says it.
+#[test]
+fn an_error_is_itself_whatever_codings_are_accepted() {
+    let folder = Folder::new();
+    folder.write("404.html", "not here");
+    folder.write("plain.css", "p");
+    let mut settings = ContentSettings::new(folder.path());
+    settings.sites[0].errors =
+        ["404", "406"].map(|status| ErrorPage::parse(status, "/404.html").unwrap()).into();
+    let mut client = Client::with(settings);
+    for round in 0..2 {
+        for accepted in ["identity;q=0", "*;q=0", "br, identity;q=0"] {
+            let fields = format!("Accept-Encoding: {accepted}\r\n");
+            let missing = client.get_with("/none", &fields);
+            assert_eq!((missing.status, missing.text()), (404, "not here"), "{accepted} {round}");
+            let unfit = client.get_with("/plain.css", &fields);
+            assert_eq!((unfit.status, unfit.text()), (406, "not here"), "{accepted} {round}");
+        }
+    }
 }
 
 #[test]

@@ -19,8 +19,15 @@ impl Side {
         // no two of them have the same name
         let name = format!("{:?}", key.public_key_raw());
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let authority = params.self_signed(&key).unwrap();
-        let issuer = rcgen::Issuer::new(params, key);
+        let authority = params.self_signed(&key).unwrap().pem().into_bytes();
+        Side { roots: authority, ..Side::signed_by(rcgen::Issuer::new(params, key), change) }
+    }
+
+    /// A server of this authority, which nobody knows.
+    fn signed_by(
+        issuer: rcgen::Issuer<'_, rcgen::KeyPair>,
+        change: impl FnOnce(&mut rcgen::CertificateParams),
+    ) -> Side {
         let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
         change(&mut params);
         let key = rcgen::KeyPair::generate().unwrap();
@@ -34,7 +41,7 @@ impl Side {
             .unwrap();
         config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
-        Side { roots: authority.pem().into_bytes(), config }
+        Side { roots: Vec::new(), config }
     }
 
     fn terms(&self) -> TlsClientSettings {
@@ -234,7 +241,7 @@ fn who_is_known_itself_need_not_be_signed_by_another() {
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     };
     let terms = |side: &Side| TlsClientSettings {
-        trust: Trust::RootsOrThemselves(Roots::of_pem(&side.roots).unwrap()),
+        trust: Trust::Roots(Roots::of_pem(&side.roots).unwrap()),
         ..side.terms()
     };
     let fault = |side: &Side, terms: &TlsClientSettings, name: &str| {
@@ -255,6 +262,37 @@ fn who_is_known_itself_need_not_be_signed_by_another() {
     // others are taken as before
     let side = Side::new(|_| {});
     assert_eq!(fault(&side, &terms(&side), "a.example"), None);
+}
+
+/// Whoever has the key of a server that is trusted speaks for that server alone.
+#[test]
+fn a_server_that_is_known_itself_is_no_authority() {
+    use rcgen::{BasicConstraints, IsCa, KeyUsagePurpose};
+    type Change = fn(&mut rcgen::CertificateParams);
+    let changes: [(Change, bool); 4] = [
+        (|params| params.is_ca = IsCa::ExplicitNoCa, false),
+        (|params| params.is_ca = IsCa::NoCa, false),
+        (|params| params.key_usages = vec![KeyUsagePurpose::DigitalSignature], false),
+        (|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained), true),
+    ];
+    for (number, (change, is_authority)) in changes.into_iter().enumerate() {
+        let mut params = rcgen::CertificateParams::new(vec!["pin.example".to_owned()]).unwrap();
+        change(&mut params);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pinned = params.self_signed(&key).unwrap().pem();
+        let side = Side::signed_by(rcgen::Issuer::new(params, key), |_| {});
+        let another = Side::new(|_| {});
+        // alone, and beside an authority
+        for text in [pinned.clone(), format!("{pinned}{}", String::from_utf8_lossy(&another.roots))]
+        {
+            let trust = Trust::Roots(Roots::of_pem(text.as_bytes()).unwrap());
+            let client =
+                TlsClient::new(&TlsClientSettings { trust, ..another.terms() }, "a.example");
+            let refused = side.shake(&client.unwrap()).err().map(|refusal| refusal.fault());
+            let expected = (!is_authority).then_some(TlsFault::Issuer);
+            assert_eq!(refused, expected, "{number}");
+        }
+    }
 }
 
 #[test]

@@ -11,46 +11,60 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-/// Certificates of authorities that are trusted.
+/// Certificates that are trusted.
 #[derive(Clone, Debug)]
 pub struct Roots {
+    /// Those of authorities: what they have signed is trusted.
     store: Arc<RootCertStore>,
-    /// Those that can be trusted as they are.
+    /// Those that are trusted as they are, where a server shows one.
     themselves: Arc<[CertificateDer<'static>]>,
 }
 
 impl Roots {
-    /// Those of a text in PEM; `None` if it has none that can be read.
+    /// Those of a text in PEM; `None` if it has none that can be read. A server may show one of them itself. What a
+    /// certificate has signed is trusted where it is that of an authority.
     pub fn of_pem(text: &[u8]) -> Option<Roots> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         let all = all.ok()?;
-        let roots = Roots::of_certificates(&all)?;
-        Some(Roots { themselves: all.into(), ..roots })
+        let all: Vec<_> = all.into_iter().filter(|one| describe(one).is_ok()).collect();
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(all.iter().filter(|one| may_sign(one)).cloned());
+        (!all.is_empty()).then(|| Roots { store: Arc::new(store), themselves: all.into() })
     }
 
-    /// These, in DER; `None` if none can be read. Authorities of a system that cannot be read are passed
-    /// over: there are some everywhere.
+    /// Those of authorities, in DER; `None` if none can be read. Authorities of a system that cannot be read are
+    /// passed over: there are some everywhere.
     pub fn of_certificates<C: AsRef<[u8]>>(all: impl IntoIterator<Item = C>) -> Option<Roots> {
         let mut store = RootCertStore::empty();
         let all = all.into_iter().map(|one| CertificateDer::from(one.as_ref().to_vec()));
         let (read, _) = store.add_parsable_certificates(all);
         (read > 0).then(|| Roots { store: Arc::new(store), themselves: Arc::new([]) })
     }
+}
 
-    pub(super) fn store(&self) -> Arc<RootCertStore> {
-        Arc::clone(&self.store)
+/// Whether a certificate is that of an authority. The library asks this of all certificates of a chain but its anchor:
+/// a server's own one that is trusted would be an authority for every name.
+///
+/// RFC 5280 §4.2.1.9 wants it said; what is older than version 3 cannot say it, and some authorities say in its place
+/// that their key signs certificates.
+fn may_sign(certificate: &[u8]) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
+    match (parsed.basic_constraints(), parsed.key_usage()) {
+        (Ok(Some(constraints)), _) => constraints.value.ca,
+        (Ok(None), _) if parsed.version() != X509Version::V3 => true,
+        (Ok(None), Ok(Some(usage))) => usage.value.key_cert_sign(),
+        _ => false,
     }
 }
 
-/// Which authorities a client trusts.
+/// Which servers a client trusts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Servers with a certificate that one of these has signed, for their name and in force.
+    /// Servers with a certificate that one of these has signed, or that is one of these of a
+    /// [text](Roots::of_pem): for their name and in force.
     Roots(Roots),
-    /// The same; and servers that show one of these certificates [of a text](Roots::of_pem) themselves, for their name
-    /// and in force: one that nobody else has signed, as internal servers have it.
-    RootsOrThemselves(Roots),
     /// Any server.
     Anybody,
 }
@@ -60,29 +74,36 @@ pub(super) fn verifier(
     trust: &Trust,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, ClientError> {
-    let by_roots = |roots: &Roots| {
-        let builder =
-            WebPkiServerVerifier::builder_with_provider(roots.store(), Arc::clone(provider));
-        builder.build().map_err(|error| ClientError::Terms(Error::General(error.to_string())))
+    let Trust::Roots(Roots { store, themselves }) = trust else {
+        return Ok(Arc::new(Unverified(Arc::clone(provider))));
     };
-    Ok(match trust {
-        Trust::Roots(roots) => by_roots(roots)?,
-        Trust::RootsOrThemselves(roots) => Arc::new(Themselves {
-            by_roots: by_roots(roots)?,
-            known: Arc::clone(&roots.themselves),
-        }),
-        Trust::Anybody => Arc::new(Unverified(Arc::clone(provider))),
-    })
+    let authorities = match store.is_empty() {
+        true => None,
+        false => {
+            let (store, provider) = (Arc::clone(store), Arc::clone(provider));
+            let built = WebPkiServerVerifier::builder_with_provider(store, provider).build();
+            Some(built.map_err(|error| ClientError::Terms(Error::General(error.to_string())))?)
+        }
+    };
+    let themselves = Arc::clone(themselves);
+    Ok(Arc::new(BelievedServers {
+        authorities,
+        themselves,
+        signatures: Unverified(Arc::clone(provider)),
+    }))
 }
 
 /// Takes what authorities have signed, and what is known itself.
 #[derive(Debug)]
-struct Themselves {
-    by_roots: Arc<WebPkiServerVerifier>,
-    known: Arc<[CertificateDer<'static>]>,
+struct BelievedServers {
+    /// If there are any.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    themselves: Arc<[CertificateDer<'static>]>,
+    /// Looks at the proofs that servers have their keys.
+    signatures: Unverified,
 }
 
-impl ServerCertVerifier for Themselves {
+impl ServerCertVerifier for BelievedServers {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -91,7 +112,10 @@ impl ServerCertVerifier for Themselves {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let found = self.by_roots.verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let found = match &self.authorities {
+            Some(known) => known.verify_server_cert(certificate, intermediates, name, ocsp, now),
+            None => Err(CertificateError::UnknownIssuer.into()),
+        };
         // what others have to say against it (an authority's certificate is none of a server) holds for strangers
         let is_unsigned = matches!(
             found,
@@ -99,7 +123,7 @@ impl ServerCertVerifier for Themselves {
                 CertificateError::UnknownIssuer | CertificateError::Other(_)
             ))
         );
-        if !is_unsigned || !self.known.contains(certificate) {
+        if !is_unsigned || !self.themselves.contains(certificate) {
             return found;
         }
         let broken = || Error::InvalidCertificate(CertificateError::BadEncoding);
@@ -121,7 +145,7 @@ impl ServerCertVerifier for Themselves {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_roots.verify_tls12_signature(message, certificate, signed)
+        self.signatures.verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -130,11 +154,11 @@ impl ServerCertVerifier for Themselves {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.by_roots.verify_tls13_signature(message, certificate, signed)
+        self.signatures.verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.by_roots.supported_verify_schemes()
+        self.signatures.supported_verify_schemes()
     }
 }
 

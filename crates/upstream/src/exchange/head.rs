@@ -61,6 +61,11 @@ impl<T> Exchange<T> {
         }
     }
 
+    /// Whether the answer says if another request may pass.
+    fn decides(&self) -> bool {
+        self.application.settings().proxy().is_some_and(|proxy| proxy.authority.is_some())
+    }
+
     /// Reads a head from what was received. `None` if it is not whole.
     fn look_at_head(&mut self) -> Result<Option<Option<RelayNext>>, AttemptFailure> {
         if self.answer.script.is_some() {
@@ -76,6 +81,11 @@ impl<T> Exchange<T> {
             Ok(HeadRead::Interim(head)) if head.status == 102 && self.linked.is_some() => {
                 self.answer.at += head.len;
                 self.tell_link(&LinkEvent::Acknowledged);
+                Ok(Some(None))
+            }
+            // what a server says on its way to a decision is no answer to what the client has asked
+            Ok(HeadRead::Interim(head)) if self.decides() => {
+                self.answer.at += head.len;
                 Ok(Some(None))
             }
             Ok(HeadRead::Interim(head)) => {

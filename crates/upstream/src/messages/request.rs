@@ -83,20 +83,23 @@ impl RequestSettings {
     }
 }
 
-/// The value of a field that is set.
+/// The value of a field, or a variable of a script, that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SetValue {
+pub enum SetValue<V = FieldValue> {
     /// The same for every request.
-    Fixed(FieldValue),
-    /// That of the request's [values](UpstreamRequest::values) which has this number. The field is left out if it is empty.
+    Fixed(V),
+    /// That of the request's [values](UpstreamRequest::values) which has this number.
     OfRequest(usize),
 }
 
-impl SetValue {
-    fn of<'v>(&'v self, request: &UpstreamRequest<'v>) -> &'v [u8] {
+impl<V: AsRef<str>> SetValue<V> {
+    /// What is told; `None` if that would be nothing of the request.
+    pub(crate) fn of<'v>(&'v self, request: &UpstreamRequest<'v>) -> Option<&'v [u8]> {
         match self {
-            SetValue::Fixed(value) => value.as_str().as_bytes(),
-            SetValue::OfRequest(number) => request.values.get(*number).unwrap_or_default(),
+            SetValue::Fixed(value) => Some(value.as_ref().as_bytes()),
+            SetValue::OfRequest(number) => {
+                request.values.get(*number).filter(|value| !value.is_empty())
+            }
         }
     }
 }
@@ -267,9 +270,8 @@ impl RequestWriter<'_> {
         let said = self.client_fields()?;
         let id = self.forwarding(said, is_stripped);
         for (name, value) in &self.settings.set {
-            match value.of(self.request) {
-                [] if matches!(value, SetValue::OfRequest(_)) => {}
-                value => line(self.out, name.as_str(), value),
+            if let Some(value) = value.of(self.request) {
+                line(self.out, name.as_str(), value);
             }
         }
         for (name, value) in self.request.given {
@@ -409,7 +411,7 @@ impl RequestWriter<'_> {
         }
         let set = |name: &str| {
             let set = settings.set.iter().find(|(set, _)| is_same(set.as_str(), name));
-            set.map(|(_, value)| value.of(self.request))
+            set.map(|(_, value)| value.of(self.request).unwrap_or_default())
         };
         let is_secure = set("X-Forwarded-Proto")
             .map_or(from.is_secure, |proto| proto.eq_ignore_ascii_case(b"https"));

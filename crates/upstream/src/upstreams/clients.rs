@@ -32,12 +32,8 @@ impl UpstreamTlsFiles {
         pair: Option<Pair>,
     ) -> UpstreamTlsFiles {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let trust = match roots {
-            // nothing is verified by none
-            None => Trust::Anybody,
-            Some(roots) if settings.authorities.is_empty() => Trust::Roots(roots),
-            Some(roots) => Trust::RootsOrThemselves(roots),
-        };
+        // nothing is verified by none
+        let trust = roots.map_or(Trust::Anybody, Trust::Roots);
         let terms = TlsClientSettings {
             trust,
             versions: if settings.is_1_3 { Versions::Only13 } else { Versions::Both },

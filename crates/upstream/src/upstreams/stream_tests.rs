@@ -33,7 +33,7 @@ impl Known {
         config.send_half_rtt_data = true;
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
         let terms = TlsClientSettings {
-            trust: Trust::RootsOrThemselves(Roots::of_pem(certificate.pem().as_bytes()).unwrap()),
+            trust: Trust::Roots(Roots::of_pem(certificate.pem().as_bytes()).unwrap()),
             versions: Versions::Both,
             is_for_http2: false,
             sessions: KeptSessions::Several,

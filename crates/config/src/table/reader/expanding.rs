@@ -112,7 +112,7 @@ impl fmt::Display for OutsideFault {
 pub(super) const MAY_BE_SECRET: [&str; 3] = ["proxy.set", "fastcgi.set", "auth.users"];
 
 /// Settings in whose values what other servers replace is told of elsewhere.
-const FIELDS: [&str; 2] = ["proxy.set", "header.set"];
+const FIELDS: [&str; 3] = ["proxy.set", "fastcgi.set", "header.set"];
 
 /// Most bytes of a secret.
 const LONGEST_SECRET: usize = 64 * 1024;

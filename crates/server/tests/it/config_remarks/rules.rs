@@ -404,14 +404,16 @@ fn dollar_signs_that_name_nothing_are_remarked_with_both_spellings() {
     for value in ["plain", "$host costs $$5", "$header.X-A"] {
         assert!(remarks(value).is_empty(), "{value}");
     }
-    let told = |value: &str| {
-        folder.remarks(&format!(
-            "[[proxy]]\npath = \"/\"\nto = \"http://127.0.0.1:1\"\nset = {{ X-A = \"{value}\" }}\n"
-        ))
-    };
-    assert!(told("$host costs $$5").is_empty());
-    assert!(told("$5")[0].contains("\"$5\" is sent as it stands in this version"));
-    assert!(told("${host}")[0].contains("\"${host}\" is sent as it stands: variables"));
+    for route in [
+        "[[proxy]]\npath = \"/\"\nto = \"http://127.0.0.1:1\"",
+        "root = \"site\"\n[[fastcgi]]\nto = \"127.0.0.1:1\"",
+    ] {
+        let told =
+            |value: &str| folder.remarks(&format!("{route}\nset = {{ X-A = \"{value}\" }}\n"));
+        assert!(told("$host costs $$5").is_empty());
+        assert!(told("$5")[0].contains("\"$5\" is sent as it stands in this version"));
+        assert!(told("${host}")[0].contains("\"${host}\" is sent as it stands: variables"));
+    }
 }
 
 #[test]
@@ -433,6 +435,7 @@ fn fields_that_a_server_gives_are_remarked_where_clients_are_believed() {
     for rule in [
         "[[header]]\nset = { \"X-A\" = \"$header.Remote-Users\" }\n",
         &format!("{proxy}set = {{ \"X-A\" = \"$header.Remote-User\" }}\n"),
+        "[[fastcgi]]\nto = \"127.0.0.1:1\"\nset = { REMOTE_USER = \"$header.Remote-User\" }\n",
     ] {
         assert!(!remarks(rule).iter().any(|remark| remark.contains("gives")), "{rule}");
     }

@@ -4,7 +4,7 @@ use super::record::{begin, end_of_params, pair, params};
 use crate::messages::client_url;
 use crate::messages::cookies;
 use crate::messages::names::{self, FieldKind, Forwarding, kind};
-use crate::messages::request::{UpstreamRequest, scheme, valid_id};
+use crate::messages::request::{SetValue, UpstreamRequest, scheme, valid_id};
 use crate::messages::sent_fields;
 use crate::messages::target::{self, Ambiguous, TargetRefusal};
 use crate::messages::text;
@@ -22,7 +22,7 @@ pub struct ScriptSettings {
     /// Whether the connection stays open after a request.
     pub keep: bool,
     /// Parameters to set, each instead of what the request says.
-    pub set: Vec<(Box<str>, Box<str>)>,
+    pub set: Vec<(Box<str>, SetValue<Box<str>>)>,
     /// If the application is a program that runs no files: the path that is its own, without a slash at its end.
     pub program: Option<Box<[u8]>>,
 }
@@ -80,7 +80,9 @@ pub fn write(
     pairs.peer(params_of);
     pairs.fields(params_of);
     for (name, value) in &settings.set {
-        pair(name, &[value.as_bytes()], &mut pairs.bytes);
+        if let Some(value) = value.of(&params_of.request) {
+            pair(name, &[value], &mut pairs.bytes);
+        }
     }
     begin(settings.keep, out);
     params(&pairs.bytes, out);
@@ -349,6 +351,10 @@ mod tests {
             judged.windows(5).position(|five| five == b".php/").map_or(judged.len(), |at| at + 4);
         let (name, path_info) = judged.split_at(at);
         let script = ScriptPath { name, path_info, file: None };
+        let mut values = HeadValues::default();
+        values.end();
+        values.push(b"ada%");
+        values.end();
         let request = UpstreamRequest {
             head: &head,
             judged: target::JudgedPath::Normal(&judged),
@@ -357,7 +363,7 @@ mod tests {
             id: 0xabc,
             hidden: None,
             given: &[],
-            values: &HeadValues::default(),
+            values: &values,
         };
         let params = Params {
             request,
@@ -367,7 +373,14 @@ mod tests {
             remote_port: 4711,
             user: Some("alice"),
         };
-        let set = vec![("APP_ENV".into(), "test".into()), ("SERVER_SOFTWARE".into(), "x".into())];
+        let fixed = |text: &str| SetValue::Fixed(text.into());
+        let set = vec![
+            ("APP_ENV".into(), fixed("test")),
+            ("SERVER_SOFTWARE".into(), fixed("x")),
+            ("OF_REQUEST".into(), SetValue::OfRequest(1)),
+            // there is none, and the request's own is not told either
+            ("HTTP_X_EMPTY".into(), SetValue::OfRequest(0)),
+        ];
         let settings = ScriptSettings {
             root: b"/srv/www".as_slice().into(),
             set,
@@ -387,7 +400,7 @@ mod tests {
     fn a_script_is_told_of_its_request() {
         let text = "POST /blog/a%20b.php/x?q=1&r HTTP/1.1\r\nHost: Shop.example:8080\r\n\
                     Content-Type: text/plain\r\nContent-Length: 5\r\nCookie: a=b\r\nAccept: x\r\n\
-                    cookie: c=d\r\naccept: y\r\nAuthorization: Basic eDp5\r\n\r\n";
+                    cookie: c=d\r\naccept: y\r\nX-Empty: z\r\nAuthorization: Basic eDp5\r\n\r\n";
         let told = told(text, STRANGER, 5).unwrap();
         for (name, value) in [
             ("GATEWAY_INTERFACE", "CGI/1.1"),
@@ -413,6 +426,7 @@ mod tests {
             ("REMOTE_USER", "alice"),
             ("AUTH_TYPE", "Basic"),
             ("APP_ENV", "test"),
+            ("OF_REQUEST", "ada%25"),
             ("HTTP_HOST", "Shop.example:8080"),
             ("HTTP_COOKIE", "a=b; c=d"),
             ("HTTP_ACCEPT", "x, y"),
@@ -421,7 +435,7 @@ mod tests {
         ] {
             assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
         }
-        assert_eq!(told.len(), 28, "{told:?}");
+        assert_eq!(told.len(), 29, "{told:?}");
     }
 
     #[test]

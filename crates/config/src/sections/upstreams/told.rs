@@ -1,0 +1,34 @@
+//! What applications are told by `set`: values of which some name variables of the request.
+
+use forebay_site::rules::{RequestVariable, Template, TemplateError, TemplatePart};
+use forebay_upstream::request::SetValue;
+
+/// A value, if it has variables: all but which upstream answers, which is not known yet.
+///
+/// # Errors
+/// [`TemplateError`] for a variable that there is not.
+pub(crate) fn template(value: &str) -> Result<Option<Template>, TemplateError> {
+    let upstream = TemplatePart::Of(RequestVariable::Upstream);
+    Template::of_field(value, |part| *part != upstream)
+}
+
+/// Whether a value has variables.
+pub(crate) fn has_variables(value: &str) -> bool {
+    template(value).is_ok_and(|template| template.is_some())
+}
+
+/// Those of the values that have variables, in their order. What is wrong with one was told before.
+pub(crate) fn templates<'v>(values: impl Iterator<Item = &'v str>) -> Vec<Template> {
+    values.filter_map(|value| template(value).ok().flatten()).collect()
+}
+
+/// What is set, with numbers in the place of [`templates`].
+pub(crate) fn set_values<N: Clone, V: AsRef<str> + Clone>(set: &[(N, V)]) -> Vec<(N, SetValue<V>)> {
+    let mut numbers = 0..;
+    let set = set.iter().map(|(name, value)| {
+        let number = has_variables(value.as_ref()).then(|| numbers.next()).flatten();
+        let value = number.map_or_else(|| SetValue::Fixed(value.clone()), SetValue::OfRequest);
+        (name.clone(), value)
+    });
+    set.collect()
+}
