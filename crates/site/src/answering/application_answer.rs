@@ -126,9 +126,10 @@ impl Site {
                 .is_some_and(|rule| rule.set().iter().any(|(name, _)| name.is("Cache-Control")))
         };
         let shortens = status >= 400 && header_rules.iter().any(is_about_caches);
+        let own = shortens.then(|| fields.value("Cache-Control")).flatten();
         fields.apply(vhost.header_rules(&header_rules), None);
         if shortens {
-            fields.shorten_for_error();
+            fields.shorten_for_error(own);
         }
         if !vhost.values.is_empty() {
             fields.fill(self.values());

@@ -28,6 +28,11 @@ impl<'f> AnswerFields<'f> {
         self.position(name).map(|at| self.0.remove(at).1)
     }
 
+    /// What a field says.
+    pub(crate) fn value(&self, name: &str) -> Option<Cow<'f, [u8]>> {
+        self.position(name).map(|at| self.0[at].1.clone())
+    }
+
     /// Whether there is such a field.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.position(name).is_some()
@@ -86,14 +91,17 @@ impl<'f> AnswerFields<'f> {
         });
     }
 
-    /// What rules say about a path they say about its content: an error must not be kept as long.
-    pub(crate) fn shorten_for_error(&mut self) {
+    /// What rules say about a path they say about its content: an error must not be kept as long. Then what the
+    /// application has said of that holds, if it has.
+    pub(crate) fn shorten_for_error(&mut self, own: Option<Cow<'f, [u8]>>) {
         let Some(at) = self.position("Cache-Control") else { return };
         let value = String::from_utf8_lossy(&self.0[at].1).to_ascii_lowercase();
         if !["max-age", "s-maxage", "public", "immutable"].iter().any(|word| value.contains(word)) {
             return;
         }
-        if value.contains("private") {
+        if let Some(own) = own {
+            self.0[at].1 = own;
+        } else if value.contains("private") {
             self.0[at].1 = Cow::Borrowed(b"private");
         } else {
             self.0.remove(at);
@@ -199,8 +207,13 @@ mod tests {
         ] {
             let mut fields = AnswerFields::default();
             fields.push("cache-control", said.as_bytes());
-            fields.shorten_for_error();
+            let mut own = fields.clone();
+            fields.shorten_for_error(None);
             assert_eq!(fields.take("Cache-Control").as_deref(), left.map(str::as_bytes), "{said}");
+            // of an application that has said something of that, too
+            own.shorten_for_error(Some(Cow::Borrowed(b"no-cache")));
+            let left = if said.contains("max-age") { "no-cache" } else { said };
+            assert_eq!(own.take("Cache-Control").as_deref(), Some(left.as_bytes()), "{said}");
         }
     }
 

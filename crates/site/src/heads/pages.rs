@@ -239,7 +239,7 @@ fn typed_head(
     more.iter().for_each(|(name, value)| fields.push(name, value.as_slice()));
     fields.apply(header_rules, None);
     if status >= 400 {
-        fields.shorten_for_error();
+        fields.shorten_for_error(None);
     }
     fields.write(&mut head);
     head

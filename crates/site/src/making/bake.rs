@@ -169,7 +169,7 @@ impl<'c> CommonHead<'c> {
     {
         fields.apply(self.header_rules, None);
         if self.status >= 400 {
-            fields.shorten_for_error();
+            fields.shorten_for_error(None);
         }
         let content_type = fields.take("Content-Type").unwrap_or_default();
         let mut head = status_line(self.status);
