@@ -144,7 +144,7 @@ impl Item for FastCgiConfig {
             let reason = "it is none of those that may run, as scripts says".to_owned();
             return Err(("try", Wrong::Unfit { found, reason }));
         }
-        if let Some((key, needs)) = section.upstreams.idle() {
+        if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
         }
         Ok(FastCgiConfig(section))

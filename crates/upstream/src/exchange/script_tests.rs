@@ -86,6 +86,7 @@ impl Table {
             abort_on_close: false,
             tls: None,
             http2: false,
+            http2_connections: None,
         };
         let settings = settings::FastCgiSettings {
             group,
