@@ -293,7 +293,7 @@ fn places_and_the_queue_count_requests(engine: &str) {
     let app = Application::start(TERMS);
     let folder = Folder::new();
     let options = Options::new(folder.path()).engine(engine);
-    let served = WatchedServer::start(options.config(&lines(&app, 1, "in_flight = 10\n")));
+    let served = WatchedServer::with(options.config(&lines(&app, 1, "in_flight = 10\n")));
     let in_flight = || served.metric("forebay_upstream_requests_in_flight");
     let mut client = Client::of(&served);
     let all: Vec<u32> = (0..30).map(|_| client.ask("/sleep/100")).collect();
