@@ -32,6 +32,8 @@ pub(super) struct SharedRequest {
     bell: Arc<Bell>,
     is_rung: bool,
     pub(super) place: RequestPlace,
+    /// So many connections it was given.
+    pub(super) seats: u32,
     /// A stream is kept free for it.
     pub(super) is_called: bool,
     /// Of the answer, as HTTP/1.1 says it; from `at` on not taken.
@@ -66,6 +68,7 @@ impl SharedRequest {
             bell,
             is_rung: false,
             place: RequestPlace::Nowhere,
+            seats: 0,
             is_called: false,
             inbox: Vec::new(),
             at: 0,

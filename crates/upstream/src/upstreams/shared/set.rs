@@ -12,6 +12,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+/// A request is given so many connections, one after the other, that take no requests.
+const MOST_SEATS: u32 = 8;
+
 /// What connections that requests share keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedLimits {
@@ -95,13 +98,20 @@ impl SharedSet {
     /// where the connection leads.
     ///
     /// # Errors
-    /// There is none, and none can be begun.
+    /// There is none, and none can be begun; or the application takes nothing on any.
     pub(super) fn seat(
         &mut self,
         id: u64,
         connects: &mut impl Connects,
         now_ms: u64,
     ) -> io::Result<Option<SocketAddr>> {
+        let seats = self.requests.get_mut(&id).map_or(0, |request| {
+            request.seats += 1;
+            request.seats
+        });
+        if seats > MOST_SEATS {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         self.retire(connects);
         let open = || self.connections.iter().filter(|one| one.is_open());
         let most = self.limits.connections.max(1);
@@ -370,17 +380,19 @@ impl SharedSet {
         self.requests.values_mut().filter(waits).for_each(SharedRequest::ring);
     }
 
-    /// A connection is gone. Answers that it had not brought are broken off, or there is no connection for this reason.
+    /// A connection is gone. Answers that it had not brought are broken off; for those that were to have it there is
+    /// none, for this reason.
     fn remove(&mut self, index: usize, failure: Option<&ConnectError>, now_ms: u64) {
         let gone = self.connections.swap_remove(index);
         self.closed.push(gone.number);
+        let reset = ConnectError::Socket(io::ErrorKind::ConnectionReset.into());
         for request in self.requests.values_mut() {
-            match (request.place, failure) {
-                (RequestPlace::On { connection, .. }, _) if connection == gone.number => {
+            match request.place {
+                RequestPlace::On { connection, .. } if connection == gone.number => {
                     request.ends(AnswerEnd::Broken);
                 }
-                (RequestPlace::At(number), Some(failure)) if number == gone.number => {
-                    request.fails(failure);
+                RequestPlace::At(number) if number == gone.number => {
+                    request.fails(failure.unwrap_or(&reset));
                 }
                 _ => {}
             }

@@ -498,6 +498,27 @@ fn where_no_connection_comes_about_all_that_wait_for_it_are_told() {
 }
 
 #[test]
+fn an_application_that_takes_nothing_is_left_at_last() {
+    let mut bench = Bench::new(1, 10);
+    bench.ask("/1");
+    let (waits, is_begun) = bench.ask("/2");
+    assert!(!is_begun);
+    let mut failed = None;
+    for _ in 0..20 {
+        let peer = bench.begun.peers.last_mut().unwrap();
+        peer.hear();
+        peer.frame(7, &[0; 8]);
+        let number = *bench.begun.numbers.last().unwrap();
+        while bench.set.turn(number, bench.now_ms) {}
+        failed = bench.begin_with(waits, b"", true).err();
+        if failed.is_some() {
+            break;
+        }
+    }
+    assert!(failed.is_some(), "{} connections", bench.begun.peers.len());
+}
+
+#[test]
 fn time_closes_those_that_rest_and_those_that_say_nothing() {
     let mut bench = Bench::new(2, 10);
     let (first, _) = bench.ask("/1");
