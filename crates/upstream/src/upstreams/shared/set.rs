@@ -193,7 +193,7 @@ impl SharedSet {
         }
         if let RequestPlace::At(number) = request.place
             && let Some(index) = self.index(number)
-            && !self.comes_about(index, now_ms)
+            && !self.comes_about(index, Some(id), now_ms)
         {
             let failure = self.requests.get_mut(&id).and_then(|request| request.failure.take());
             return failure.map_or(Ok(Sent::Blocked), Err);
@@ -213,9 +213,9 @@ impl SharedSet {
         Ok(taken.map_or(Sent::Broken, Sent::Bytes))
     }
 
-    /// Looks whether a connection has come about, and tells its requests. Those of one that will not are told why, and
-    /// it is gone.
-    fn comes_about(&mut self, index: usize, now_ms: u64) -> bool {
+    /// Looks whether a connection has come about, and tells its requests, but for the one that asks. Those of one that
+    /// will not are told why, and it is gone.
+    fn comes_about(&mut self, index: usize, asks: Option<u64>, now_ms: u64) -> bool {
         let connection = &mut self.connections[index];
         if connection.is_up {
             return true;
@@ -224,8 +224,11 @@ impl SharedSet {
         match connection.come_about() {
             Ok(false) => false,
             Ok(true) => {
-                let its = |request: &&mut SharedRequest| request.place == RequestPlace::At(number);
-                self.requests.values_mut().filter(its).for_each(SharedRequest::ring);
+                for (id, request) in &mut self.requests {
+                    if request.place == RequestPlace::At(number) && Some(*id) != asks {
+                        request.ring();
+                    }
+                }
                 true
             }
             Err(failure) => {
@@ -340,7 +343,7 @@ impl SharedSet {
     /// A connection is ready, or has failed. Says whether it has more to do at once.
     pub(super) fn turn(&mut self, number: u64, now_ms: u64) -> bool {
         let Some(index) = self.index(number) else { return false };
-        if !self.connections[index].is_up && !self.comes_about(index, now_ms) {
+        if !self.connections[index].is_up && !self.comes_about(index, None, now_ms) {
             return false;
         }
         let connection = &mut self.connections[index];
@@ -433,11 +436,6 @@ impl SharedSet {
         }
         self.close_done(now_ms);
         self.call();
-    }
-
-    /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.connections.is_empty()
     }
 }
 

@@ -97,7 +97,8 @@ impl Peer {
     }
 
     fn say(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).unwrap();
+        // the other end may be gone
+        let _ = self.socket.write_all(bytes);
     }
 
     fn head(&mut self, stream: u32, part: MessagePart) {
@@ -297,7 +298,7 @@ fn those_beyond_what_the_application_takes_wait_in_their_order() {
     assert!(!is_begun);
     assert!(bench.begin(third, "/3"));
     // one that has its turn and leaves gives it on
-    bench.leave(second);
+    bench.set.leave(second, false, bench.now_ms);
     assert!(bench.is_rung(fourth));
     bench.leave(fourth);
     assert!(bench.is_rung(fifth) && bench.begin(fifth, "/5"));
@@ -487,7 +488,7 @@ fn where_no_connection_comes_about_all_that_wait_for_it_are_told() {
     let id = bench.set.enter(Arc::new(Bell::new().unwrap()), bench.limits);
     assert!(matches!(bench.begin_with(id, b"", true), Err(ConnectError::Socket(_))));
     bench.leave(id);
-    assert!(bench.set.is_empty() && bench.set.requests.is_empty());
+    assert!(bench.set.connections.is_empty() && bench.set.requests.is_empty());
     // one that is there is shared, though one more would have been begun
     bench.begun.fails = false;
     bench.limits.connections = 2;
@@ -531,7 +532,7 @@ fn time_closes_those_that_rest_and_those_that_say_nothing() {
     assert_eq!(bench.set.connections.len(), 1);
     bench.now_ms += 1;
     bench.set.look(bench.now_ms);
-    assert!(bench.set.is_empty());
+    assert!(bench.set.connections.is_empty());
     // one whose other end has gone without a word
     let (silent, _) = bench.ask("/2");
     bench.turn();
