@@ -79,6 +79,8 @@ impl<T> Exchange<T> {
 
     /// It waits for its turn.
     pub(super) fn wait_for(&mut self, wait: QueueWait) {
+        // what waits for long takes no memory that it does not need: heads are written where there is room for most
+        self.upload.to.shrink_to_fit();
         (self.phase, self.moved_ms) = (ExchangePhase::Waiting(wait), self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
     }
@@ -141,6 +143,7 @@ impl<T> Exchange<T> {
 
     fn be_away(&mut self, wait: Option<OutageWait>) -> bool {
         let Some(wait) = wait else { return false };
+        self.upload.to.shrink_to_fit();
         self.phase = ExchangePhase::Away(wait);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
         true

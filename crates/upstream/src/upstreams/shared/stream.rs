@@ -218,12 +218,14 @@ impl SharedStream {
         })
     }
 
-    /// Whether something of the answer is here.
+    /// Whether something of the answer is here, be it its end: what is looked at is not told again.
     pub(crate) fn has_ahead(&self) -> bool {
-        let has_more = |set: &mut SharedSet| {
-            set.requests.get(&self.id).is_some_and(|request| request.has_more())
+        let has_news = |set: &mut SharedSet| {
+            set.requests
+                .get(&self.id)
+                .is_some_and(|request| request.has_more() || request.end.is_some())
         };
-        self.connections.with(has_more)
+        self.connections.with(has_news)
     }
 
     /// How the answer has ended, when all of it was taken.
