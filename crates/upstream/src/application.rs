@@ -16,7 +16,7 @@ use crate::settings;
 use crate::upstreams::Upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::http2::Http2Peer;
-use crate::upstreams::shared::{SharedLimits, SharedStream};
+use crate::upstreams::shared::{SharedConnectionLimits, SharedStream};
 use forebay_sys::broker::Connector;
 use std::io;
 use std::net::SocketAddr;
@@ -121,7 +121,7 @@ impl Application {
         };
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let keeps = group.keep_alive.connections > 0;
-        let limits = SharedLimits {
+        let limits = SharedConnectionLimits {
             connections: connections as usize,
             idle_ms: if keeps { ms(group.keep_alive.idle) } else { 0 },
             connect_ms: ms(group.timeouts.connect),

@@ -258,7 +258,8 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         };
         useless("retry_budget", group.retries == 0, "retries = 0");
         useless("keep_alive.connections", tells_client_first, "proxy_protocol");
-        useless("http2_connections", tells_client_first, "proxy_protocol");
+        useless("http2_connections", !group.http2, "http2 = false");
+        useless("http2_connections", tells_client_first && group.http2, "proxy_protocol");
         if route.sends.iter().any(|sent| sent.covers(&route.path)) {
             remarks.push((at.child("accel_redirect"), Wrong::said(ApplicationRemark::HidesRoute)));
         }

@@ -229,10 +229,8 @@ impl Item for ProxyConfig {
         if let Some(wrong) = section.tls.wrong(&section.to.0) {
             return Err(wrong);
         }
-        if section.http2_connections.0.is_some() && !section.http2 {
-            return Err(("http2_connections", Wrong::Idle { needs: "http2 = true" }));
-        }
-        if let Some((key, needs)) = section.upstreams.idle(section.http2_connections.0.is_some()) {
+        let are_shared = section.http2 && section.http2_connections.0.is_some();
+        if let Some((key, needs)) = section.upstreams.idle(are_shared) {
             return Err((key, Wrong::Idle { needs }));
         }
         if let Some(key) = section.check.idle() {

@@ -27,7 +27,7 @@ use set::SharedSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) use set::SharedLimits;
+pub(crate) use set::SharedConnectionLimits;
 pub(crate) use stream::SharedStream;
 
 /// The connections to one upstream that requests share.

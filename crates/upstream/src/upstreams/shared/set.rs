@@ -17,7 +17,7 @@ const MOST_SEATS: u32 = 8;
 
 /// What connections that requests share keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedLimits {
+pub(crate) struct SharedConnectionLimits {
     /// So many connections to an upstream.
     pub(crate) connections: usize,
     /// So long one is kept that has no request.
@@ -41,7 +41,7 @@ pub(super) trait Connects {
 /// Connections to one upstream, and their requests.
 #[derive(Debug)]
 pub(super) struct SharedSet {
-    limits: SharedLimits,
+    limits: SharedConnectionLimits,
     connections: Vec<SharedConnection>,
     pub(super) requests: Requests,
     /// Those that wait for a stream, in the order in which they came.
@@ -55,7 +55,7 @@ pub(super) struct SharedSet {
 
 impl SharedSet {
     pub(super) fn new() -> SharedSet {
-        let limits = SharedLimits { connections: 1, idle_ms: 0, connect_ms: u64::MAX };
+        let limits = SharedConnectionLimits { connections: 1, idle_ms: 0, connect_ms: u64::MAX };
         SharedSet {
             limits,
             connections: Vec::new(),
@@ -68,7 +68,7 @@ impl SharedSet {
     }
 
     /// A request comes; whoever has news for it rings this.
-    pub(super) fn enter(&mut self, bell: Arc<Bell>, limits: SharedLimits) -> u64 {
+    pub(super) fn enter(&mut self, bell: Arc<Bell>, limits: SharedConnectionLimits) -> u64 {
         self.limits = limits;
         self.last_request += 1;
         self.requests.insert(self.last_request, SharedRequest::new(bell));
@@ -405,7 +405,7 @@ impl SharedSet {
 
     /// Closes connections that have nothing to do any more.
     fn close_done(&mut self, now_ms: u64) {
-        let SharedLimits { connections: most, idle_ms, .. } = self.limits;
+        let SharedConnectionLimits { connections: most, idle_ms, .. } = self.limits;
         let open = self.connections.iter().filter(|one| one.is_open()).count();
         let mut spare = open.saturating_sub(most);
         let closed = &mut self.closed;

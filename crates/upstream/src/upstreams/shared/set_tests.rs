@@ -146,7 +146,7 @@ impl Peer {
 struct Bench {
     set: SharedSet,
     begun: Begun,
-    limits: SharedLimits,
+    limits: SharedConnectionLimits,
     bells: HashMap<u64, Arc<Bell>>,
     now_ms: u64,
 }
@@ -162,7 +162,7 @@ impl Bench {
                 is_current: true,
                 fails: false,
             },
-            limits: SharedLimits { connections, idle_ms: 4_000, connect_ms: 3_000 },
+            limits: SharedConnectionLimits { connections, idle_ms: 4_000, connect_ms: 3_000 },
             bells: HashMap::new(),
             now_ms: 10_000,
         }

@@ -1,7 +1,7 @@
 //! A stream of a connection that requests share, as its exchange has it: it sends and receives what HTTP/1.1 would
 //! say, and waits for an eventfd.
 
-use super::set::{Connects, SharedLimits, SharedSet};
+use super::set::{Connects, SharedConnectionLimits, SharedSet};
 use super::{SharedConnections, carrier};
 use crate::group::MemberIndex;
 use crate::upstreams::Upstreams;
@@ -75,7 +75,7 @@ impl SharedStream {
         upstreams: &Arc<Upstreams>,
         member: MemberIndex,
         refused: &[SocketAddr],
-        limits: SharedLimits,
+        limits: SharedConnectionLimits,
         now_ms: u64,
     ) -> io::Result<Option<SharedStream>> {
         let Some(connections) = upstreams.shared(member).filter(|_| carrier::is_there()) else {
