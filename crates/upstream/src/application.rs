@@ -16,10 +16,12 @@ use crate::settings;
 use crate::upstreams::Upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::http2::Http2Peer;
+use crate::upstreams::shared::{SharedConnectionLimits, SharedStream};
 use forebay_sys::broker::Connector;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The application of one route.
 #[derive(Debug)]
@@ -103,6 +105,29 @@ impl Application {
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = connector.connect(number).map(UpstreamConnection::from)?;
         Ok(if is_http2 { connection.with_http2(self.http2_peer()) } else { connection })
+    }
+
+    /// A stream of a connection to an upstream that requests share, at none of the addresses in `refused` if a
+    /// connection is begun for it. `None` if each request has connections for itself.
+    pub(crate) fn share(
+        &self,
+        member: MemberIndex,
+        refused: &[SocketAddr],
+        now_ms: u64,
+    ) -> io::Result<Option<UpstreamConnection>> {
+        let group = self.settings.group();
+        let Some(connections) = group.http2_connections.filter(|_| !self.is_stage()) else {
+            return Ok(None);
+        };
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let keeps = group.keep_alive.connections > 0;
+        let limits = SharedConnectionLimits {
+            connections: connections as usize,
+            idle_ms: if keeps { ms(group.keep_alive.idle) } else { 0 },
+            connect_ms: ms(group.timeouts.connect),
+        };
+        let stream = SharedStream::new(&self.upstreams, member, refused, limits, now_ms)?;
+        Ok(stream.map(UpstreamConnection::from))
     }
 
     /// Who speaks HTTP/2 at the other end.

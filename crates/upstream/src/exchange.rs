@@ -509,6 +509,10 @@ impl<T: Send> Relay for Exchange<T> {
                     self.end_wait();
                     self.give_up_late();
                 }
+                ExchangePhase::Connecting(_) if self.waits_for_stream() => {
+                    self.phase.leave_attempt();
+                    self.give_up_late();
+                }
                 ExchangePhase::Spooling(_) => self.has_no_spool_in_time(),
                 ExchangePhase::Connecting(_) => self.fail(AttemptFailure::Connect, Lateness::Late),
                 _ => self.fail(AttemptFailure::Silent, Lateness::Late),
@@ -606,10 +610,11 @@ impl<T: Send> Relay for Exchange<T> {
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         match &self.answer.coming {
             Coming::Chunked(decoder) => decoder.trailers().collect(),
-            _ => match self.phase.connection().and_then(UpstreamConnection::http2) {
-                Some(http2) => http2.trailers().iter().map(|(n, v)| (&**n, &**v)).collect(),
-                None => Vec::new(),
-            },
+            _ => {
+                let trailers =
+                    self.phase.connection().map_or(&[][..], UpstreamConnection::trailers);
+                trailers.iter().map(|(name, value)| (&**name, &**value)).collect()
+            }
         }
     }
 

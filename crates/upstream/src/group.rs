@@ -419,6 +419,7 @@ pub(crate) mod tests {
             abort_on_close: false,
             tls: None,
             http2: false,
+            http2_connections: None,
         }
     }
 

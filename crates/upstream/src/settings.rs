@@ -156,6 +156,8 @@ pub struct GroupSettings {
     pub tls: Option<Box<UpstreamTlsSettings>>,
     /// Whether HTTP/2 is spoken with them.
     pub http2: bool,
+    /// So many connections of it to each, which requests share; `None` if each request has one for itself.
+    pub http2_connections: Option<u32>,
 }
 
 impl GroupSettings {

@@ -12,6 +12,7 @@
 //! | `stream` | the bytes of that, as they are or sealed by TLS |
 //! | `clients` | the clients of TLS, and what is read for them |
 //! | `http2` | HTTP/2 to an application or the next stage, as an exchange speaks HTTP/1.1 |
+//! | `shared` | connections of HTTP/2 on which many requests are under way at once |
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
 //! | `down` | requests that wait until one takes connections again |
@@ -23,6 +24,7 @@ pub(crate) mod connection;
 pub(crate) mod down;
 pub(crate) mod drains;
 pub(crate) mod http2;
+pub(crate) mod shared;
 pub mod sign_in;
 pub(crate) mod stream;
 pub(crate) mod tunnels;
@@ -40,6 +42,7 @@ use crate::upstreams::addresses::UpstreamAddresses;
 use crate::upstreams::clients::UpstreamClients;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::down::Outage;
+use crate::upstreams::shared::SharedConnections;
 use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
 use forebay_conn::SocketId;
 use forebay_control::shared::SharedCounts;
@@ -83,6 +86,8 @@ struct Upstream {
     has_failed: AtomicBool,
     /// Until when it counts as one that closes connections while a request is on its way.
     hasty_until_ms: AtomicU64,
+    /// Connections that requests share.
+    shared: Arc<SharedConnections>,
 }
 
 /// How long an upstream counts as hasty that has closed a connection with a request on it.
@@ -263,6 +268,7 @@ impl Upstreams {
             answered_ns: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             hasty_until_ms: AtomicU64::new(0),
+            shared: Arc::default(),
         });
         let seed = RandomState::new().hash_one(number);
         let places = Mutex::new(Places::new(settings, seed, now_ms));
@@ -574,9 +580,23 @@ impl Upstreams {
 
     /// Whether a connection that was kept leads to where the upstream is now, and is sealed by what is known now.
     pub(crate) fn is_current(&self, member: MemberIndex, connection: &UpstreamConnection) -> bool {
-        let is_sealed = |clients: &UpstreamClients| clients.have_begun(connection);
-        self.each.get(member).is_some_and(|one| one.addresses.have(connection))
-            && self.clients.as_ref().is_none_or(is_sealed)
+        self.leads(member, connection.address(), connection.clients())
+    }
+
+    /// The same of one that leads to this address, with a session that clients of this number have begun.
+    pub(crate) fn leads(
+        &self,
+        member: MemberIndex,
+        address: Option<SocketAddr>,
+        clients: Option<u64>,
+    ) -> bool {
+        self.each.get(member).is_some_and(|one| one.addresses.have(address))
+            && self.clients.as_ref().is_none_or(|known| known.have_begun(clients))
+    }
+
+    /// The connections to this one that requests share.
+    pub(crate) fn shared(&self, member: MemberIndex) -> Option<&Arc<SharedConnections>> {
+        self.each.get(member).map(|one| &one.shared)
     }
 }
 

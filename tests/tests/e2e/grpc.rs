@@ -10,9 +10,9 @@ use forebay_tests::{Options, Server, on_each_engine, on_isolated, wire};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-on_each_engine!(calls_pass_as_without_it);
+on_each_engine!(calls_pass_as_without_it, calls_pass_over_one_connection);
 
-on_isolated!(calls_pass_as_without_it);
+on_isolated!(calls_pass_as_without_it, calls_pass_over_one_connection);
 
 /// All that need no accounts, no compression of messages, and no server but that.
 const CASES: [&str; 14] = [
@@ -42,7 +42,14 @@ impl Drop for Program {
 }
 
 fn calls_pass_as_without_it(engine: &str) {
-    let test = "calls_pass_as_without_it";
+    calls_pass(engine, "calls_pass_as_without_it", "");
+}
+
+fn calls_pass_over_one_connection(engine: &str) {
+    calls_pass(engine, "calls_pass_over_one_connection", "http2_connections = 1\n");
+}
+
+fn calls_pass(engine: &str, test: &str, keys: &str) {
     let client = from_go("grpc-interop-client", test);
     let Some((client, application)) = client.zip(from_go("grpc-interop-server", test)) else {
         return;
@@ -52,7 +59,7 @@ fn calls_pass_as_without_it(engine: &str) {
     let command = command.args(["-port", &at.port().to_string()]).stderr(Stdio::null());
     let _application = Program(command.spawn().unwrap());
     assert!(soon(wire::PATIENCE, || TcpStream::connect(at).is_ok()));
-    let lines = format!("[[proxy]]\npath = \"/\"\nto = \"http://{at}\"\nhttp2 = true\n");
+    let lines = format!("[[proxy]]\npath = \"/\"\nto = \"http://{at}\"\nhttp2 = true\n{keys}");
     let server = Server::start(&Options::new(folder.path()).engine(engine).config(&lines));
     for case in CASES {
         let (host, port) = (server.addr().ip().to_string(), server.addr().port().to_string());

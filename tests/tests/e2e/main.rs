@@ -80,6 +80,7 @@ mod upgrade_limits;
 mod upgrade_streams;
 mod uploads;
 mod upstream_http2;
+mod upstream_shared;
 mod upstream_tls;
 mod validators;
 mod warnings;

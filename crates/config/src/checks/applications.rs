@@ -106,7 +106,7 @@ impl fmt::Display for ApplicationRemark {
             ApplicationRemark::CountsAlone { upstream } => write!(
                 f,
                 "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
-                 retry_budget, max_fails, fail_time, slow_start, check, tls or http2), so what is under way is counted \
+                 retry_budget, max_fails, fail_time, slow_start, check, tls, http2 or http2_connections), so what is under way is counted \
                  for each of them alone; say the same of it everywhere"
             ),
         }
@@ -258,6 +258,8 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         };
         useless("retry_budget", group.retries == 0, "retries = 0");
         useless("keep_alive.connections", tells_client_first, "proxy_protocol");
+        useless("http2_connections", !group.http2, "http2 = false");
+        useless("http2_connections", tells_client_first && group.http2, "proxy_protocol");
         if route.sends.iter().any(|sent| sent.covers(&route.path)) {
             remarks.push((at.child("accel_redirect"), Wrong::said(ApplicationRemark::HidesRoute)));
         }
@@ -274,7 +276,9 @@ fn remark_unkept(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: &
             0 => "keep_alive.connections = 0",
             _ => continue,
         };
-        if proxy.settings().group.http2 {
+        let group = proxy.settings().group;
+        let is_shared = group.http2_connections.is_some() && !proxy.tells_client_first();
+        if group.http2 && !is_shared {
             remarks
                 .push((at.child("http2"), Wrong::said(ApplicationRemark::BeginsAnew { beside })));
         }

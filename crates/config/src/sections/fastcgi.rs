@@ -160,7 +160,7 @@ impl Item for FastCgiConfig {
                 ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() })
             })?;
         }
-        if let Some((key, needs)) = section.upstreams.idle() {
+        if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
         }
         backups_fit(&section.to.0, &section.backup.0)?;

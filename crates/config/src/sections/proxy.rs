@@ -44,6 +44,8 @@ pub struct ProxySection {
     pub half_close: bool,
     /// `http2`
     pub http2: bool,
+    /// `http2_connections`
+    pub http2_connections: Optional<u64>,
     /// `when.*`
     pub(crate) conditions: ConditionKeys,
     /// `bare_lf`
@@ -141,6 +143,9 @@ impl ProxyConfig {
         group.backups = backup.0.len();
         group.tls = self.tls();
         group.http2 = self.0.http2;
+        let connections = self.0.http2_connections.0;
+        group.http2_connections =
+            connections.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         // a connection that begins with one client's address is for that client alone
         if self.0.proxy_protocol.0.is_some() {
             group.keep_alive.connections = 0;
@@ -218,7 +223,8 @@ impl Item for ProxyConfig {
         }
         let ProxySection { upstreams, to, .. } = &mut section;
         upstreams.weights.put_in_order(&to.0).map_err(|wrong| ("weights", wrong))?;
-        if let Some((key, needs)) = section.upstreams.idle() {
+        let are_shared = section.http2 && section.http2_connections.0.is_some();
+        if let Some((key, needs)) = section.upstreams.idle(are_shared) {
             return Err((key, Wrong::Idle { needs }));
         }
         if let Some(key) = section.check.idle() {
@@ -264,6 +270,7 @@ impl Section for ProxySection {
             upgrade: false,
             half_close: false,
             http2: false,
+            http2_connections: Optional(None),
             conditions: ConditionKeys::default(),
             bare_lf: false,
             connection_auth: settings::ConnectionAuth::default(),
@@ -416,9 +423,23 @@ impl Section for ProxySection {
                 meaning: "Whether HTTP/2 is spoken with them, as applications with gRPC want: at once over \
                           http:// (h2c), and over https:// where they choose it (ALPN); one that does not is \
                           asked nothing (502). A connection has one request at a time, and is kept for the next \
-                          as one of HTTP/1.1 is. WebSockets, and other changes of the protocol, go by HTTP/1.1.",
+                          as one of HTTP/1.1 is; or requests share connections (http2_connections). WebSockets, \
+                          and other changes of the protocol, go by HTTP/1.1.",
                 example: "true",
                 at: |p| &mut p.http2,
+            },
+            Setting {
+                key: "http2_connections",
+                preset: Preset::Unset("as many as requests"),
+                range: Some(("1", "1000")),
+                meaning: "Requests share so many connections to each of them at most, in the whole process, and \
+                          many are under way on each at once: for applications that bound connections, or \
+                          where connections cost more than what they save. A request takes one that rests, a new one, \
+                          or the one with the fewest. While the application takes no further streams, \
+                          requests wait for one as for a place (queue.time). What a client does not take of an \
+                          answer is kept here, 128 KiB at most, and holds up no other.",
+                example: "4",
+                at: |p| &mut p.http2_connections,
             },
             Setting {
                 key: "bare_lf",

@@ -136,15 +136,16 @@ pub struct UpstreamTimes {
 }
 
 impl UpstreamsConfig {
-    /// A key that means nothing as things are, and what it would need.
-    pub(crate) fn idle(&self) -> Option<(&'static str, &'static str)> {
+    /// A key that means nothing as things are, and what it would need. Requests may wait for a stream if connections
+    /// `are_shared`.
+    pub(crate) fn idle(&self, are_shared: bool) -> Option<(&'static str, &'static str)> {
         const NEEDS: &str = "in_flight or queue.down = \"wait\"";
         let is_unbounded = self.in_flight.0.is_none();
         let never_waits = is_unbounded && self.queue.down == WhenDown::Fail;
         let keys = [
             ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
             ("queue.requests", self.queue.requests.0.is_some() && never_waits, NEEDS),
-            ("queue.time", self.queue.time.0.is_some() && never_waits, NEEDS),
+            ("queue.time", self.queue.time.0.is_some() && never_waits && !are_shared, NEEDS),
             ("timeouts.body", self.timeouts.body.0.is_some() && is_unbounded, "in_flight"),
         ];
         keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
@@ -198,6 +199,7 @@ impl UpstreamsConfig {
             abort_on_close: self.abort_on_close,
             tls: None,
             http2: false,
+            http2_connections: None,
         }
     }
 }

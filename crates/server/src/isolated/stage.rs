@@ -122,6 +122,7 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
         abort_on_close: applications(config).any(|one| one.group().abort_on_close),
         tls: None,
         http2: false,
+        http2_connections: None,
     }
 }
 

@@ -19,6 +19,9 @@ use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_sys::clock;
 use forebay_tls::TlsFault;
 
+/// So often a request is sent again beside all bounds that a shared connection has given back.
+const MOST_RETURNED: u32 = 3;
+
 impl<T> Exchange<T> {
     /// It is its turn to be sent, over this connection or a new one.
     pub(super) fn begin_with(
@@ -44,7 +47,7 @@ impl<T> Exchange<T> {
                 retry::RequestBodyState::Kept,
             );
             // of an application that is asked over HTTP/2 it may be one for a WebSocket
-            connection.http2().is_some() == self.asked.is_http2
+            connection.is_http2() == self.asked.is_http2
                 && upstreams.is_current(member, connection)
                 && (may_end || !upstreams.is_hasty(member, self.now_ms))
         };
@@ -76,6 +79,8 @@ impl<T> Exchange<T> {
 
     /// It waits for its turn.
     pub(super) fn wait_for(&mut self, wait: QueueWait) {
+        // what waits for long takes no memory that it does not need: heads are written where there is room for most
+        self.upload.to.shrink_to_fit();
         (self.phase, self.moved_ms) = (ExchangePhase::Waiting(wait), self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
     }
@@ -138,6 +143,7 @@ impl<T> Exchange<T> {
 
     fn be_away(&mut self, wait: Option<OutageWait>) -> bool {
         let Some(wait) = wait else { return false };
+        self.upload.to.shrink_to_fit();
         self.phase = ExchangePhase::Away(wait);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
         true
@@ -213,7 +219,15 @@ impl<T> Exchange<T> {
         mut attempt: Attempt,
     ) -> Result<(), AttemptFailure> {
         let (refused, is_http2) = (&self.tries.refused, self.asked.is_http2);
-        let opened = match self.application.connect(member, refused, is_http2, self.now_ms) {
+        // a connection that begins with one client's address, or is one client's, is for that client alone
+        let shares = is_http2 && self.upload.preface == 0 && !self.binding.is_private();
+        let application = &self.application;
+        let shared = match shares {
+            true => application.share(member, refused, self.now_ms).transpose(),
+            false => None,
+        };
+        let connect = || application.connect(member, refused, is_http2, self.now_ms);
+        let opened = match shared.unwrap_or_else(connect) {
             Ok(mut connection) => {
                 // whose connection it is, is said before TLS
                 let preface = &self.upload.to[..self.upload.preface];
@@ -301,13 +315,17 @@ impl<T> Exchange<T> {
             upstreams.refused(member, connection, &mut self.tries.refused, now_ms)
         });
         // it takes connections, and says nothing in the handshake
-        let shakes = failed.is_some_and(|connection| connection.wants_to_connect().read);
+        let shakes = failed.is_some_and(UpstreamConnection::shakes);
+        // a connection that others have, too, ends for all of them, or has as many streams as it may: that says nothing
+        // of the upstream, and none of them has run
+        let was_returned = failure == AttemptFailure::Returned
+            && attempt.connection.as_ref().is_some_and(UpstreamConnection::is_shared);
         if let Some(slot) = &mut attempt.slot {
             if was_stale && failure == AttemptFailure::Closed {
                 self.application.upstreams().was_hasty(slot.member(), now_ms);
             }
             match (failure, late) {
-                _ if was_stale || has_address => slot.told = HealthSign::Nothing,
+                _ if was_stale || has_address || was_returned => slot.told = HealthSign::Nothing,
                 (AttemptFailure::Connect, Lateness::Late) if shakes => slot.fail(UNSHAKEN),
                 // it was not the upstream that lacked something
                 (AttemptFailure::Resources, _) => slot.told = HealthSign::Nothing,
@@ -335,7 +353,10 @@ impl<T> Exchange<T> {
         let upstreams = self.application.upstreams();
         let has_more = self.tries.retries < self.application.settings().group().retries;
         // nothing was sent there
-        let is_free = has_address || (was_stale && failure == AttemptFailure::Unwritten);
+        let is_returned = was_returned && self.tries.returned < MOST_RETURNED;
+        let is_free =
+            has_address || is_returned || (was_stale && failure == AttemptFailure::Unwritten);
+        self.tries.returned += u32::from(is_returned);
         let may = is_free || (has_more && upstreams.may_retry(now_ms));
         let (owner, tried) = (self.asked.owner, self.tries.tried.clone());
         let next = match is_safe && may {

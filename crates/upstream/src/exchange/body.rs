@@ -4,7 +4,6 @@ use super::answer::{BROKEN_OFF, Coming, RECEIVE_BYTES};
 use super::state::Exchange;
 use super::upload::TunnelEnd;
 use crate::upstreams::connection::UpstreamConnection;
-use crate::upstreams::http2::UpstreamHttp2;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_http::websocket::GOING_AWAY;
 use forebay_sys::poll::{self, PollInterest};
@@ -34,7 +33,7 @@ impl<T> Exchange<T> {
         if attempt.has_ended {
             return RelayRead::End;
         }
-        if !attempt.can_read && !connection.http2().is_some_and(UpstreamHttp2::has_ahead) {
+        if !attempt.can_read && !connection.has_ahead() {
             return RelayRead::Nothing;
         }
         let into = match out {
@@ -75,13 +74,14 @@ impl<T> Exchange<T> {
     /// Whether the answer has ended with its head, though that says nothing of a length. A client of gRPC takes what such
     /// a head says for the trailers.
     pub(super) fn is_without_body(&self, status: u16) -> bool {
-        let http2 = self.phase.connection().and_then(UpstreamConnection::http2);
-        let has_ended = |http2: &UpstreamHttp2| http2.is_over() && http2.trailers().is_empty();
+        let has_ended = |connection: &UpstreamConnection| {
+            connection.is_over() && connection.trailers().is_empty()
+        };
         !matches!(status, 204 | 304)
             && !self.asked.context.is_head
             && self.answer.unused().is_empty()
             && matches!(self.answer.coming, Coming::All)
-            && http2.is_some_and(has_ended)
+            && self.phase.connection().is_some_and(has_ended)
     }
 
     /// Whether the next stage has broken a tunnel off. No Unix socket is reset; but a stage that lives ends the

@@ -7,7 +7,6 @@ use super::state::Exchange;
 use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
 use crate::messages::response::HeadRead;
-use crate::upstreams::http2::UpstreamHttp2;
 use crate::upstreams::stream::ConnectError;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
@@ -40,7 +39,7 @@ impl<T> Exchange<T> {
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => attempt.can_read = false,
                 Received::Ended | Received::Broken => {
-                    if connection.http2().is_some_and(UpstreamHttp2::is_refused) {
+                    if connection.is_refused() {
                         return Err(AttemptFailure::Returned);
                     }
                     let fault = connection.fault();

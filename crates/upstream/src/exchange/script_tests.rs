@@ -88,6 +88,7 @@ impl Table {
             abort_on_close: false,
             tls: None,
             http2: false,
+            http2_connections: None,
         };
         let settings = settings::FastCgiSettings {
             group,

@@ -8,7 +8,6 @@ use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
 use crate::messages::fastcgi;
 use crate::messages::names;
-use crate::upstreams::connection::UpstreamConnection;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
 use forebay_sys::socket::Sent;
@@ -192,13 +191,13 @@ impl<T> Exchange<T> {
     /// Whether more of the request can be sent over HTTP/2 than could before.
     pub(super) fn may_go_on(&self) -> bool {
         let Some(attempt) = self.phase.attempt() else { return false };
-        let http2 = attempt.connection.as_ref().and_then(UpstreamConnection::http2);
-        let Some(http2) = http2 else { return false };
+        let connection = attempt.connection.as_ref().filter(|connection| connection.is_http2());
+        let Some(connection) = connection else { return false };
         let (until, ends) = self.may_send();
         let may_write = attempt.can_write && !attempt.is_cut;
         let has_more = match self.upload.sent < until {
-            true => http2.has_room(),
-            false => http2.wants_to_send(ends),
+            true => connection.has_room(),
+            false => connection.wants_to_send(ends),
         };
         may_write && has_more
     }
@@ -212,7 +211,7 @@ impl<T> Exchange<T> {
             let Some(Attempt { connection: Some(connection), can_read, .. }) = attempt else {
                 return;
             };
-            if connection.http2().is_none_or(|http2| http2.has_room()) {
+            if connection.has_room() {
                 return;
             }
             *can_read = connection.look_ahead(self.now_ms);
@@ -238,6 +237,7 @@ impl<T> Exchange<T> {
                     Some(true) => self.tries.handshakes.resumed += 1,
                     Some(false) => self.tries.handshakes.full += 1,
                 }
+                attempt.is_reused |= connection.was_resting();
                 self.times.connected_ns = clock::monotonic_ns();
                 self.application.upstreams().is_reached();
                 self.phase.connected();

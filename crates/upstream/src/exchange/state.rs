@@ -10,6 +10,7 @@ use crate::application::Application;
 use crate::group::{MemberIndex, Unavailable};
 use crate::places::queue::RequestOwner;
 use crate::settings;
+use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::sign_in::Binding;
 use forebay_conn::Await;
 use forebay_http::head::Method;
@@ -67,6 +68,8 @@ pub(super) struct Tries {
     pub(super) refused: Vec<SocketAddr>,
     /// How often it was sent again.
     pub(super) retries: u32,
+    /// How often a connection that others have, too, has given it back, beside that.
+    pub(super) returned: u32,
     /// Handshakes of TLS there were.
     pub(super) handshakes: UpstreamHandshakes,
     /// It has waited so long for places.
@@ -187,12 +190,18 @@ impl<T> Exchange<T> {
         self.give_up(Failed::Unasked(late));
     }
 
+    /// Whether it waits for a stream of connections that are shared: that is like a place.
+    pub(super) fn waits_for_stream(&self) -> bool {
+        self.phase.connection().is_some_and(UpstreamConnection::waits_for_stream)
+    }
+
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
             ExchangePhase::Unbegun | ExchangePhase::Waiting(_) | ExchangePhase::Away(_) => {
                 Await::Slot
             }
+            ExchangePhase::Connecting(_) if self.waits_for_stream() => Await::Slot,
             ExchangePhase::Connecting(_) => Await::Connect,
             ExchangePhase::Asking(_) if self.upload.is_whole() => Await::Answer,
             _ => Await::Flow,

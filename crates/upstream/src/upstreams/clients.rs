@@ -102,8 +102,8 @@ impl UpstreamClients {
         Ok(connection.with_tls(session, clients.map_or(0, |clients| clients.number)))
     }
 
-    /// Whether those in force have begun its session.
-    pub(crate) fn have_begun(&self, connection: &UpstreamConnection) -> bool {
-        self.in_force().is_some_and(|clients| connection.clients() == Some(clients.number))
+    /// Whether those in force have this number: then they have begun its session.
+    pub(crate) fn have_begun(&self, number: Option<u64>) -> bool {
+        self.in_force().is_some_and(|clients| number == Some(clients.number))
     }
 }

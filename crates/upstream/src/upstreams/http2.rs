@@ -7,18 +7,20 @@
 //!
 //! One stream at a time, because a connection then has one exchange and one loop, which takes it from a pool
 //! and gives it back as one of HTTP/1.1. Nothing is to be shared out between streams, and what a client
-//! does not take holds up no other client.
+//! does not take holds up no other client. Connections that requests share are [`shared`](super::shared).
+
+pub(crate) mod text;
 
 use crate::upstreams::stream::{ConnectError, UpstreamStream};
 use forebay_http2::frame::{FrameHeader, HEADER_BYTES, kind};
-use forebay_http2::hpack::encode;
 use forebay_http2::{
     Connection, DecodedFields, ErrorCode, FieldLimits, Http2Event, Http2Limits, MessagePart,
 };
 use forebay_sys::socket::{Received, Sent};
 use forebay_tls::TlsFault;
-use std::io::{self, Write};
+use std::io;
 use std::mem;
+use text::TrailerFields;
 
 /// So much is received at a time where an answer is long.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -35,14 +37,14 @@ const APPLICATION_WINDOW_BYTES: u32 = 256 * 1024;
 
 /// Frames that are not about bodies are not answered while so much waits for the socket; when as much again waits,
 /// the connection has failed.
-const MOST_OUTPUT_BYTES: usize = 128 * 1024;
+pub(crate) const MOST_OUTPUT_BYTES: usize = 128 * 1024;
 
 /// A head may say so much; how much of it is for the client is decided when it is text.
-const HEAD: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 256 };
+pub(crate) const HEAD: FieldLimits = FieldLimits { bytes: 128 * 1024, fields: 256 };
 
 /// How the answer to a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AnswerEnd {
+pub(crate) enum AnswerEnd {
     /// All of it is there.
     Whole,
     /// Nothing of the request has run, and none will.
@@ -86,7 +88,7 @@ pub(crate) struct UpstreamHttp2 {
     /// The end of the request is in the output.
     has_ended: bool,
     end: Option<AnswerEnd>,
-    trailers: Vec<(Box<str>, Box<[u8]>)>,
+    trailers: TrailerFields,
 }
 
 impl UpstreamHttp2 {
@@ -265,25 +267,18 @@ impl UpstreamHttp2 {
     /// Makes frames of the next bytes of a request, as far as the window goes. Says of how many; `None` if its peer takes
     /// no request.
     fn queue(&mut self, bytes: &[u8], ends: bool) -> Option<usize> {
-        let (stream, mut used) = match self.stream {
+        let (stream, used) = match self.stream {
             Some(stream) => (stream, 0),
             None => self.open(bytes, ends)?,
         };
-        while !self.has_ended {
-            let rest = &bytes[used..];
-            let count = rest.len().min(self.machine.send_capacity(stream) as usize);
-            let is_last = ends && count == rest.len();
-            if count == 0 && !is_last {
-                break;
-            }
-            // no more than there is room for
-            let Some(header) = self.machine.data(stream, count as u32, is_last) else { break };
-            self.output.extend_from_slice(&header);
-            self.output.extend_from_slice(&rest[..count]);
-            used += count;
-            self.has_ended = is_last;
+        if self.has_ended {
+            return Some(used);
         }
-        Some(used)
+        let (machine, output) = (&mut self.machine, &mut self.output);
+        let (more, has_ended) =
+            text::data(machine, output, usize::MAX, stream, &bytes[used..], ends);
+        self.has_ended = has_ended;
+        Some(used + more)
     }
 
     /// The answer is not wanted any more: the peer is told, if it is not over.
@@ -304,32 +299,17 @@ impl UpstreamHttp2 {
     pub(crate) fn end_with(&mut self, to: &mut UpstreamStream, trailers: &[u8]) {
         let Some(stream) = self.stream.filter(|_| !self.has_ended) else { return };
         self.has_ended = true;
-        self.machine
-            .head(&mut self.output, stream, MessagePart::Last, |block| lines(block, trailers));
+        self.machine.head(&mut self.output, stream, MessagePart::Last, |block| {
+            text::lines(block, trailers)
+        });
         self.write(to);
     }
 
     /// Opens a stream for the head at the front of `bytes`. Says how long that is.
     fn open(&mut self, bytes: &[u8], ends: bool) -> Option<(u32, usize)> {
-        const END: &[u8] = b"\r\n\r\n";
-        let head_bytes = memchr::memmem::find(bytes, END)? + END.len();
-        let head = &bytes[..head_bytes];
-        // an empty body is a body all the same: servers of gRPC wait for one that does not end with its head
-        let has_body =
-            || memchr::memmem::find(head, b"\r\nTransfer-Encoding: chunked\r\n").is_some();
-        let is_last = ends && head_bytes == bytes.len() && !has_body();
-        let line_end = memchr::memchr(b'\r', head)?;
-        let mut words = head[..line_end].split(|&byte| byte == b' ');
-        let (method, target) = (words.next()?, words.next()?);
-        let (is_head, scheme) = (method == b"HEAD", self.scheme);
-        let stream = self.machine.open(&mut self.output, is_last, is_head, |block| {
-            encode::field(block, b":method", method);
-            encode::field(block, b":scheme", scheme);
-            encode::raw(block, b":path", target);
-            lines(block, &head[line_end + 2..]);
-        })?;
-        (self.stream, self.has_ended) = (Some(stream), is_last);
-        Some((stream, head_bytes))
+        let opened = text::open(&mut self.machine, &mut self.output, self.scheme, bytes, ends)?;
+        (self.stream, self.has_ended) = (Some(opened.number), opened.has_ended);
+        Some((opened.number, opened.head_bytes))
     }
 
     /// Sends what waits. Says how much of it was taken, and what became of the rest.
@@ -473,9 +453,9 @@ impl UpstreamHttp2 {
             match received.event {
                 None if received.used == 0 => break,
                 None => {}
-                Some(Http2Event::Informational { .. }) => head(&self.fields, into),
+                Some(Http2Event::Informational { .. }) => text::head(&self.fields, into),
                 Some(Http2Event::Response { ends, .. }) => {
-                    head(&self.fields, into);
+                    text::head(&self.fields, into);
                     self.ends(ends);
                 }
                 Some(Http2Event::Data { stream, bytes, ends }) => {
@@ -486,10 +466,7 @@ impl UpstreamHttp2 {
                     self.ends(ends);
                 }
                 Some(Http2Event::Trailers { .. }) => {
-                    let text = |name| std::str::from_utf8(name).unwrap_or_default();
-                    let fields = self.fields.iter();
-                    self.trailers =
-                        fields.map(|(name, value)| (text(name).into(), value.into())).collect();
+                    self.trailers = text::trailers(&self.fields);
                     self.ends(true);
                 }
                 Some(Http2Event::Reset { code, fault, .. }) => {
@@ -510,55 +487,6 @@ impl UpstreamHttp2 {
     fn ends(&mut self, ends: bool) {
         if ends {
             self.end.get_or_insert(AnswerEnd::Whole);
-        }
-    }
-}
-
-/// Appends a head in text.
-fn head(fields: &DecodedFields, into: &mut Vec<u8>) {
-    // writing into a vector does not fail
-    let _ = write!(into, "HTTP/1.1 {} \r\n", fields.status());
-    for (name, value) in fields.iter() {
-        push_name(name, into);
-        for part in [b": ", value, b"\r\n"] {
-            into.extend_from_slice(part);
-        }
-    }
-    into.extend_from_slice(b"\r\n");
-}
-
-/// Appends a name as HTTP/1.1 is used to it: HTTP/2 has lost its capitals, and some clients look for them.
-fn push_name(name: &[u8], into: &mut Vec<u8>) {
-    match name {
-        b"etag" => return into.extend_from_slice(b"ETag"),
-        b"www-authenticate" => return into.extend_from_slice(b"WWW-Authenticate"),
-        _ => {}
-    }
-    let begin = into.len();
-    into.extend_from_slice(name);
-    let mut is_first = true;
-    for byte in &mut into[begin..] {
-        if is_first {
-            byte.make_ascii_uppercase();
-        }
-        is_first = *byte == b'-';
-    }
-}
-
-/// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
-fn lines(block: &mut Vec<u8>, text: &[u8]) {
-    let mut lower = Vec::with_capacity(64);
-    for line in text.split(|&byte| byte == b'\n') {
-        let line = line.trim_ascii_end();
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let value = line[colon + 1..].trim_ascii_start();
-        lower.clear();
-        lower.extend_from_slice(&line[..colon]);
-        lower.make_ascii_lowercase();
-        match &*lower {
-            b"connection" | b"transfer-encoding" | b"keep-alive" | b"upgrade" => {}
-            b"host" => encode::raw(block, b":authority", value),
-            name => encode::raw(block, name, value),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Exchanges over HTTP/2, over a pair of sockets with a peer that speaks it.
 
 use super::*;
-use std::io::Read;
+use forebay_http2::hpack::encode;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 

@@ -132,6 +132,7 @@ fn what_means_nothing_in_a_route_is_remarked() {
             "http2: beside keep_alive.connections = 0 each request has a connection of its own: HTTP/2 begins anew \
              with each, and costs more than HTTP/1.1",
         ),
+        ("http2_connections = 2", "http2_connections: means nothing beside http2 = false"),
         (
             "accel_redirect = [\"/app\"]",
             "accel_redirect: has the path of its own route in it: clients get 404 for all that the \
@@ -167,6 +168,7 @@ fn what_means_nothing_in_a_route_is_remarked() {
         "accel_redirect = [\"/app/x\"]",
         "keep_alive.connections = 0",
         "connection_auth = \"bind\"",
+        "http2 = true\nhttp2_connections = 2\nkeep_alive.connections = 0",
         "connection_auth = \"request\"\nkeep_alive.connections = 0",
         "connection_auth = \"refuse\"\nproxy_protocol = \"v1\"",
     ] {
