@@ -19,6 +19,7 @@ pub(crate) mod conditions;
 pub(crate) mod fastcgi;
 pub(crate) mod firewall;
 pub(crate) mod forward_auth;
+pub(crate) mod hand_over;
 pub(crate) mod identity;
 pub(crate) mod isolated;
 pub mod listener;
