@@ -178,8 +178,8 @@ impl ReceiverLink {
                 return None;
             }
             match self.connection.receive_more(&mut self.heard, HEARD_BYTES, now_ms) {
-                // what comes after these is reported anew
-                Received::Bytes(count) => self.can_read = count == HEARD_BYTES,
+                // its end may have been reported together with these
+                Received::Bytes(_) => {}
                 Received::Blocked => self.can_read = false,
                 Received::Ended | Received::Broken => return Some(LoanEvent::Closed),
             }
