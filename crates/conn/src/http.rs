@@ -193,6 +193,10 @@ impl<H: HandlerRoles> Protocol<H> for Http<H> {
         of_either!(self, http => http.is_lent())
     }
 
+    fn is_drained(&self) -> bool {
+        of_either!(self, http => http.is_drained())
+    }
+
     #[inline]
     fn stays_in_receive(&self) -> bool {
         of_either!(self, http => http.stays_in_receive())

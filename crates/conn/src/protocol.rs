@@ -151,6 +151,11 @@ pub trait Protocol<H: HandlerRoles> {
         false
     }
 
+    /// Whether it is known of a connection that closes that its client has sent nothing which nobody has received.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
     /// Whether what happens to the request under way is looked at where requests are received, because another process
     /// has the rest of it.
     #[inline]

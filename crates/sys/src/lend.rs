@@ -5,7 +5,7 @@
 //! connection ends only when both are closed, or when one of them shuts it down.
 
 use crate::socket::{Sent, SocketNumber, sent, unacknowledged};
-use rustix::io::ioctl_fionbio;
+use rustix::io::{ioctl_fionbio, ioctl_fionread};
 use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::IoSlice;
 use std::mem::{self, MaybeUninit};
@@ -54,6 +54,11 @@ pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
     Some(acked + unacknowledged(socket).ok()?)
 }
 
+/// Whether something has come that nobody has received.
+pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
+    ioctl_fionread(socket).is_ok_and(|count| count > 0)
+}
+
 /// A socket that another process may have made blocking does not block any more.
 pub fn take_back(socket: BorrowedFd<'_>) {
     // the kernel refuses it of no socket
@@ -64,6 +69,11 @@ impl SocketNumber {
     /// As [`written`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
     pub fn written(self) -> Option<u64> {
         written(self.borrow())
+    }
+
+    /// As [`has_unread`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
+    pub fn has_unread(self) -> bool {
+        has_unread(self.borrow())
     }
 
     /// As [`take_back`], for whoever does not own the socket. The caller sees to it that the socket is not closed
@@ -133,6 +143,17 @@ mod tests {
         assert_eq!(written(server.as_fd()), Some(7));
         let (unix, _other_end) = UnixStream::pair().unwrap();
         assert_eq!(written(unix.as_fd()), None);
+    }
+
+    #[test]
+    fn what_nobody_has_received_is_seen() {
+        let (mut client, mut server) = connection();
+        assert!(!has_unread(server.as_fd()));
+        client.write_all(b"ab").unwrap();
+        server.read_exact(&mut [0; 1]).unwrap();
+        assert!(SocketNumber::of(server.as_fd()).has_unread());
+        server.read_exact(&mut [0; 1]).unwrap();
+        assert!(!has_unread(server.as_fd()));
     }
 
     #[test]

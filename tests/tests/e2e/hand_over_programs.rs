@@ -175,7 +175,8 @@ import django.conf, django.core.wsgi, django.http, django.urls, os
 
 def answer(request):
     said = [request.method, request.path, request.body.decode(), request.META["REMOTE_ADDR"], str(os.getpid())]
-    return django.http.HttpResponse(" ".join(said))
+    said = " ".join(said)
+    return django.http.HttpResponse(said, headers={"Content-Length": str(len(said))})
 
 django.conf.settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="of a test")
 urlpatterns = [django.urls.re_path(".*", answer)]

@@ -199,7 +199,10 @@ pub enum ClientPlace {
     /// Here, at the next request.
     Back,
     /// Here, at its end.
-    Ended,
+    Ended {
+        /// The client has sent something that nobody has received.
+        is_unread: bool,
+    },
     /// There, for good.
     Gone,
 }

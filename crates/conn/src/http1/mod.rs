@@ -58,6 +58,8 @@ pub struct Http1<H: HandlerRoles> {
     hands_over: bool,
     /// Another process has the client's socket, or had it: the connection goes on after that.
     comes_back: bool,
+    /// Another process has left nothing in its socket that was not received, and the connection ends by that.
+    is_drained: bool,
 }
 
 enum RequestState<H: HandlerRoles> {
@@ -162,6 +164,7 @@ impl<H: HandlerRoles> Default for Http1<H> {
             is_held: false,
             hands_over: false,
             comes_back: false,
+            is_drained: false,
         }
     }
 }
@@ -417,6 +420,10 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     #[inline]
     fn is_lent(&self) -> bool {
         self.relaying().is_some_and(|relaying| relaying.relay().has_client())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     #[inline]

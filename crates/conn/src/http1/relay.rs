@@ -471,9 +471,12 @@ impl<H: HandlerRoles> Http1<H> {
         self.sending.ticket = Some(std::mem::take(&mut kept.grant.ticket));
         self.sending.body_sent_bytes = back.body_bytes;
         self.end(cx.handler, Settled::Answered);
+        self.is_drained = back.place == ClientPlace::Ended { is_unread: false } && input.is_empty();
         self.state = match back.place {
             ClientPlace::Back if self.comes_back && !cx.draining => RequestState::default(),
-            ClientPlace::Back | ClientPlace::Ended => last(!input.is_empty()),
+            ClientPlace::Ended { is_unread } => last(is_unread || !input.is_empty()),
+            // more may have come meanwhile
+            ClientPlace::Back => last(true),
             ClientPlace::Gone => RequestState::Gone,
         };
         cx.handler.release(*relaying.relay);

@@ -319,7 +319,9 @@ impl<H: Handler> Worker<H> {
                 Step::Lend => break Fate::Lends,
                 Step::HandOver => break Fate::HandOver,
                 // More may have arrived while the answer was on its way.
-                Step::Close(Closing::Now) if served.lags && !served.ended => {
+                Step::Close(Closing::Now)
+                    if served.lags && !served.ended && !served.conn.is_drained() =>
+                {
                     break Fate::Closes(Closing::Linger);
                 }
                 Step::Close(closing) => break Fate::Closes(closing),

@@ -90,8 +90,9 @@ impl RequestHandler {
             Some(HandOverEnd::Back(report)) => {
                 return self.is_back(ClientPlace::Back, report.status, report.body_bytes);
             }
-            Some(HandOverEnd::Ended(report)) => {
-                return self.is_back(ClientPlace::Ended, report.status, report.body_bytes);
+            Some(HandOverEnd::Ended(report, is_unread)) => {
+                let place = ClientPlace::Ended { is_unread };
+                return self.is_back(place, report.status, report.body_bytes);
             }
             Some(HandOverEnd::Gone) => return self.is_back(ClientPlace::Gone, 0, 0),
             Some(HandOverEnd::NoSocket) if request.head.version == Version::Http2 => {

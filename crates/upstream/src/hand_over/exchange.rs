@@ -82,8 +82,9 @@ pub struct HandedRequest {
 pub enum HandOverEnd {
     /// The request is answered, and the connection is at the next one.
     Back(AnswerReport),
-    /// The request is answered, and the connection is at its end.
-    Ended(AnswerReport),
+    /// The request is answered, and the connection is at its end; its client may have sent more, which nobody has
+    /// received.
+    Ended(AnswerReport, bool),
     /// A receiver has the connection for good.
     Gone,
     /// Nobody has answered, and nothing was written to the client.
@@ -229,7 +230,7 @@ impl<T> HandOverExchange<T> {
     /// Why nothing has come of it, in a word for logs.
     pub fn error(&self) -> Option<&'static str> {
         match self.end()? {
-            HandOverEnd::Back(_) | HandOverEnd::Ended(_) | HandOverEnd::Gone => None,
+            HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone => None,
             HandOverEnd::Failed(failed) => Some(failed.word()),
             HandOverEnd::Lost(loss) => Some(loss.word()),
             HandOverEnd::Broken(word) => Some(word),
@@ -240,7 +241,7 @@ impl<T> HandOverExchange<T> {
     /// The status that a receiver has told.
     pub fn status(&self) -> Option<u16> {
         match self.end()? {
-            HandOverEnd::Back(report) | HandOverEnd::Ended(report) => {
+            HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) => {
                 (report.status > 0).then_some(report.status)
             }
             _ => None,
@@ -429,14 +430,15 @@ impl<T> HandOverExchange<T> {
             self.phase = phase;
             return;
         };
-        // what the other process has made of it; one that is gone for good is its own matter
-        if outcome != LoanOutcome::Gone {
+        let is_unread = matches!(outcome, LoanOutcome::Ends(_)) && client.socket.has_unread();
+        // what the other process has made of it; nothing more is done with one that is gone for good, or just closed
+        if is_unread || !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
             client.socket.take_back();
         }
         let end = match outcome {
             LoanOutcome::Waits => return,
             LoanOutcome::Back(report) => HandOverEnd::Back(report),
-            LoanOutcome::Ends(report) => HandOverEnd::Ended(report),
+            LoanOutcome::Ends(report) => HandOverEnd::Ended(report, is_unread),
             LoanOutcome::Gone => HandOverEnd::Gone,
             LoanOutcome::Untaken(failure) => {
                 let late = match happened {
@@ -506,7 +508,7 @@ impl<T> HandOverExchange<T> {
     pub fn give_back(&mut self, pool: &mut ConnectionPool) {
         let HandOverPhase::Over(end, link) = &mut self.phase else { return };
         let is_clean =
-            matches!(end, HandOverEnd::Back(_) | HandOverEnd::Ended(_) | HandOverEnd::Gone);
+            matches!(end, HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone);
         let Some(link) = link.take().filter(|link| is_clean && link.heard.is_empty()) else {
             return;
         };

@@ -61,7 +61,7 @@ fn of_a_body_what_has_come_leaves() {
         let body = body.to_owned();
         let lent = Lent { head, body, body_left: left, is_last: false };
         assert_eq!(shared.wire().lent, Some(lent), "{framing}");
-        returns(&shared, &mut bench, ClientPlace::Ended);
+        returns(&shared, &mut bench, ClientPlace::Ended { is_unread: false });
         // what follows the end of a connection is read and dropped
         let closing = if rest.is_empty() { Closing::Now } else { Closing::Linger };
         assert_eq!(bench.closed, Some(closing));
@@ -77,7 +77,7 @@ fn a_client_that_wants_the_end_is_not_kept() {
     wants(&shared, &mut bench);
     assert!(shared.wire().lent.as_ref().unwrap().is_last);
     returns(&shared, &mut bench, ClientPlace::Back);
-    assert_eq!(bench.closed, Some(Closing::Now));
+    assert_eq!(bench.closed, Some(Closing::Linger));
     bench.end();
 }
 
