@@ -71,23 +71,25 @@ impl ConfigDraft {
                     wrong.push((at.clone(), Wrong::said(found)));
                 }
                 if self.is_isolated() {
-                    wrong.push((at.clone(), Wrong::said(HandOverFinding::InStages)));
-                }
-                let path = site.hand_overs[index].path();
-                let meets = |other: &Scope| other.covers(&path) || path.covers(other);
-                let mut asks = site.authorities.iter().filter(|one| meets(&one.paths().path));
-                if let Some(field) = asks.find_map(|one| one.copy().first()) {
-                    let field = field.to_string();
-                    let found = HandOverFinding::GivesFields { field };
-                    wrong.push((at, Wrong::said(found)));
+                    wrong.push((at, Wrong::said(HandOverFinding::InStages)));
                 }
             }
         }
     }
 
-    /// What no longer holds for connections that are given away.
+    /// What no longer holds for connections that are given away, and fields that a receiver must not believe.
     pub(crate) fn remark_handed(&self, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
+            for (index, one) in site.hand_overs.iter().enumerate() {
+                let (path, at) = (one.path(), at.child("hand_over").item(index));
+                let meets = |other: &Scope| other.covers(&path) || path.covers(other);
+                let mut asks = site.authorities.iter().filter(|one| meets(&one.paths().path));
+                if let Some(field) = asks.find_map(|one| one.copy().first()) {
+                    let field = field.to_string();
+                    let found = HandOverFinding::GivesFields { field };
+                    remarks.push((at, Wrong::said(found)));
+                }
+            }
             let kept = site.hand_overs.iter().enumerate().filter(|(_, one)| one.keeps());
             for (index, _) in kept {
                 let at = at.child("hand_over").item(index).child("keep");

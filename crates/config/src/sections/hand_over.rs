@@ -87,7 +87,7 @@ impl Section for HandOverSection {
     const SETTINGS: &'static [Setting<HandOverSection>] = &[
         Setting {
             key: "path",
-            preset: Preset::Value("/"),
+            preset: Preset::Unset("/"),
             range: None,
             meaning: "Which paths they answer: one and all beneath it, or a pattern with stars. Routes are weighed \
                       as for proxy.",
