@@ -16,6 +16,7 @@
 //! | [`oidc`] | a provider of identities, as far as tests need one |
 //! | [`programs`] | where programs are that are built from Go modules |
 //! | [`php`] | a php-fpm, which runs the scripts of a folder |
+//! | [`receiver`] | a program that requests are handed over to with their sockets |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
 //! | [`websocket`] | WebSockets: an application, and clients by both versions |
@@ -57,6 +58,7 @@ pub mod oidc;
 pub mod php;
 pub mod play;
 pub mod programs;
+pub mod receiver;
 pub mod server;
 pub mod socket;
 pub mod tls;

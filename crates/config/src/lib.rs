@@ -61,6 +61,7 @@ pub use sections::class::{ClassConfig, ClassName};
 pub use sections::fastcgi::FastCgiConfig;
 pub use sections::firewall::{FirewallSettings, TableName};
 pub use sections::forward_auth::ForwardAuth;
+pub use sections::hand_over::HandOverConfig;
 pub use sections::identity::{CookieName, IdentitySettings};
 pub use sections::isolated::{Isolated, StageAddress};
 pub use sections::listener::ListenerConfig;

@@ -188,6 +188,31 @@ impl<H: HandlerRoles> Protocol<H> for Http<H> {
         of_either!(self, http => http.announced_s())
     }
 
+    #[inline]
+    fn is_lent(&self) -> bool {
+        of_either!(self, http => http.is_lent())
+    }
+
+    fn is_drained(&self) -> bool {
+        of_either!(self, http => http.is_drained())
+    }
+
+    #[inline]
+    fn stays_in_receive(&self) -> bool {
+        of_either!(self, http => http.stays_in_receive())
+    }
+
+    fn lend(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        sent_bytes: Option<u64>,
+        may_stay: bool,
+        limits: &ConnectionLimits,
+        input: &mut Input,
+    ) {
+        of_either!(self, http => http.lend(socket, sent_bytes, may_stay, limits, input));
+    }
+
     fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
         of_either!(self, http => http.take_handed(input))
     }

@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::handler::HandlerRoles;
 use crate::input::Input;
+use crate::limits::ConnectionLimits;
 use crate::peer::Peer;
 use crate::rank::Rank;
 use crate::request::RequestId;
@@ -142,6 +143,37 @@ pub trait Protocol<H: HandlerRoles> {
     /// Seconds the client was told that the connection is kept, with the last answer; 0 if it was
     /// told nothing.
     fn announced_s(&self) -> u32;
+
+    /// Whether the client's socket is with another process: until it is back nothing here waits for it, receives from it
+    /// or sends on it.
+    #[inline]
+    fn is_lent(&self) -> bool {
+        false
+    }
+
+    /// Whether it is known of a connection that closes that its client has sent nothing which nobody has received.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
+    /// Whether what happens to the request under way is looked at where requests are received, because another process
+    /// has the rest of it.
+    #[inline]
+    fn stays_in_receive(&self) -> bool {
+        false
+    }
+
+    /// The client's socket leaves, as [`Step::Lend`] asks for; nothing here waits for it. Of what was sent on it so
+    /// far there are so many bytes, if that is known.
+    fn lend(
+        &mut self,
+        _socket: BorrowedFd<'_>,
+        _sent_bytes: Option<u64>,
+        _may_stay: bool,
+        _limits: &ConnectionLimits,
+        _input: &mut Input,
+    ) {
+    }
 
     /// Takes what goes to another process: all bytes from the head of the request on, and what it owns.
     fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket);

@@ -29,6 +29,10 @@ pub enum Step<J> {
     /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`](crate::Out) has
     /// been sent, and once; then advance.
     End,
+    /// The client's socket goes to another process for a while: watch it no longer, then
+    /// [lend](crate::Protocol::lend) it and advance. Watch it again when it is no longer
+    /// [lent](crate::Protocol::is_lent).
+    Lend,
     /// Give socket and received bytes to [`hand_over`](crate::Hooks::hand_over).
     HandOver,
     /// Close the connection.

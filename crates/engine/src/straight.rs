@@ -71,7 +71,7 @@ pub(crate) trait Wait<H: Handler> {
     /// The connection is about to end or to be given away: its requests leave the ready queue.
     fn leave_queue(&mut self, served: &Served<H>);
 
-    /// The connection is about to be given away: the engine watches it no longer.
+    /// The connection's socket is about to leave: the engine watches it no longer, until it is back.
     fn let_go(&mut self, served: &Served<H>);
 }
 
@@ -150,6 +150,10 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
                 {
                     break closing;
                 }
+            }
+            Fate::Lends => {
+                wait.let_go(&served);
+                wait.worker().lend(&mut served);
             }
             Fate::HandOver => {
                 wait.leave_queue(&served);

@@ -1,18 +1,45 @@
-//! What a request waits for as for another server: an exchange with an application, or a place among the
-//! requests at once of its rule.
+//! What a request waits for as for another server: an exchange with an application, a receiver that gets its socket, or
+//! a place among the requests at once of its rule.
 
+use crate::applications::ExchangeTag;
 use crate::passing::PassingExchange;
 use crate::policy::at_once::PlaceWait;
-use forebay_conn::handler::relay::{RelayNext, RelayRead};
+use crate::upstream_threads::HeldThread;
+use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_engine::admission::ConnectionPlace;
+use forebay_upstream::hand_over::exchange::HandOverExchange;
 use std::os::fd::BorrowedFd;
 
 /// What a request waits for.
 pub enum Detour {
     /// An application, which answers it.
     Application(PassingExchange),
+    /// A receiver, which answers it on the client's socket.
+    HandOver(Box<HandsOver>),
     /// A place; then the request is processed again.
     Place(WaitsForPlace),
+}
+
+/// One that is handed over, and what it keeps of what there is little of.
+pub struct HandsOver {
+    /// The exchange itself.
+    pub exchange: HandOverExchange<ExchangeTag>,
+    /// It may keep a descriptor.
+    _place: Option<ConnectionPlace>,
+    /// It may keep its thread, where each connection keeps one.
+    _thread: Option<HeldThread>,
+}
+
+impl HandsOver {
+    /// With what lets it keep a descriptor and its thread; without, it has failed.
+    pub fn new(
+        exchange: HandOverExchange<ExchangeTag>,
+        place: Option<ConnectionPlace>,
+        thread: Option<HeldThread>,
+    ) -> HandsOver {
+        HandsOver { exchange, _place: place, _thread: thread }
+    }
 }
 
 /// One that waits for a place.
@@ -35,6 +62,7 @@ impl Relay for Detour {
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         match self {
             Detour::Application(passing) => passing.socket(),
+            Detour::HandOver(over) => over.exchange.socket(),
             Detour::Place(waits) => {
                 Some((waits.socket_id, waits.wait.bell(), Wants { read: true, write: false }))
             }
@@ -42,8 +70,10 @@ impl Relay for Detour {
     }
 
     fn ready(&mut self) {
-        if let Detour::Application(passing) = self {
-            passing.ready();
+        match self {
+            Detour::Application(passing) => passing.ready(),
+            Detour::HandOver(over) => over.exchange.ready(),
+            Detour::Place(_) => {}
         }
     }
 
@@ -51,14 +81,29 @@ impl Relay for Detour {
     fn capacity(&self) -> usize {
         match self {
             Detour::Application(passing) => passing.capacity(),
-            Detour::Place(_) => 0,
+            Detour::HandOver(_) | Detour::Place(_) => 0,
         }
     }
 
     fn takes_body(&self) -> bool {
         match self {
             Detour::Application(passing) => passing.takes_body(),
+            Detour::HandOver(over) => over.exchange.takes_body(),
             Detour::Place(_) => false,
+        }
+    }
+
+    fn wants_client(&self) -> bool {
+        matches!(self, Detour::HandOver(over) if over.exchange.wants_client())
+    }
+
+    fn has_client(&self) -> bool {
+        matches!(self, Detour::HandOver(over) if over.exchange.has_client())
+    }
+
+    fn lend(&mut self, client: BorrowedFd<'_>, request: LentRequest<'_>) {
+        if let Detour::HandOver(over) = self {
+            over.exchange.lend(client, request);
         }
     }
 
@@ -88,12 +133,17 @@ impl Relay for Detour {
 
     /// One that waits for its place by a rule waits for as long as its client is there.
     fn aborts_on_close(&self) -> bool {
-        matches!(self, Detour::Application(passing) if passing.aborts_on_close())
+        match self {
+            Detour::Application(passing) => passing.aborts_on_close(),
+            Detour::HandOver(over) => over.exchange.aborts_on_close(),
+            Detour::Place(_) => false,
+        }
     }
 
     fn advance(&mut self, now_ms: u64) -> RelayNext {
         match self {
             Detour::Application(passing) => passing.advance(now_ms),
+            Detour::HandOver(over) => over.exchange.advance(now_ms),
             Detour::Place(waits) if waits.is_late || waits.wait.is_told() => RelayNext::Answer,
             Detour::Place(_) => RelayNext::Wait,
         }
@@ -102,21 +152,21 @@ impl Relay for Detour {
     fn acknowledge(&mut self) -> bool {
         match self {
             Detour::Application(passing) => passing.acknowledge(),
-            Detour::Place(_) => false,
+            Detour::HandOver(_) | Detour::Place(_) => false,
         }
     }
 
     fn interim(&self) -> &[u8] {
         match self {
             Detour::Application(passing) => passing.interim(),
-            Detour::Place(_) => b"",
+            Detour::HandOver(_) | Detour::Place(_) => b"",
         }
     }
 
     fn length(&self) -> Option<u64> {
         match self {
             Detour::Application(passing) => passing.length(),
-            Detour::Place(_) => None,
+            Detour::HandOver(_) | Detour::Place(_) => None,
         }
     }
 
@@ -135,20 +185,21 @@ impl Relay for Detour {
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         match self {
             Detour::Application(passing) => passing.read(out, most, now_ms),
-            Detour::Place(_) => RelayRead::End,
+            Detour::HandOver(_) | Detour::Place(_) => RelayRead::End,
         }
     }
 
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         match self {
             Detour::Application(passing) => passing.trailers(),
-            Detour::Place(_) => Vec::new(),
+            Detour::HandOver(_) | Detour::Place(_) => Vec::new(),
         }
     }
 
     fn awaits(&self) -> Await {
         match self {
             Detour::Application(passing) => passing.awaits(),
+            Detour::HandOver(over) => over.exchange.awaits(),
             Detour::Place(_) => Await::Place,
         }
     }
@@ -156,6 +207,7 @@ impl Relay for Detour {
     fn deadline_ms(&self) -> u64 {
         match self {
             Detour::Application(passing) => passing.deadline_ms(),
+            Detour::HandOver(over) => over.exchange.deadline_ms(),
             Detour::Place(waits) => waits.wait.until_ms(),
         }
     }
@@ -163,13 +215,14 @@ impl Relay for Detour {
     fn looks(&mut self, now_ms: u64) -> bool {
         match self {
             Detour::Application(passing) => passing.looks(now_ms),
-            Detour::Place(_) => false,
+            Detour::HandOver(_) | Detour::Place(_) => false,
         }
     }
 
     fn expire(&mut self) {
         match self {
             Detour::Application(passing) => passing.expire(),
+            Detour::HandOver(over) => over.exchange.expire(),
             Detour::Place(waits) => waits.is_late = true,
         }
     }

@@ -6,6 +6,7 @@
 //! | `admission` | which requests are served, and in which order |
 //! | `process` | what the answer is |
 //! | `place` | which requests wait for a place among those at once of their rule |
+//! | `hand_over` | what receivers are offered, and what becomes of it |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
 //! | `authority` | what becomes of the answers of servers that decide |
 //! | `context` | who asks, for rules of a site that go by that |
@@ -17,6 +18,7 @@ mod admission;
 mod authority;
 mod bodies;
 mod context;
+mod hand_over;
 mod journal;
 mod place;
 mod process;
@@ -36,7 +38,9 @@ use crate::policy::{ConnectionRecord, InForce, Judge, Ticket, WindowPoint};
 use crate::refusals::RefusalMemory;
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
-use forebay_conn::{ConnectionLimits, Handler, HandlerTypes, Hooks, Http, Listening, TurnTime};
+use forebay_conn::{
+    ConnectionLimits, HandedOver, Handler, HandlerTypes, Hooks, Http, Listening, TurnTime,
+};
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
 use forebay_site::{Body, Site};
@@ -185,8 +189,16 @@ impl Handler for RequestHandler {
     }
 }
 
-/// Nothing is handed over until there is a general lane.
 impl Hooks for RequestHandler {
+    /// A receiver has the connection for good, and its request was settled when it was taken.
+    fn hand_over(
+        &mut self,
+        handed: HandedOver<Option<Ticket>>,
+    ) -> Result<(), HandedOver<Option<Ticket>>> {
+        drop(handed);
+        Ok(())
+    }
+
     #[inline]
     fn turn(&mut self, now: TurnTime) {
         self.now = now;

@@ -60,6 +60,8 @@ pub struct Content {
     pub(crate) looks_first: bool,
     /// Whether some site has an application.
     pub(crate) has_routes: bool,
+    /// Whether some site hands requests over with their sockets.
+    pub(crate) hands_over: bool,
     /// Whether nothing is kept any more.
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
@@ -131,6 +133,7 @@ impl Content {
             looks_first: vhosts.iter().any(VirtualHost::looks_first),
             turned: Mutex::new(vhosts.iter().map(Turned::read).collect()),
             has_routes: vhosts.iter().any(|vhost| !vhost.settings.routes.is_empty()),
+            hands_over: vhosts.iter().any(|one| one.settings.routes.iter().any(|at| at.hands_over)),
             vhosts,
             hosts: Hosts::new(&settings.sites),
             realms,

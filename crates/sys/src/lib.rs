@@ -12,6 +12,7 @@
 //! | [`broker`] | connections that one process makes for another |
 //! | [`launch`] | programs that one process runs for another, and the messages of both |
 //! | [`descriptors`] | descriptors that one process gives another |
+//! | [`lend`] | a client's socket that another process has for a while |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, opening what an operator names, stamps |
@@ -48,6 +49,7 @@ pub mod file;
 pub mod folder;
 pub mod inherited;
 pub mod launch;
+pub mod lend;
 mod listening;
 pub mod memory;
 pub mod pages;

@@ -258,6 +258,13 @@ impl SocketNumber {
         self.shut(libc::SHUT_RD);
     }
 
+    /// The socket itself.
+    pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: whoever has the number uses it only while the socket is open, as each function here asks for; at
+        // worst it is another one that is open, of which no memory depends.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+
     fn shut(self, how: libc::c_int) {
         // SAFETY: no memory is involved; a number that is not open is refused.
         unsafe {

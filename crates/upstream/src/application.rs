@@ -158,6 +158,12 @@ impl Application {
         self.link_settings.is_some_and(|link| link.acknowledges)
     }
 
+    /// Whether requests are handed over to it. It says nothing that it was not asked for, and if it has ended the link,
+    /// the next offer fails unread.
+    pub(crate) fn is_receiver(&self) -> bool {
+        matches!(self.settings, settings::ApplicationSettings::HandOver(_))
+    }
+
     /// How long an acknowledgement to the stage before may be held back, in milliseconds.
     pub(crate) fn held_back_ms(&self) -> Option<u64> {
         let after = self.link_settings?.held_back()?;

@@ -81,6 +81,7 @@ use answer::{AnswerUnderWay, Coming};
 use collected::CollectedBody;
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy};
+pub(crate) use outcome::unreached;
 pub use outcome::{ExchangeTimes, Failed, Lateness, UpstreamHandshakes};
 use pace::UploadPace;
 use phase::ExchangePhase;
@@ -182,7 +183,9 @@ impl<T> Exchange<T> {
         };
         let bodies = application.settings().bodies();
         let spools = match (application.settings(), written.framing) {
-            (settings::ApplicationSettings::Proxy(_), _) | (_, Framing::None) => false,
+            (settings::ApplicationSettings::Proxy(_), _)
+            | (settings::ApplicationSettings::HandOver(_), _)
+            | (_, Framing::None) => false,
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
         };
@@ -202,7 +205,9 @@ impl<T> Exchange<T> {
         };
         let limits = application.settings().limits();
         let script = match application.settings() {
-            settings::ApplicationSettings::Proxy(_) => None,
+            settings::ApplicationSettings::Proxy(_)
+            // it has an exchange of its own
+            | settings::ApplicationSettings::HandOver(_) => None,
             settings::ApplicationSettings::FastCgi(_) => {
                 Some(Box::new(ScriptAnswer::new(written.asked, limits, log)))
             }

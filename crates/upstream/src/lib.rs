@@ -9,6 +9,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
+//! | [`hand_over`] | requests that leave with their socket: a receiver answers on the client's connection |
 //! | [`application`] | the application of a route: the [`pool`] of its connections, its [`upkeep`] |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`stage`] | what the next stage of this server is told, and [`pings`], whether its instances live |
@@ -59,6 +60,7 @@
 pub mod application;
 pub mod exchange;
 pub mod group;
+pub mod hand_over;
 pub mod link;
 mod messages;
 pub mod places;

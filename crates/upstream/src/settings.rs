@@ -277,6 +277,16 @@ pub struct FastCgiSettings {
     pub buffer_bytes: u64,
 }
 
+/// A route to receivers: processes that get requests with their sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandOverSettings {
+    /// The receivers. The time for a connection is that until one has taken a request, the time for a head that until
+    /// the request is done.
+    pub group: GroupSettings,
+    /// Whether they keep the connections.
+    pub keeps: bool,
+}
+
 /// A route to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationSettings {
@@ -284,6 +294,8 @@ pub enum ApplicationSettings {
     Proxy(ProxySettings),
     /// One that speaks FastCGI.
     FastCgi(FastCgiSettings),
+    /// One that is given sockets.
+    HandOver(HandOverSettings),
 }
 
 impl ApplicationSettings {
@@ -292,6 +304,7 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => &proxy.group,
             ApplicationSettings::FastCgi(fastcgi) => &fastcgi.group,
+            ApplicationSettings::HandOver(hand_over) => &hand_over.group,
         }
     }
 
@@ -300,6 +313,7 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.limits,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.limits,
+            ApplicationSettings::HandOver(_) => ResponseHeadLimits::default(),
         }
     }
 
@@ -308,6 +322,10 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.bodies,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.bodies,
+            // they stay in the socket
+            ApplicationSettings::HandOver(_) => {
+                BodySettings { most_bytes: u64::MAX, spool_bytes: 0 }
+            }
         }
     }
 
@@ -316,6 +334,8 @@ impl ApplicationSettings {
         let ambiguous = match self {
             ApplicationSettings::Proxy(proxy) => proxy.request.ambiguous,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.ambiguous,
+            // they see what was sent
+            ApplicationSettings::HandOver(_) => Ambiguous::Refuse,
         };
         ambiguous == Ambiguous::Pass
     }
@@ -325,6 +345,7 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.errors,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.errors,
+            ApplicationSettings::HandOver(_) => Errors::Theirs,
         }
     }
 
@@ -333,6 +354,7 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.buffer_bytes,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.buffer_bytes,
+            ApplicationSettings::HandOver(_) => 0,
         }
     }
 
@@ -340,7 +362,7 @@ impl ApplicationSettings {
     pub fn proxy(&self) -> Option<&ProxySettings> {
         match self {
             ApplicationSettings::Proxy(proxy) => Some(proxy),
-            ApplicationSettings::FastCgi(_) => None,
+            ApplicationSettings::FastCgi(_) | ApplicationSettings::HandOver(_) => None,
         }
     }
 }

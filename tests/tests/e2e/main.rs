@@ -27,6 +27,8 @@ mod faults_sending;
 mod give_way;
 mod gone;
 mod grpc;
+mod hand_over;
+mod hand_over_programs;
 mod http2;
 mod http2_oracle;
 mod httplint;

@@ -67,6 +67,7 @@ const PASSED_ON: &[(&str, &str)] = &[
     ("conn/src/handler/relay.rs", "BorrowedFd"),
     ("conn/src/http.rs", "BorrowedFd"),
     ("conn/src/http1/mod.rs", "BorrowedFd"),
+    ("conn/src/http1/relay.rs", "BorrowedFd"),
     ("conn/src/http2/protocol.rs", "BorrowedFd"),
     ("conn/src/protocol.rs", "BorrowedFd"),
 ];

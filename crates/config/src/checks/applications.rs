@@ -194,7 +194,10 @@ impl ConfigDraft {
             let scripts = scripts.map(|(index, one)| {
                 (place("fastcgi", index), true, one.settings(one.root(None)).group)
             });
-            known.extend(proxies.chain(scripts));
+            let hand_overs = site.hand_overs.iter().enumerate();
+            let hand_overs = hand_overs
+                .map(|(index, one)| (place("hand_over", index), true, one.settings().group));
+            known.extend(proxies.chain(scripts).chain(hand_overs));
         }
         let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
         let engine =
@@ -319,6 +322,10 @@ pub fn addresses<'s>(
             let to = to.iter().enumerate();
             found.extend(to.map(|(number, to)| (place("fastcgi", index, key, number), &to.0)));
         }
+    }
+    for (index, hand_over) in site.hand_overs.iter().enumerate() {
+        let to = hand_over.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("hand_over", index, number), &to.0)));
     }
     found
 }

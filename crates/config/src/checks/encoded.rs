@@ -81,6 +81,8 @@ impl ConfigDraft {
             proxies.for_each(|(index, proxy)| note("proxy", index, proxy.path().as_str()));
             let fastcgi = site.fastcgi.iter().enumerate();
             fastcgi.for_each(|(index, one)| note("fastcgi", index, one.path().as_str()));
+            let hand_overs = site.hand_overs.iter().enumerate();
+            hand_overs.for_each(|(index, one)| note("hand_over", index, one.path().as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
                     note(list, index, pattern.as_str());

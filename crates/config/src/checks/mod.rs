@@ -18,6 +18,7 @@
 //! | [`idle_rules`] | rules that decide nothing |
 //! | `encoded` | patterns for paths that are written as in a URL |
 //! | `applications` | applications that cannot work as they are set |
+//! | `handed` | requests that leave with their sockets: where they cannot, and what no longer holds |
 //! | `held` | threads that slow clients hold, and requests that wait |
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
 //! | `guarded` | exceptions of rules about clients that open nothing, or are missing |
@@ -40,6 +41,7 @@ pub(crate) mod encoded;
 pub(crate) mod firewalled;
 pub(crate) mod gated;
 pub(crate) mod guarded;
+pub(crate) mod handed;
 pub(crate) mod held;
 pub mod idle_rules;
 pub(crate) mod isolated;

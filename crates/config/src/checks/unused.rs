@@ -335,12 +335,19 @@ impl ConfigDraft {
         let fastcgi = |site: &SiteConfig| -> Vec<String> {
             site.fastcgi.iter().map(|one| plain(one.path().as_str())).collect()
         };
+        let hand_overs = |site: &SiteConfig| -> Vec<String> {
+            site.hand_overs.iter().map(|one| plain(one.path().as_str())).collect()
+        };
         let aliases = |site: &SiteConfig| -> Vec<String> {
             site.aliases.iter().map(|alias| plain(alias.path().as_str())).collect()
         };
         type Paths<'f> = &'f dyn Fn(&SiteConfig) -> Vec<String>;
-        let lists: [(&str, Paths<'_>); 3] =
-            [("proxy", &proxies), ("fastcgi", &fastcgi), ("alias", &aliases)];
+        let lists: [(&str, Paths<'_>); 4] = [
+            ("proxy", &proxies),
+            ("fastcgi", &fastcgi),
+            ("hand_over", &hand_overs),
+            ("alias", &aliases),
+        ];
         for (list, paths) in lists {
             let own: Vec<Vec<String>> = self.sites.iter().map(paths).collect();
             for (index, path) in paths(&self.site).iter().enumerate() {

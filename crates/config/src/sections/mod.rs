@@ -7,7 +7,7 @@
 //! | `class`, `rule` | a class and a rule |
 //! | `rules` | the lists of a site |
 //! | `conditions` | on what of a request a rule of a site depends |
-//! | `proxy`, `fastcgi`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
+//! | `proxy`, `fastcgi`, `hand_over`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
 //! | `identity` | identities that clients prove by a cookie |
 //! | `acme` | certificates by ACME |
 //! | `firewall` | the firewall |
@@ -19,6 +19,7 @@ pub(crate) mod conditions;
 pub(crate) mod fastcgi;
 pub(crate) mod firewall;
 pub(crate) mod forward_auth;
+pub(crate) mod hand_over;
 pub(crate) mod identity;
 pub(crate) mod isolated;
 pub mod listener;

@@ -2,6 +2,7 @@
 
 use crate::sections::fastcgi::FastCgiConfig;
 use crate::sections::forward_auth::ForwardAuth;
+use crate::sections::hand_over::HandOverConfig;
 use crate::sections::proxy::ProxyConfig;
 use crate::table::{Preset, Section, SectionList, Setting};
 use crate::values::optional::Optional;
@@ -111,6 +112,8 @@ pub struct SiteConfig {
     pub proxies: Vec<ProxyConfig>,
     /// `[[fastcgi]]`
     pub fastcgi: Vec<FastCgiConfig>,
+    /// `[[hand_over]]`
+    pub hand_overs: Vec<HandOverConfig>,
     /// `[[forward_auth]]`
     pub authorities: Vec<ForwardAuth>,
 }
@@ -137,6 +140,7 @@ impl SiteConfig {
             work: Vec::new(),
             proxies: Vec::new(),
             fastcgi: Vec::new(),
+            hand_overs: Vec::new(),
             authorities: Vec::new(),
             ..self.clone()
         }
@@ -156,6 +160,7 @@ impl SiteConfig {
         self.work.extend_from_slice(&top.work);
         add_others(&mut self.proxies, &top.proxies, |own, top| own.path() == top.path());
         add_others(&mut self.fastcgi, &top.fastcgi, |own, top| own.path() == top.path());
+        add_others(&mut self.hand_overs, &top.hand_overs, |own, top| own.path() == top.path());
         self
     }
 
@@ -165,12 +170,15 @@ impl SiteConfig {
             || !self.work.is_empty()
             || !self.aliases.is_empty()
             || !self.proxies.is_empty()
+            || !self.hand_overs.is_empty()
     }
 
     /// Which paths applications answer.
     fn routes(&self) -> Vec<Route> {
         let proxies = self.proxies.iter().map(ProxyConfig::route);
-        proxies.chain(self.fastcgi.iter().map(FastCgiConfig::route)).collect()
+        let fastcgi = self.fastcgi.iter().map(FastCgiConfig::route);
+        let hand_overs = self.hand_overs.iter().map(HandOverConfig::route);
+        proxies.chain(fastcgi).chain(hand_overs).collect()
     }
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
@@ -183,9 +191,11 @@ impl SiteConfig {
             .fastcgi
             .iter()
             .map(|one| ApplicationSettings::FastCgi(one.settings(&script_root(one.root(root)))));
+        let hand_overs = self.hand_overs.iter();
+        let hand_overs = hand_overs.map(|one| ApplicationSettings::HandOver(one.settings()));
         let authorities = self.authorities.iter();
         let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
-        proxies.chain(fastcgi).chain(authorities).collect()
+        proxies.chain(fastcgi).chain(hand_overs).chain(authorities).collect()
     }
 
     /// What each of its [applications](SiteConfig::applications) is called, in the same order: the list of its route and
@@ -333,6 +343,7 @@ impl Section for SiteConfig {
             work: Vec::new(),
             proxies: Vec::new(),
             fastcgi: Vec::new(),
+            hand_overs: Vec::new(),
             authorities: Vec::new(),
         }
     }
@@ -381,6 +392,13 @@ const LISTS: &[SectionList<SiteConfig>] = &[
                   root in which they are. All rules come first, and hold for the script whichever way it is \
                   reached.",
         at: |s| &mut s.fastcgi,
+    },
+    SectionList {
+        name: "hand_over",
+        meaning: "Gives requests of HTTP/1 without TLS to another program of this machine, with the sockets of \
+                  their clients: it reads and answers them itself, and the connection comes back. All rules come \
+                  first, but those that change answers do nothing here.",
+        at: |s| &mut s.hand_overs,
     },
     SectionList {
         name: "work",

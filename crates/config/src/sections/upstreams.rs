@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use values::{
     CertificateName, CheckPath, FastCgiAddress, HashKey, HttpAddress, OldestTls,
-    ProxyProtocolVersion, Redirects, Statuses, ToldHost, Variables,
+    ProxyProtocolVersion, ReceiverAddress, Redirects, Statuses, ToldHost, Variables,
 };
 pub(crate) use weights::UpstreamWeights;
 

@@ -19,6 +19,13 @@ pub trait Process: HandlerTypes {
         BodyDecision::Here
     }
 
+    /// Whether the request is likely to be another process's, with its socket: then it is decided about, and
+    /// [processed](Process::process), where its head was received, and waits for nothing here before that.
+    #[inline]
+    fn hands_over(&mut self, _request: &Request<'_>) -> bool {
+        false
+    }
+
     /// Answers `request` by writing into `reply`, or says what must happen first.
     ///
     /// `ticket` came with its admission; `done` is the result of the job this request was waiting for.

@@ -41,6 +41,20 @@ pub trait Relay: Send {
     /// not to blame for that.
     fn held_back(&mut self) {}
 
+    /// Whether the client's socket is to leave for another process now: the protocol asks for that by
+    /// [`Step::Lend`](crate::Step::Lend) before anything else, and then [lends](Relay::lend) it.
+    fn wants_client(&self) -> bool {
+        false
+    }
+
+    /// Whether the client's socket is with another process.
+    fn has_client(&self) -> bool {
+        false
+    }
+
+    /// The client's socket may leave: nothing else waits for it. Not before it is [wanted](Relay::wants_client).
+    fn lend(&mut self, _client: BorrowedFd<'_>, _request: LentRequest<'_>) {}
+
     /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
     /// told of a request without a body.
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>);
@@ -106,6 +120,21 @@ pub trait Relay: Send {
     fn expire(&mut self);
 }
 
+/// A request whose socket leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct LentRequest<'r> {
+    /// Its head, as it came.
+    pub head: &'r [u8],
+    /// What of its body has come, as it came.
+    pub body: &'r [u8],
+    /// How many bytes of its body are still to come; `None` if only its framing tells.
+    pub body_left: Option<u64>,
+    /// The connection is closed after it.
+    pub is_last: bool,
+    /// What was sent on the connection so far; `None` if that is not known.
+    pub sent_bytes: Option<u64>,
+}
+
 /// What the client is told next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayNext {
@@ -145,8 +174,37 @@ pub enum Relayed<J> {
     /// Nothing: the exchange is not wanted any more, and the request is processed again, of which this is
     /// known from now on.
     Again(Box<Passed>),
+    /// Nothing: another process has answered on the client's own socket, and this has become of that.
+    Elsewhere(ClientReturn),
+    /// Nothing, and nobody knows what another process has written: the client must see that the answer is broken.
+    Broken,
     /// Nothing: the client is to ask again over HTTP/1.1. Only for a request of HTTP/2.
     NeedsHttp1,
+}
+
+/// What has become of the client's socket that another process had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientReturn {
+    /// Where it is.
+    pub place: ClientPlace,
+    /// The status of the answer, as that process says; 0 if it has not said it.
+    pub status: u16,
+    /// Bytes of the body of the answer, as it says.
+    pub body_bytes: u64,
+}
+
+/// Where the socket of a client is that another process had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientPlace {
+    /// Here, at the next request.
+    Back,
+    /// Here, at its end.
+    Ended {
+        /// The client has sent something that nobody has received.
+        is_unread: bool,
+    },
+    /// There, for good.
+    Gone,
 }
 
 /// The exchange of a handler that has none; no value of it exists.

@@ -106,10 +106,10 @@ impl<H: HandlerRoles> Http1<H> {
         self.state = RequestState::Kept(kept);
     }
 
-    /// Whether requests of this one's rank are answered in this turn.
+    /// Whether requests of this one's rank are answered in this turn. One for another process waits there.
     #[inline]
     pub(super) fn is_answered<S>(&self, cx: &Context<'_, H, S>) -> bool {
-        cx.answers.is_some_and(|last| self.rank <= last)
+        self.hands_over || cx.answers.is_some_and(|last| self.rank <= last)
     }
 
     /// The process stage for a request that was kept.

@@ -12,6 +12,7 @@ mod written;
 use crate::context::Context;
 use crate::handler::{GivenUp, HandlerRoles, HandlerTypes, Piece, Relay, Settled};
 use crate::input::Input;
+use crate::limits::ConnectionLimits;
 use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol};
 use crate::rank::Rank;
@@ -53,6 +54,12 @@ pub struct Http1<H: HandlerRoles> {
     input_ended: bool,
     /// An exchange is under way, and the client was given something to take when that was looked at last.
     is_held: bool,
+    /// The request under way is likely to be another process's: nothing here is before it.
+    hands_over: bool,
+    /// Another process has the client's socket, or had it: the connection goes on after that.
+    comes_back: bool,
+    /// Another process has left nothing in its socket that was not received, and the connection ends by that.
+    is_drained: bool,
 }
 
 enum RequestState<H: HandlerRoles> {
@@ -62,6 +69,8 @@ enum RequestState<H: HandlerRoles> {
     Kept(Kept<H>),
     /// The last answer is written.
     Last(Closing),
+    /// The connection is another process's.
+    Gone,
 }
 
 /// A request that is kept.
@@ -153,6 +162,9 @@ impl<H: HandlerRoles> Default for Http1<H> {
             announced_s: 0,
             input_ended: false,
             is_held: false,
+            hands_over: false,
+            comes_back: false,
+            is_drained: false,
         }
     }
 }
@@ -180,6 +192,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
                 RequestState::Kept(_) => self.go_on(cx, input),
                 RequestState::Last(_) if !cx.out.is_empty() => Some(Step::Send),
                 RequestState::Last(closing) => Some(Step::Close(*closing)),
+                RequestState::Gone => Some(Step::HandOver),
             };
             match blocked {
                 None => continue,
@@ -217,7 +230,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
                 KeptFor::Relay(relaying) => !self.input_ended && relaying.wants_input(),
                 _ => false,
             },
-            RequestState::Last(_) => false,
+            RequestState::Last(_) | RequestState::Gone => false,
         }
     }
 
@@ -336,7 +349,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
                 KeptFor::Relay(ref relaying) => relaying.relay().awaits(),
                 _ => Await::Job,
             },
-            RequestState::Last(_) => Await::Send,
+            RequestState::Last(_) | RequestState::Gone => Await::Send,
         };
         Awaited { what, id: RequestId(self.served) }
     }
@@ -404,16 +417,57 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         self.announced_s
     }
 
+    #[inline]
+    fn is_lent(&self) -> bool {
+        self.relaying().is_some_and(|relaying| relaying.relay().has_client())
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
+    #[inline]
+    fn stays_in_receive(&self) -> bool {
+        self.hands_over
+    }
+
+    fn lend(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        sent_bytes: Option<u64>,
+        may_stay: bool,
+        limits: &ConnectionLimits,
+        input: &mut Input,
+    ) {
+        let stays = kept_alive_by(&self.state) && may_stay && !self.input_ended;
+        let is_last = !stays || self.is_last || self.served + 1 >= limits.requests;
+        if let RequestState::Kept(kept) = &mut self.state
+            && let KeptFor::Relay(relaying) = &mut kept.stage
+        {
+            // another receiver is told what the first one was
+            self.comes_back |= !relaying.lend(socket, sent_bytes, is_last, &kept.head, input);
+        }
+        // what this server answers itself from now on is the last: nobody knows what was read of the request
+        self.is_last = true;
+    }
+
     fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
         let (mut received, ticket) = match std::mem::take(&mut self.state) {
             RequestState::Kept(kept) => (kept.head.received().to_vec(), kept.grant.ticket),
             // nothing was kept, so nothing is owned
-            RequestState::Head(_) | RequestState::Last(_) => (Vec::new(), H::Ticket::default()),
+            RequestState::Head(_) | RequestState::Last(_) | RequestState::Gone => {
+                (Vec::new(), H::Ticket::default())
+            }
         };
         received.extend_from_slice(input.bytes());
         input.clear();
         (received, ticket)
     }
+}
+
+/// Whether the client of the request that is kept wants the connection to stay.
+fn kept_alive_by<H: HandlerRoles>(state: &RequestState<H>) -> bool {
+    matches!(state, RequestState::Kept(kept) if kept.head.view().keep_alive)
 }
 
 /// Whether the last answer is a file, which may turn out to have changed before the answer is begun.

@@ -85,6 +85,8 @@ impl<H: HandlerRoles> Http1<H> {
             Verdict::Reset => return self.state = RequestState::Last(Closing::Reset),
         };
         (self.rank, self.client, self.is_last) = (rank, client, is_last);
+        self.hands_over = cx.handler.hands_over(&request);
+        self.comes_back = false;
         let grant = |ticket| Grant { rank, client, wait_ms, ticket };
         if head.framing != Framing::None {
             return match cx.handler.decide(&request, &mut ticket, None) {

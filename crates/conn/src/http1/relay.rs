@@ -3,9 +3,11 @@
 //! Where the answer ends before the request does, what is left of that is not needed: the connection ends
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
-use super::{Http1, KeptFor, Owned, RequestState, last};
+use super::{Http1, Kept, KeptFor, Owned, RequestState, last};
 use crate::context::Context;
-use crate::handler::relay::{Relay, RelayNext, RelayRead, Relayed};
+use crate::handler::relay::{
+    ClientPlace, ClientReturn, LentRequest, Relay, RelayNext, RelayRead, Relayed,
+};
 use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
 use crate::input::Input;
 use crate::reply::{Reply, has_body};
@@ -15,6 +17,7 @@ use forebay_http::framing::Framing;
 use forebay_http::head::{self, Head, Method, Version};
 use forebay_http::owned::OwnedHead;
 use forebay_metrics::{Activity, Counter, Stopwatch};
+use std::os::fd::BorrowedFd;
 
 /// Once this many bytes wait for the client, nothing is taken from the other server.
 const OUT_BYTES: usize = 64 * 1024;
@@ -85,6 +88,37 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     /// Whether the exchange tells the sender of the request that it is here.
     pub(super) fn acknowledge(&mut self) -> bool {
         self.relay.acknowledge()
+    }
+
+    /// Lends the client's socket, with the head and what of the body has come. What follows the request stays here. Says
+    /// whether the connection is at its end then, as it is if nobody knows where the body ends.
+    pub(super) fn lend(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        sent_bytes: Option<u64>,
+        is_last: bool,
+        head: &OwnedHead,
+        input: &mut Input,
+    ) -> bool {
+        let decoder = self.upload.as_deref_mut();
+        let (read, is_done) = decoder
+            .map_or((Ok(0), true), |decoder| (decoder.skip(input.bytes()), decoder.is_done()));
+        let is_last = is_last || read.is_err();
+        // what cannot be read is the other process's to refuse
+        let used = read.unwrap_or(input.len());
+        let body_left = match head.framing() {
+            _ if is_done => Some(0),
+            Framing::Sized(length) => Some(length.saturating_sub(used as u64)),
+            _ => None,
+        };
+        let body = &input.bytes()[..used];
+        let head = head.received();
+        let request = LentRequest { head, body, body_left, is_last, sent_bytes };
+        self.relay.lend(socket, request);
+        // another receiver is told the same
+        self.upload = None;
+        input.consume(used);
+        is_last
     }
 
     /// Whether more from the client would be passed on.
@@ -294,6 +328,11 @@ impl<H: HandlerRoles> Http1<H> {
             }
         }
         match far {
+            // what was answered before goes out before
+            Far::Waits if relaying.relay.wants_client() && !cx.out.is_empty() => {
+                return Some(Step::Send);
+            }
+            Far::Waits if relaying.relay.wants_client() => return Some(Step::Lend),
             Far::Waits if !relaying.wants_input() => return Some(Step::Wait),
             Far::Waits if !input_ended => return Some(Step::Receive),
             // the client has broken off in the middle of its request
@@ -334,15 +373,22 @@ impl<H: HandlerRoles> Http1<H> {
                 if let Relayed::Job(..) | Relayed::Again(_) | Relayed::NeedsHttp1 = relayed {
                     return (relayed, status, bytes, keep_alive);
                 }
+                let status = match relayed {
+                    Relayed::Elsewhere(back) => back.status,
+                    _ => status,
+                };
                 let (peer, ticket) = (cx.peer, Some(&*ticket));
                 let answered = Answered { peer, request: Some(request), ticket, status, stages };
                 relaying.line = cx.handler.relayed_line(&answered, relay);
                 let head = request.head;
                 relaying.told = match &relayed {
                     Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
-                    Relayed::Own | Relayed::Job(..) | Relayed::Again(_) | Relayed::NeedsHttp1 => {
-                        Told::Nothing
-                    }
+                    Relayed::Own
+                    | Relayed::Elsewhere(_)
+                    | Relayed::Broken
+                    | Relayed::Job(..)
+                    | Relayed::Again(_)
+                    | Relayed::NeedsHttp1 => Told::Nothing,
                     Relayed::Body => {
                         let encoder = match relay.length() {
                             _ if head.method == Method::Head || !has_body(status) => {
@@ -371,8 +417,12 @@ impl<H: HandlerRoles> Http1<H> {
                 self.state = RequestState::Kept(kept);
                 return self.answer_kept(cx, input, None);
             }
+            Relayed::Elsewhere(back) => {
+                kept.stage = KeptFor::Relay(relaying);
+                return self.answered_elsewhere(cx, kept, back, input);
+            }
             // the client speaks it already
-            Relayed::NeedsHttp1 => {
+            Relayed::NeedsHttp1 | Relayed::Broken => {
                 kept.stage = KeptFor::Relay(relaying);
                 self.state = RequestState::Kept(kept);
                 return self.break_relay(cx);
@@ -397,6 +447,39 @@ impl<H: HandlerRoles> Http1<H> {
         }
         kept.stage = KeptFor::Relay(relaying);
         self.state = RequestState::Kept(kept);
+    }
+
+    /// Another process has answered on the client's own socket.
+    fn answered_elsewhere<S>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        mut kept: Kept<H>,
+        back: ClientReturn,
+        input: &Input,
+    ) {
+        let KeptFor::Relay(mut relaying) = std::mem::replace(&mut kept.stage, KeptFor::Whole)
+        else {
+            return;
+        };
+        cx.budget = cx.budget.saturating_sub(1);
+        if back.status > 0 {
+            cx.metrics.add(Counter::of_status(back.status), 1);
+        }
+        self.served += 1;
+        self.announced_s = 0;
+        self.sending.line = relaying.line.take();
+        self.sending.ticket = Some(std::mem::take(&mut kept.grant.ticket));
+        self.sending.body_sent_bytes = back.body_bytes;
+        self.end(cx.handler, Settled::Answered);
+        self.is_drained = back.place == ClientPlace::Ended { is_unread: false } && input.is_empty();
+        self.state = match back.place {
+            ClientPlace::Back if self.comes_back && !cx.draining => RequestState::default(),
+            ClientPlace::Ended { is_unread } => last(is_unread || !input.is_empty()),
+            // more may have come meanwhile
+            ClientPlace::Back => last(true),
+            ClientPlace::Gone => RequestState::Gone,
+        };
+        cx.handler.release(*relaying.relay);
     }
 
     /// All of the answer is written.

@@ -445,6 +445,11 @@ impl<H: HandlerRoles> Http2<H> {
                 self.live.insert(stream, Live { is_open, phase: LiveState::Asked(kept), upload });
                 return self.answer_kept(cx, stream, None);
             }
+            // a stream has no socket that could leave
+            Relayed::Elsewhere(_) | Relayed::Broken => {
+                self.insert_relaying(stream, is_open, relaying);
+                return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+            }
             Relayed::NeedsHttp1 => {
                 self.insert_relaying(stream, is_open, relaying);
                 return self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);

@@ -269,6 +269,7 @@ fn turns_of(
                 }
                 Step::NotBefore(id, 5) => event = Some(RequestEvent::Due(id)),
                 Step::Yield => {}
+                Step::Lend => panic!("nothing is lent"),
                 Step::HandOver => {
                     let (received, ticket) = conn.take_handed(input);
                     return (sent, End::Away(received, ticket.0));
@@ -741,7 +742,9 @@ fn ordeal(
             Step::Enqueue(id) => event = Some(RequestEvent::Called(id)),
             Step::NotBefore(id, _) => event = Some(RequestEvent::Due(id)),
             Step::Yield => {}
-            Step::Look | Step::Wait | Step::End | Step::Forget(_) => panic!("nothing leads here"),
+            Step::Look | Step::Wait | Step::Lend | Step::End | Step::Forget(_) => {
+                panic!("nothing leads here")
+            }
             Step::HandOver => return Some(conn.take_handed(input).1.0),
             Step::Close(_) => break,
         }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_conn::handler::relay::{RelayNext, RelayRead};
+use forebay_conn::handler::relay::{ClientReturn, LentRequest, RelayNext, RelayRead};
 use forebay_conn::*;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -33,6 +33,21 @@ pub(crate) struct Wire {
     pub(crate) is_begun: bool,
     pub(crate) is_dropped: bool,
     pub(crate) is_released: bool,
+    /// It wants its client's socket; has it; and what it was told with it.
+    pub(crate) wants_client: bool,
+    pub(crate) has_client: bool,
+    pub(crate) lent: Option<Lent>,
+    /// What has become of that.
+    pub(crate) elsewhere: Option<ClientReturn>,
+}
+
+/// What an exchange was told with a client's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lent {
+    pub(crate) head: String,
+    pub(crate) body: String,
+    pub(crate) body_left: Option<u64>,
+    pub(crate) is_last: bool,
 }
 
 #[derive(Clone)]
@@ -105,6 +120,22 @@ impl Relay for Exchange {
         assert!(bytes.len() <= wire.capacity, "more than there is room for");
         wire.capacity -= bytes.len();
         wire.got.push_str(std::str::from_utf8(bytes).unwrap());
+    }
+
+    fn wants_client(&self) -> bool {
+        self.0.wire().wants_client
+    }
+
+    fn has_client(&self) -> bool {
+        self.0.wire().has_client
+    }
+
+    fn lend(&mut self, _: BorrowedFd<'_>, request: LentRequest<'_>) {
+        let LentRequest { head, body, body_left, is_last, .. } = request;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut wire = self.0.wire();
+        (wire.wants_client, wire.has_client) = (false, true);
+        wire.lent = Some(Lent { head: text(head), body: text(body), body_left, is_last });
     }
 
     fn held_back(&mut self) {
@@ -238,6 +269,10 @@ impl Process for Front {
         ProcessOutcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
     }
 
+    fn hands_over(&mut self, request: &Request<'_>) -> bool {
+        request.head.path.starts_with(b"/handed")
+    }
+
     fn relayed(
         &mut self,
         _: &Request<'_>,
@@ -248,6 +283,10 @@ impl Process for Front {
         assert!(ticket.0 > 0, "without its ticket");
         let mut wire = relay.0.wire();
         wire.is_told = true;
+        wire.has_client = false;
+        if let Some(back) = wire.elsewhere {
+            return Relayed::Elsewhere(back);
+        }
         match wire.answer.unwrap() {
             (None, _) => {
                 let status = if wire.expired > 0 { 504 } else { 502 };

@@ -3,12 +3,15 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 mod http2;
+mod lent;
 
 use crate::front::{Front, Shared};
 use crate::worker::Worker;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::*;
 use forebay_metrics::Counter;
+use std::io::stdin;
+use std::os::fd::AsFd;
 
 /// A connection, and an engine for it.
 struct Bench {
@@ -19,6 +22,8 @@ struct Bench {
     sent: String,
     has_ended_output: bool,
     closed: Option<Closing>,
+    /// The connection has left for good.
+    is_gone: bool,
 }
 
 impl Bench {
@@ -31,6 +36,7 @@ impl Bench {
             sent: String::new(),
             has_ended_output: false,
             closed: None,
+            is_gone: false,
         }
     }
 
@@ -59,6 +65,16 @@ impl Bench {
                     self.conn.sent(cx.handler);
                 }
                 Step::Wait => break,
+                Step::Lend => {
+                    assert!(cx.out.is_empty(), "what was answered before is sent before");
+                    self.conn.lend(stdin().as_fd(), None, true, &limits, input);
+                }
+                Step::HandOver => {
+                    let (received, _) = self.conn.take_handed(input);
+                    assert!(received.is_empty(), "all was told before");
+                    self.is_gone = true;
+                    break;
+                }
                 Step::End => assert!(!std::mem::replace(&mut self.has_ended_output, true)),
                 Step::Close(closing) => {
                     self.closed = Some(closing);

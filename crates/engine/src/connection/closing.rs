@@ -6,7 +6,7 @@ use crate::connection::worker::Worker;
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Closing, HandedOver, Handler, Protocol, Refusal, Reply, Settled};
 use forebay_metrics::{Activity, Counter, Stopwatch};
-use forebay_sys::socket::{self, Received, Sent};
+use forebay_sys::socket::{self, Received, Sent, SocketNumber};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes that are dropped at once when a connection begins to linger, or is refused for lack of descriptors.
@@ -76,6 +76,20 @@ impl<H: Handler> Worker<H> {
         true
     }
 
+    /// Lends the client's socket to another process, which nothing here waits for any more. The connection goes on
+    /// at once, by what has come of that.
+    pub(crate) fn lend(&mut self, served: &mut Served<H>) {
+        served.conn.resume(&mut self.input);
+        // what is sealed can be read by nothing but this transport, and such a request does not come here
+        let sent_bytes = served.stream.is_plain().then_some(served.sent_bytes);
+        let (may_stay, limits) = (!self.draining, &self.settings.limits);
+        let socket = served.stream.as_fd();
+        served.conn.lend(socket, sent_bytes, may_stay, limits, &mut self.input);
+        served.conn.suspend(&mut self.input);
+        // what has come is known again when it is back
+        served.readable = false;
+    }
+
     /// Gives a connection away with everything received of it.
     pub fn hand_over(&mut self, mut served: Served<H>) {
         let (received, ticket) = served.conn.take_handed(&mut self.input);
@@ -100,6 +114,10 @@ impl<H: Handler> Worker<H> {
         let sampled = self.is_sampled();
         if closing == Closing::Reset {
             socket::reset_on_close(served.stream.as_fd());
+        }
+        if served.conn.is_lent() {
+            // the other process has it open: only this ends the connection
+            SocketNumber::of(served.stream.as_fd()).cut();
         }
         if served.take_back() && closing == Closing::Now {
             self.count(Counter::GivenUp);

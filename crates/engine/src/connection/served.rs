@@ -65,6 +65,8 @@ pub struct Served<H: Handler> {
     pub(crate) lags: bool,
     /// What its client takes while it is waited for.
     pub(crate) window: TakenWindow,
+    /// Bytes that were sent on its socket.
+    pub(crate) sent_bytes: u64,
 }
 
 /// What comes before the protocol.
@@ -122,6 +124,7 @@ impl<H: Handler> Served<H> {
             turn_left: None,
             lags: false,
             window: TakenWindow::default(),
+            sent_bytes: 0,
         }
     }
 

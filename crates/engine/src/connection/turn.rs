@@ -40,6 +40,8 @@ pub(crate) enum Fate<J> {
     Enqueue(RequestId),
     /// This request may not be answered before so many milliseconds have passed.
     NotBefore(RequestId, u32),
+    /// Its socket leaves for a while: it is watched no longer, [lent](Worker::lend), and then goes on.
+    Lends,
     /// It goes to [`hand_over`](forebay_conn::Hooks::hand_over).
     HandOver,
     /// It is closed.
@@ -276,7 +278,7 @@ impl<H: Handler> Worker<H> {
                     }
                 }
                 // the client must take something first; what else has happened is looked at before
-                Step::Send | Step::HandOver | Step::Close(_) if is_blocked => {
+                Step::Send | Step::Lend | Step::HandOver | Step::Close(_) if is_blocked => {
                     let has_gone_on = was_empty != cx.out.is_empty();
                     if !has_gone_on && (served.inbox.is_empty() || cx.event.is_some()) {
                         served.has_enough = true;
@@ -285,7 +287,8 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Send if steps.leave(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
-                    let (conn, window) = (&mut served.conn, &mut served.window);
+                    let conn = &mut served.conn;
+                    let window = (&mut served.window, &mut served.sent_bytes);
                     let wire = &mut self.wire;
                     let sent = send(&mut served.stream, conn, &mut cx, &mut budget, wire, window);
                     match sent {
@@ -313,9 +316,12 @@ impl<H: Handler> Worker<H> {
                 Step::Yield if matches!(steps, Steps::Of(_)) => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,
                 Step::End => served.stream.end_output(),
+                Step::Lend => break Fate::Lends,
                 Step::HandOver => break Fate::HandOver,
                 // More may have arrived while the answer was on its way.
-                Step::Close(Closing::Now) if served.lags && !served.ended => {
+                Step::Close(Closing::Now)
+                    if served.lags && !served.ended && !served.conn.is_drained() =>
+                {
                     break Fate::Closes(Closing::Linger);
                 }
                 Step::Close(closing) => break Fate::Closes(closing),
@@ -475,12 +481,13 @@ fn send<H: Handler, S: Stopwatch>(
     cx: &mut Context<'_, H, S>,
     budget: &mut u64,
     wire: &mut Wire,
-    window: &mut TakenWindow,
+    (window, sent_bytes): (&mut TakenWindow, &mut u64),
 ) -> Option<Fate<H::Job>> {
     let (progress, tally) =
         send::send(stream, cx.out, cx.handler, *budget, wire, cx.metrics, cx.watch);
     *budget = budget.saturating_sub(tally.cost_bytes);
     window.sent(tally.bytes);
+    *sent_bytes += tally.bytes;
     conn.body_sent(tally.body_bytes);
     match progress {
         SendProgress::Done => conn.sent(cx.handler),

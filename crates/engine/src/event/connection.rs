@@ -192,6 +192,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                         return self.end(token, closing);
                     }
                 }
+                Fate::Lends => self.lend(key),
                 Fate::HandOver => return self.hand_over(key),
                 Fate::Closes(closing) => return self.end(token, closing),
             }
@@ -243,19 +244,20 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     #[inline]
     fn watch(&mut self, key: usize) -> bool {
         let connection = &mut self.connections[key];
-        if !connection.watched {
+        let is_lent = connection.served.conn.is_lent();
+        if !connection.watched && !is_lent {
             let added =
                 self.epoll.add_connection(connection.served.stream.as_fd(), connection.token);
             connection.watched = added.is_ok();
         }
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
             let LoopConnection { served, token, sockets, .. } = connection;
-            return connection.watched
+            return (connection.watched || is_lent)
                 && self
                     .sockets
                     .watch(sockets, *token, &self.epoll, |tell| served.conn.sockets(tell));
         }
-        connection.watched
+        connection.watched || is_lent
     }
 
     /// Gives the connection time for what it waits for, unless it has been given that already.
@@ -301,6 +303,15 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             }
         }
         self.close(token, closing);
+    }
+
+    /// Lends the connection's socket to another process: the kernel reports it no longer.
+    fn lend(&mut self, key: usize) {
+        let LoopConnection { served, watched, .. } = &mut self.connections[key];
+        if std::mem::take(watched) {
+            let _ = self.epoll.remove(served.stream.as_fd());
+        }
+        self.worker.lend(served);
     }
 
     /// Gives the connection away.

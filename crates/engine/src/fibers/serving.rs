@@ -332,15 +332,16 @@ impl<H: Handler, C> Shared<H, C> {
         watched: &mut bool,
         sockets: &mut Watched,
     ) -> bool {
-        if !*watched {
+        let is_lent = served.conn.is_lent();
+        if !*watched && !is_lent {
             *watched = self.epoll.add_connection(served.stream.as_fd(), token).is_ok();
         }
         if served.conn.has_sockets() || !sockets.is_empty() {
             let mut all = self.sockets.borrow_mut();
-            return *watched
+            return (*watched || is_lent)
                 && all.watch(sockets, token, &self.epoll, |tell| served.conn.sockets(tell));
         }
-        *watched
+        *watched || is_lent
     }
 
     /// Takes a connection that has no fiber out of its place, for one. Says whether something has happened

@@ -266,7 +266,11 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
     }
 
     fn let_go(&mut self, served: &Served<H>) {
-        let _ = self.shared.epoll.remove(served.stream.as_fd());
+        let is_watched =
+            self.shared.with(self.token, |connection| std::mem::take(&mut connection.watched));
+        if is_watched == Some(true) {
+            let _ = self.shared.epoll.remove(served.stream.as_fd());
+        }
     }
 }
 

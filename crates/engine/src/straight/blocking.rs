@@ -118,7 +118,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
         // without memory for poll there is none for the answer
         let broken = Readiness { broken: true, ..Readiness::default() };
         let client = (served.stream.as_fd(), interest);
-        let is_over = served.is_over();
+        // one that is elsewhere tells nothing here
+        let is_over = served.is_over() || served.conn.is_lent();
         let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         if !served.conn.has_sockets() && !is_over {
             let ready = match known {

@@ -5,6 +5,7 @@ use forebay_conn::Answerer;
 use forebay_metrics::RefusalReason;
 use forebay_upstream::exchange::{Exchange, Failed, Lateness};
 use forebay_upstream::group::Unavailable;
+use forebay_upstream::hand_over::exchange::HandOverExchange;
 use forebay_upstream::retry::AttemptFailure;
 use std::time::Duration;
 
@@ -81,6 +82,27 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
         connect_us: times.connect().map(us),
         head_us: times.head().map(us),
         total_us: None,
+        begun_ns: times.begun_ns(),
+    }
+}
+
+/// The same of a request that was offered to receivers.
+pub fn said_of_receiver<T>(exchange: &HandOverExchange<T>) -> log::line::LoggedUpstream<'_> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let (times, attempts) = (exchange.times(), exchange.attempts());
+    let upstream = match attempts {
+        0 => "",
+        _ => exchange.application().label(exchange.upstream()),
+    };
+    log::line::LoggedUpstream {
+        upstream,
+        status: exchange.status(),
+        error: exchange.error(),
+        attempts,
+        queue_us: us(exchange.waited()),
+        connect_us: times.connect().map(us),
+        head_us: times.head().map(us),
+        total_us: times.head().map(us),
         begun_ns: times.begun_ns(),
     }
 }

@@ -257,6 +257,8 @@ pub fn ask(
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
             Ok(ApplicationRequest { log, ..ask })
         }
+        // it is offered the request itself
+        settings::ApplicationSettings::HandOver(_) => Err(Unasked::NoScript),
     }
 }
 
@@ -412,6 +414,11 @@ impl Asker {
         let tunnel = standpoint.tunnel_of(head);
         let is_of_many = standpoint.is_behind() || from.is_trusted;
         Asker { local, from, tunnel, key, owner, is_of_many }
+    }
+
+    /// What the request is balanced by, and its place among those that wait.
+    pub fn place(&self) -> (u64, RequestOwner) {
+        (self.key, self.owner)
     }
 
     /// The client, as trusted proxies tell it.

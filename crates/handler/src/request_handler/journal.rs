@@ -1,13 +1,13 @@
 //! The role that logs requests.
 
 use super::RequestHandler;
-use crate::applications::{ExchangeTag, before, said_of};
+use crate::applications::{ExchangeTag, before, said_of, said_of_receiver};
 use crate::client::client_of;
 use crate::detour::Detour;
+use crate::log::line::LoggedUpstream;
 use crate::log::{LogEntry, PendingLine};
 use crate::policy::Ticket;
 use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request};
-use forebay_upstream::exchange::Exchange;
 
 impl Journal for RequestHandler {
     #[inline]
@@ -53,10 +53,18 @@ impl Journal for RequestHandler {
     }
 }
 
-/// The exchange with an application, or with the next stage.
-fn exchange_of(detour: &Detour) -> Option<&Exchange<ExchangeTag>> {
+/// What was asked of an application, of the next stage, or of a receiver, and what is told of it.
+fn asked_of(detour: &Detour) -> Option<(&ExchangeTag, Option<LoggedUpstream<'_>>)> {
     match detour {
-        Detour::Application(passing) => Some(&passing.exchange),
+        Detour::Application(passing) => {
+            let exchange = &passing.exchange;
+            // of the next stage, its own line tells
+            let is_stage = exchange.application().is_stage();
+            Some((&exchange.tag, (!is_stage).then(|| said_of(exchange))))
+        }
+        Detour::HandOver(over) => {
+            Some((&over.exchange.tag, Some(said_of_receiver(&over.exchange))))
+        }
         Detour::Place(_) => None,
     }
 }
@@ -86,22 +94,20 @@ impl RequestHandler {
         let judged = judge.zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
         let passed = request.and_then(|request| request.passed);
-        let exchange = relay.and_then(exchange_of);
+        let (tag, asked) = relay.and_then(asked_of).unzip();
         let answered = request.filter(|_| status.is_some());
-        let user = match exchange {
+        let user = match tag {
             // others were asked for since
-            Some(exchange) => answered.and_then(|_| exchange.tag.user.clone()),
+            Some(tag) => answered.and_then(|_| tag.user.clone()),
             None => answered.and_then(|request| self.site.user(request)),
         };
         let user = user.as_deref();
-        let id = exchange.map(|exchange| exchange.tag.id);
+        let id = tag.map(|tag| tag.id);
         let id = id.or_else(|| passed?.id).or_else(|| refused.as_ref()?.id);
         let id = id.or_else(|| answered.and_then(|_| self.told.take()));
-        // of the next stage, its own line tells
-        let asked = exchange.filter(|exchange| !exchange.application().is_stage()).map(said_of);
         // what is sent instead of an application's answer is its answer, too
         let sent = || passed?.sent.as_ref();
-        let relayed = asked.or_else(|| sent().map(|sent| before(&sent.by)));
+        let relayed = asked.flatten().or_else(|| sent().map(|sent| before(&sent.by)));
         let entry = LogEntry {
             site,
             client,

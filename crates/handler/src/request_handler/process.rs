@@ -50,6 +50,11 @@ impl Process for RequestHandler {
     }
 
     #[inline]
+    fn hands_over(&mut self, request: &Request<'_>) -> bool {
+        self.is_for_receiver(request)
+    }
+
+    #[inline]
     fn process(
         &mut self,
         request: &Request<'_>,
@@ -113,15 +118,25 @@ impl Process for RequestHandler {
     }
 
     fn begin_exchange(&mut self, relay: &mut Detour) {
-        if let Detour::Application(passing) = relay {
-            let now_ms = self.now.monotonic_ms;
-            self.pools.with(|pool| passing.exchange.begin(pool, now_ms));
+        let now_ms = self.now.monotonic_ms;
+        match relay {
+            Detour::Application(passing) => {
+                self.pools.with(|pool| passing.exchange.begin(pool, now_ms));
+            }
+            Detour::HandOver(over) => {
+                self.pools.with(|pool| over.exchange.begin(pool, now_ms));
+            }
+            Detour::Place(_) => {}
         }
     }
 
     fn release(&mut self, relay: Detour) {
-        if let Detour::Application(mut passing) = relay {
-            self.pools.with(|pool| passing.exchange.give_back(pool));
+        match relay {
+            Detour::Application(mut passing) => {
+                self.pools.with(|pool| passing.exchange.give_back(pool));
+            }
+            Detour::HandOver(mut over) => self.pools.with(|pool| over.exchange.give_back(pool)),
+            Detour::Place(_) => {}
         }
     }
 

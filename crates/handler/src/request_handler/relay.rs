@@ -32,7 +32,7 @@ use forebay_upstream::exchange::{Exchange, Failed, UpstreamHandshakes};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response::{self, Moved};
-use forebay_upstream::settings::Errors;
+use forebay_upstream::settings::{ApplicationSettings, Errors};
 use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
@@ -134,7 +134,7 @@ impl RequestHandler {
     }
 
     /// What an exchange for this client keeps of what there is little of.
-    fn room_for(
+    pub(super) fn room_for(
         &mut self,
         client: IpAddr,
         is_tunnel: bool,
@@ -145,7 +145,7 @@ impl RequestHandler {
 
     /// An application or the next stage is about to answer, or to fail: the answer is that of the site which the
     /// request has now. In a reload sites and routes get other numbers.
-    fn begin_answer(
+    pub(super) fn begin_answer(
         &mut self,
         request: &Request<'_>,
         tag: &mut ExchangeTag,
@@ -171,6 +171,9 @@ impl RequestHandler {
         reply.further = request.passed.and_then(|passed| passed.further.clone());
         let passing = match detour {
             Detour::Application(passing) => passing,
+            Detour::HandOver(over) => {
+                return self.handed_over(request, ticket, over, reply);
+            }
             Detour::Place(waits) => {
                 return self.place_decided(request, ticket, &mut waits.wait, reply);
             }
@@ -427,6 +430,9 @@ impl RequestHandler {
             return ProcessOutcome::Replied;
         };
         let application = Arc::clone(application);
+        if let ApplicationSettings::HandOver(settings) = application.settings() {
+            return self.offer(&application, settings, asked, request, ticket, reply);
+        }
         let now_ms = self.now.monotonic_ms;
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let is_authority =
@@ -574,7 +580,7 @@ impl RequestHandler {
     }
 
     /// An application could not be asked: the class is told, and the client when to come back.
-    fn unavailable(
+    pub(super) fn unavailable(
         &mut self,
         unavailable: Unavailable,
         ticket: &mut Option<Ticket>,
@@ -588,7 +594,7 @@ impl RequestHandler {
     }
 
     /// Answers in the place of an application.
-    fn refuse_for(
+    pub(super) fn refuse_for(
         &mut self,
         asked: &ExchangeTag,
         request: &Request<'_>,

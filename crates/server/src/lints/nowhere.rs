@@ -6,7 +6,7 @@ use forebay_config::pages::{fixed, locate};
 use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::table::ConfigReader;
-use forebay_config::{FastCgiConfig, ProxyConfig, Remarks, SiteConfig, guarded};
+use forebay_config::{FastCgiConfig, HandOverConfig, ProxyConfig, Remarks, SiteConfig, guarded};
 use forebay_site::rules::{Alias, Pattern, Scope};
 use std::fmt;
 use std::fs;
@@ -143,7 +143,9 @@ impl<'d> WholeSite<'d> {
         };
         let applications = |site: &'d SiteConfig| {
             let proxies = site.proxies.iter().map(ProxyConfig::path);
-            proxies.chain(site.fastcgi.iter().map(FastCgiConfig::path))
+            let fastcgi = site.fastcgi.iter().map(FastCgiConfig::path);
+            let hand_overs = site.hand_overs.iter().map(HandOverConfig::path);
+            proxies.chain(fastcgi).chain(hand_overs)
         };
         !self.site.try_files.candidates().is_empty()
             || sites().flat_map(applications).any(|scope| may_answer(&scope, path))

@@ -14,8 +14,8 @@ mod sample;
 
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
-    ClassConfig, Config, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig, RuleConfig,
-    SiteConfig, parse,
+    ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig, ProxyConfig,
+    RuleConfig, SiteConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
@@ -151,6 +151,7 @@ fn title_of(list: &SectionList<SiteConfig>) -> &'static str {
         "access" => "Access by address",
         "proxy" => "Applications that speak HTTP",
         "fastcgi" => "Applications that speak FastCGI",
+        "hand_over" => "Programs that get sockets",
         "forward_auth" => "Servers that say who may pass",
         "work" => "The work handler",
         name => panic!("the list {name} needs a title"),
@@ -167,6 +168,7 @@ fn rows_of(list: &SectionList<SiteConfig>) -> Vec<SettingDescription> {
         "access" => rows::<<AccessRule as Item>::Section>(),
         "proxy" => rows::<<ProxyConfig as Item>::Section>(),
         "fastcgi" => rows::<<FastCgiConfig as Item>::Section>(),
+        "hand_over" => rows::<<HandOverConfig as Item>::Section>(),
         "forward_auth" => rows::<<ForwardAuth as Item>::Section>(),
         "work" => rows::<<WorkHandler as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),

@@ -44,7 +44,7 @@ then. The whole path must fit.
 | `\"*\"` | every path |
 
 A star stands for any run of characters, slashes too. There may be nine, in `[[rule]]` any number. What the first star
-stood for is `$1` in `to`, and so on. In `access`, `auth`, `forward_auth`, `proxy`, `fastcgi` and in lists of paths a path
+stood for is `$1` in `to`, and so on. In `access`, `auth`, `forward_auth`, `proxy`, `fastcgi`, `hand_over` and in lists of paths a path
 without a star is meant with all below it, and `\"=/exact\"` is that path alone. `regex` takes a regular expression instead
 ([syntax](https://docs.rs/regex/latest/regex/#syntax)); it may be found anywhere in the path unless it
 begins with `^` or ends with `$`, and its groups are `$1` to `$9`. Put it in single quotes, so that TOML
@@ -56,7 +56,7 @@ query, or nothing). `$$` is a dollar sign.
 ## The order of things
 
 For each request: `[[rule]]`; host → site; `tls.redirect`; `access`; `auth`; `forward_auth`; `redirect`; `work`;
-`rewrite`; then the longest path of `proxy`, `fastcgi` and `alias` decides, and for files `try_files`, file,
+`rewrite`; then the longest path of `proxy`, `fastcgi`, `hand_over` and `alias` decides, and for files `try_files`, file,
 script or listing; `errors`; `header`. In each list the first rule that fits decides, except: every `access` rule
 that fits must admit the client, and every `header` rule that fits applies. Rules at the top level hold
 for all sites. They come after the site's own, `header` rules before them.

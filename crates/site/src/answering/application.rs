@@ -171,6 +171,25 @@ impl Site {
         self.vhost(site).settings.may_be_for_application(site, request)
     }
 
+    /// Whether an application is likely to be given the socket of a request, as far as its head tells. Rules may yet
+    /// answer instead.
+    #[inline]
+    pub fn hands_over(&mut self, request: &Request<'_>) -> bool {
+        self.content.hands_over && self.is_for_receiver(request)
+    }
+
+    #[cold]
+    fn is_for_receiver(&mut self, request: &Request<'_>) -> bool {
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
+            return false;
+        };
+        let settings = &self.vhost(site).settings;
+        let destination = settings.destination(site, request, HeldRules::ALL);
+        destination.is_some_and(|to| settings.routes[to.route as usize].hands_over)
+    }
+
     /// The paths that rules of the policy go by where an application may answer, or other software in the place of
     /// a stage, that takes path parameters for no part of a name: more than one if the application is told a path
     /// with several readings. Empty if it is the request's own alone.

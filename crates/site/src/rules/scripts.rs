@@ -19,6 +19,8 @@ pub struct Route {
     pub compress: Option<Vec<Coding>>,
     /// Whether the application is told paths with several readings as they were sent. Default: no.
     pub passes: bool,
+    /// Whether the application is given the socket of a request, and answers on it.
+    pub hands_over: bool,
     /// Which requests. Others are for the next route, or for files. One that runs files has none.
     pub conditions: RequestConditions,
     /// The values of fields that the application is told which differ from request to request, in their order.
@@ -34,6 +36,7 @@ impl Route {
             sends: Vec::new(),
             compress: None,
             passes: false,
+            hands_over: false,
             conditions: RequestConditions::default(),
             told: Vec::new(),
         }

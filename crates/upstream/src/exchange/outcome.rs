@@ -16,6 +16,21 @@ pub struct ExchangeTimes {
 }
 
 impl ExchangeTimes {
+    /// Of what begins now.
+    pub(crate) fn begun(begun_ns: u64) -> ExchangeTimes {
+        ExchangeTimes { begun_ns, ..ExchangeTimes::default() }
+    }
+
+    /// There is a connection now.
+    pub(crate) fn connected(&mut self, now_ns: u64) {
+        self.connected_ns = now_ns;
+    }
+
+    /// It is answered now.
+    pub(crate) fn answered(&mut self, now_ns: u64) {
+        self.answered_ns = now_ns;
+    }
+
     /// When the last one was asked, or the request began to wait, in nanoseconds of a clock that never
     /// goes back.
     pub fn begun_ns(&self) -> u64 {
@@ -82,7 +97,7 @@ pub enum Lateness {
 
 impl Lateness {
     /// How an upstream has failed, in a word.
-    pub(super) fn word(self, failure: AttemptFailure) -> &'static str {
+    pub(crate) fn word(self, failure: AttemptFailure) -> &'static str {
         match (failure, self) {
             (AttemptFailure::Connect, Lateness::InTime) => "connect",
             (AttemptFailure::Connect, Lateness::Late) => "connect_timeout",
@@ -125,7 +140,7 @@ pub(super) fn is_away(failure: AttemptFailure, unreached: &str) -> bool {
 
 /// Why there is no connection, for the operator; `None` if it is not the upstream's fault, but this server has no
 /// descriptor or no memory for one.
-pub(super) fn unreached(error: &io::Error) -> Option<&'static str> {
+pub(crate) fn unreached(error: &io::Error) -> Option<&'static str> {
     use io::ErrorKind::*;
     let is_of_kernel = error.raw_os_error().is_some();
     if client::is_lack(error) {

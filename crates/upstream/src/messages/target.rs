@@ -155,6 +155,14 @@ const HOST: TargetRefusal = TargetRefusal::Ambiguous(
     "Without what `strip` takes away the path could name a host; see `ambiguous`",
 );
 
+/// Whether who reads the path `raw`, as it came, finds nothing else in it than its normal form, which was judged.
+///
+/// # Errors
+/// What could be read in another way.
+pub fn has_one_reading(raw: &[u8], normal: &[u8]) -> Result<(), TargetRefusal> {
+    push(raw, JudgedPath::Normal(normal), Ambiguous::Refuse, &mut Vec::with_capacity(raw.len()))
+}
+
 /// Appends the path `raw`, as it came, which was judged so.
 pub(crate) fn push(
     raw: &[u8],

@@ -224,6 +224,34 @@ impl Written for FastCgiAddress {
     }
 }
 
+/// A program that is given sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiverAddress(pub UpstreamAddress);
+
+impl Written for ReceiverAddress {
+    const EXPECTED: &'static str = "a Unix socket such as \"unix:/run/app/receiver.sock\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<ReceiverAddress, Wrong> {
+        if !text.starts_with("unix:") && Self::guess(text).is_none() {
+            let reason =
+                "sockets are given over a Unix socket of the same machine: unix:/…".to_owned();
+            return Err(Wrong::Unfit { found: quote(text), reason });
+        }
+        UpstreamAddress::fastcgi(text).map(ReceiverAddress).map_err(|error| {
+            match Self::guess(text) {
+                Some(_) => Self::misread(text),
+                None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
+            }
+        })
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+    fn guess(text: &str) -> Option<String> {
+        text.starts_with('/').then(|| format!("unix:{text}"))
+    }
+}
+
 written!(ScriptSuffix, "an ending such as \".php\"");
 
 /// Variables for scripts.

@@ -177,7 +177,11 @@ impl<H: Handler> Shared<H> {
         let Some(connection) = slot.connection() else { return true };
         connection.served.keep_event(RequestEvent::Socket(id));
         if !connection.is_held() {
-            self.list(slot, Phase::Process);
+            let phase = match connection.served.conn.stays_in_receive() {
+                true => Phase::Receive,
+                false => Phase::Process,
+            };
+            self.list(slot, phase);
         }
         true
     }
@@ -236,6 +240,15 @@ impl<H: Handler> Shared<H> {
             }
         }
         self.close(slot, closing, worker);
+    }
+
+    /// Lends the connection's socket to another process: the epoll reports it no longer.
+    pub(super) fn lend(&self, connection: &mut PipelineConnection<H>, worker: &mut Worker<H>) {
+        if std::mem::take(&mut connection.is_known) {
+            let _ = self.epoll.remove(connection.served.stream.as_fd());
+        }
+        connection.armed = None;
+        worker.lend(&mut connection.served);
     }
 
     /// Gives the connection away.

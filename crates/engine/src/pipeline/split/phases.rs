@@ -302,6 +302,7 @@ impl<H: Handler> Shared<H> {
                     let job = connection.served.wait_for(id, job);
                     next.jobs.push((job, JobContext { phase, ranked_client, request }));
                 }
+                Fate::Lends => self.lend(connection, worker),
                 Fate::HandOver => return After::HandOver,
                 Fate::Closes(closing) => return After::Ends(closing),
             }

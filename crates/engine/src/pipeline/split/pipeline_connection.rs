@@ -138,6 +138,9 @@ impl<H: Handler> PipelineConnection<H> {
             return None;
         }
         let served = &self.served;
+        if served.conn.is_lent() {
+            return None;
+        }
         if self.has_to_send() {
             // what has come and was left is looked at again when there is room
             let reads = served.goes_on() && served.wants_input() && !served.readable;

@@ -1,0 +1,246 @@
+//! The routes of a site to receivers, which get requests with their sockets.
+
+use crate::problems::problem::Wrong;
+use crate::sections::upstreams::{ReceiverAddress, UpstreamsConfig};
+use crate::table::{Item, Preset, Section, Setting};
+use crate::values::optional::OneOrMore;
+use forebay_site::rules::{Route, Scope};
+use forebay_upstream::settings::HandOverSettings;
+use std::path::PathBuf;
+
+/// A `[[hand_over]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HandOverSection {
+    /// `path`
+    pub path: Option<Scope>,
+    /// `to`
+    pub to: OneOrMore<ReceiverAddress>,
+    /// `keep`
+    pub keep: bool,
+    /// What other routes have, too.
+    pub upstreams: UpstreamsConfig,
+}
+
+/// A route to receivers in which everything is right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HandOverConfig(HandOverSection);
+
+impl HandOverConfig {
+    /// Which paths they answer.
+    pub fn path(&self) -> Scope {
+        self.0.path.clone().unwrap_or_else(Scope::any)
+    }
+
+    /// Where they are.
+    pub fn to(&self) -> &[ReceiverAddress] {
+        &self.0.to.0
+    }
+
+    /// Whether they keep the connections.
+    pub fn keeps(&self) -> bool {
+        self.0.keep
+    }
+
+    /// What relative paths begin at `directory`.
+    pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
+        self.0.to.0.iter_mut().for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
+    }
+
+    /// What the site is told of it.
+    pub fn route(&self) -> Route {
+        Route { hands_over: true, ..Route::all(self.path()) }
+    }
+
+    /// What the handler is told of it.
+    pub fn settings(&self) -> HandOverSettings {
+        let HandOverSection { to, keep, upstreams, .. } = &self.0;
+        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        HandOverSettings { group: upstreams.group(to, None), keeps: *keep }
+    }
+}
+
+impl Item for HandOverConfig {
+    type Section = HandOverSection;
+
+    fn new(section: HandOverSection) -> Result<HandOverConfig, (&'static str, Wrong)> {
+        if let Some((key, needs)) = section.upstreams.idle() {
+            return Err((key, Wrong::Idle { needs }));
+        }
+        Ok(HandOverConfig(section))
+    }
+
+    fn section(&self) -> HandOverSection {
+        self.0.clone()
+    }
+}
+
+impl Section for HandOverSection {
+    fn blank() -> HandOverSection {
+        HandOverSection {
+            path: None,
+            to: OneOrMore::default(),
+            keep: false,
+            upstreams: UpstreamsConfig::default(),
+        }
+    }
+
+    const SETTINGS: &'static [Setting<HandOverSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("/"),
+            range: None,
+            meaning: "Which paths they answer: one and all beneath it, or a pattern with stars. Routes are weighed \
+                      as for proxy.",
+            example: "\"/app\"",
+            at: |s| &mut s.path,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "Where they listen: at one Unix socket, or at several, each of a program that does the same. \
+                      They speak as the page hand-over.md of the manual says.",
+            example: "\"unix:/run/app/receiver.sock\"",
+            at: |s| &mut s.to,
+        },
+        Setting {
+            key: "keep",
+            preset: Preset::Value("false"),
+            range: None,
+            meaning: "Whether they keep the connection for good. true: the server closes its own end of it when one \
+                      has taken the request, and sees none of what follows on it: no rule, limit or time of the \
+                      server holds for that, as forebay check lists.",
+            example: "true",
+            at: |s| &mut s.keep,
+        },
+        Setting {
+            key: "balance",
+            preset: Preset::Value("least"),
+            range: None,
+            meaning: "Which of several is asked; as for proxy.",
+            example: "\"round-robin\"",
+            at: |s| &mut s.upstreams.balance,
+        },
+        Setting {
+            key: "hash",
+            preset: Preset::Unset("client"),
+            range: None,
+            meaning: "What is the same for the same requests; as for proxy.",
+            example: "\"cookie=session\"",
+            at: |s| &mut s.upstreams.hash,
+        },
+        Setting {
+            key: "in_flight",
+            preset: Preset::Unset("no limit"),
+            range: Some(("1", "1000000")),
+            meaning: "Requests that each of them has at most, in the whole process: as many as it can answer at once. \
+                      While all have as many, more wait here (queue), in the order of their classes. With keep a \
+                      request counts until it is taken.",
+            example: "8",
+            at: |s| &mut s.upstreams.in_flight,
+        },
+        Setting {
+            key: "retries",
+            preset: Preset::Value("1"),
+            range: Some(("0", "10")),
+            meaning: "How often a request that was not taken is offered again at most, to another one if there is \
+                      one. GET, HEAD and OPTIONS are; others only where no byte of them was sent. What was taken \
+                      goes to nobody else.",
+            example: "2",
+            at: |s| &mut s.upstreams.retries,
+        },
+        Setting {
+            key: "retry_budget",
+            preset: Preset::Value("20%"),
+            range: Some(("0%", "100%")),
+            meaning: "How many of the requests may be offered again; as for proxy.",
+            example: "\"10%\"",
+            at: |s| &mut s.upstreams.retry_budget,
+        },
+        Setting {
+            key: "max_fails",
+            preset: Preset::Value("3"),
+            range: Some(("0", "1000")),
+            meaning: "After so many failures in a row one is asked nothing for fail_time; 0 asks on. A failure is no \
+                      link, a request that is not taken or not done in time, and whatever a receiver may not do.",
+            example: "1",
+            at: |s| &mut s.upstreams.max_fails,
+        },
+        Setting {
+            key: "fail_time",
+            preset: Preset::Value("10s"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long that is; then one request is let through, and if that fails it is twice as long.",
+            example: "\"30s\"",
+            at: |s| &mut s.upstreams.fail_time,
+        },
+        Setting {
+            key: "slow_start",
+            preset: Preset::Unset("off"),
+            range: Some(("1s", "1h")),
+            meaning: "In so long one that is well again gets more and more of its share.",
+            example: "\"30s\"",
+            at: |s| &mut s.upstreams.slow_start,
+        },
+        Setting {
+            key: "abort_on_close",
+            preset: Preset::Value("false"),
+            range: None,
+            meaning: "Whether a client has left that has ended its direction of the connection while its request \
+                      waits for a receiver; as for proxy. Of one that was handed over the receiver sees it.",
+            example: "true",
+            at: |s| &mut s.upstreams.abort_on_close,
+        },
+        Setting {
+            key: "queue.requests",
+            preset: Preset::Unset("1000"),
+            range: Some(("0", "1000000")),
+            meaning: "Requests that wait while all have in_flight, at most; as for proxy.",
+            example: "200",
+            at: |s| &mut s.upstreams.queue.requests,
+        },
+        Setting {
+            key: "queue.time",
+            preset: Preset::Unset("10s"),
+            range: Some(("10ms", "1h")),
+            meaning: "For how long; then they are answered with 503.",
+            example: "\"2s\"",
+            at: |s| &mut s.upstreams.queue.time,
+        },
+        Setting {
+            key: "keep_alive.connections",
+            preset: Preset::Value("64"),
+            range: Some(("0", "100000")),
+            meaning: "Links that are kept to each of them, in each loop; 0 opens one for each request. A link carries \
+                      one request at a time.",
+            example: "8",
+            at: |s| &mut s.upstreams.keep_alive.connections,
+        },
+        Setting {
+            key: "keep_alive.idle",
+            preset: Preset::Value("1m"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long they are kept while nothing is sent on them.",
+            example: "\"10s\"",
+            at: |s| &mut s.upstreams.keep_alive.idle,
+        },
+        Setting {
+            key: "timeouts.taken",
+            preset: Preset::Value("10s"),
+            range: Some(("10ms", "5m")),
+            meaning: "Time until one has taken a request; then another is offered it, if that is safe, or the client \
+                      gets 504. A receiver that has as many workers as in_flight takes each at once.",
+            example: "\"1s\"",
+            at: |s| &mut s.upstreams.timeouts.connect,
+        },
+        Setting {
+            key: "timeouts.done",
+            preset: Preset::Value("60s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time from then until it is done with the request; then the client gets 504 if nothing was \
+                      written to it, and is reset else. No time with keep.",
+            example: "\"10m\"",
+            at: |s| &mut s.upstreams.timeouts.head,
+        },
+    ];
+}

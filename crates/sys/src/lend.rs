@@ -1,0 +1,167 @@
+//! A client's socket that another process has for a while: it is given with the first bytes of a message
+//! (`SCM_RIGHTS`, unix(7)), and what that process does to it shows on the descriptor that stays here.
+//!
+//! Both descriptors are of one open file: what the other process makes of `O_NONBLOCK` holds here, too, and a
+//! connection ends only when both are closed, or when one of them shuts it down.
+
+use crate::socket::{Sent, SocketNumber, sent, unacknowledged};
+use rustix::io::{ioctl_fionbio, ioctl_fionread};
+use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::IoSlice;
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Where `struct tcp_info` of the kernel has `tcpi_bytes_acked` (Linux 4.1), which the C library's does not know.
+const BYTES_ACKED: usize = 120;
+
+/// Room for that member.
+const INFO_BYTES: usize = BYTES_ACKED + 8;
+
+/// Sends these bytes over a Unix socket, and a descriptor with the first of them: whoever receives that byte has it.
+pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], given: BorrowedFd<'_>) -> Sent {
+    let sockets = [given];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    beside.push(SendAncillaryMessage::ScmRights(&sockets));
+    sent(net::sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL))
+}
+
+/// Shuts a connection down in both directions. What has come before can still be received.
+pub fn shut_down(socket: BorrowedFd<'_>) {
+    let _ = net::shutdown(socket, net::Shutdown::Both);
+}
+
+/// How many bytes were sent on a connection of TCP since it began, by whichever process; its end counts as one.
+/// `None` of other sockets.
+pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
+    let mut info = [0u8; INFO_BYTES];
+    let mut length = mem::size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call; the descriptor
+    // is open because it is borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 || (length as usize) < INFO_BYTES {
+        return None;
+    }
+    let acked = u64::from_ne_bytes(*info.last_chunk()?);
+    Some(acked + unacknowledged(socket).ok()?)
+}
+
+/// Whether something has come that nobody has received.
+pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
+    ioctl_fionread(socket).is_ok_and(|count| count > 0)
+}
+
+/// A socket that another process may have made blocking does not block any more.
+pub fn take_back(socket: BorrowedFd<'_>) {
+    // the kernel refuses it of no socket
+    let _ = ioctl_fionbio(socket, true);
+}
+
+impl SocketNumber {
+    /// As [`written`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
+    pub fn written(self) -> Option<u64> {
+        written(self.borrow())
+    }
+
+    /// As [`has_unread`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
+    pub fn has_unread(self) -> bool {
+        has_unread(self.borrow())
+    }
+
+    /// As [`take_back`], for whoever does not own the socket. The caller sees to it that the socket is not closed
+    /// before.
+    pub fn take_back(self) {
+        take_back(self.borrow());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+    use std::io::{ErrorKind, IoSliceMut, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn receive(socket: &UnixStream, bytes: &mut [u8]) -> (usize, Option<OwnedFd>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(bytes)];
+        let received = net::recvmsg(socket, slices, &mut beside, RecvFlags::empty()).unwrap();
+        let mut given = beside.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+            _ => None,
+        });
+        (received.bytes, given.next())
+    }
+
+    #[test]
+    fn a_descriptor_goes_with_the_first_byte() {
+        let (mut client, server) = connection();
+        let (here, there) = UnixStream::pair().unwrap();
+        assert_eq!(send_with(here.as_fd(), b"hello", server.as_fd()), Sent::Bytes(5));
+        let mut bytes = [0; 2];
+        let (count, given) = receive(&there, &mut bytes);
+        assert_eq!((count, &bytes), (2, b"he"));
+        assert_eq!(receive(&there, &mut [0; 9]).0, 3);
+        let mut given = TcpStream::from(given.unwrap());
+        given.write_all(b"from elsewhere").unwrap();
+        drop((given, server));
+        let mut all = String::new();
+        client.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "from elsewhere");
+        drop(there);
+        assert_eq!(send_with(here.as_fd(), b"hello", client.as_fd()), Sent::Broken);
+    }
+
+    #[test]
+    fn what_another_process_has_written_is_seen() {
+        let (mut client, mut server) = connection();
+        assert_eq!(written(server.as_fd()), Some(0));
+        server.write_all(b"12345").unwrap();
+        assert_eq!(written(server.as_fd()), Some(5));
+        client.read_exact(&mut [0; 5]).unwrap();
+        // acknowledged or not
+        assert_eq!(SocketNumber::of(server.as_fd()).written(), Some(5));
+        let mut other = server.try_clone().unwrap();
+        other.write_all(b"67").unwrap();
+        assert_eq!(written(server.as_fd()), Some(7));
+        let (unix, _other_end) = UnixStream::pair().unwrap();
+        assert_eq!(written(unix.as_fd()), None);
+    }
+
+    #[test]
+    fn what_nobody_has_received_is_seen() {
+        let (mut client, mut server) = connection();
+        assert!(!has_unread(server.as_fd()));
+        client.write_all(b"ab").unwrap();
+        server.read_exact(&mut [0; 1]).unwrap();
+        assert!(SocketNumber::of(server.as_fd()).has_unread());
+        server.read_exact(&mut [0; 1]).unwrap();
+        assert!(!has_unread(server.as_fd()));
+    }
+
+    #[test]
+    fn what_was_made_blocking_elsewhere_is_taken_back() {
+        let (_client, server) = connection();
+        let mut copy = server.try_clone().unwrap();
+        copy.set_nonblocking(false).unwrap();
+        SocketNumber::of(server.as_fd()).take_back();
+        assert_eq!(copy.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,649 @@
+//! A request that is handed over: it waits for its turn as for any application, then a receiver gets the client's
+//! socket and the bytes of the request, and says what becomes of it.
+//!
+//! ```text
+//!  unbegun ──► waiting ──► ready ──► lent ──► over
+//!                            ▲        │
+//!                            └────────┘ another receiver, if that is safe
+//! ```
+//!
+//! A link to a receiver carries one request at a time, so no more than that waits there unread; it is kept for the next
+//! one as connections to applications are.
+
+use super::frame::{AnswerReport, Offer, REPORT_BYTES, ReceiverReport};
+use super::loan::{Loan, LoanEvent, LoanLoss, LoanOutcome};
+use crate::application::Application;
+use crate::application::pool::ConnectionPool;
+use crate::exchange::{ExchangeTimes, Failed, Lateness, unreached};
+use crate::group::health::HealthSign;
+use crate::group::retry::{AttemptFailure, RequestBodyState, may_repeat};
+use crate::group::{MemberIndex, Unavailable};
+use crate::places::queue::{Asking, RequestOwner};
+use crate::settings::GroupSettings;
+use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::{QueueWait, SlotOrWait, UpstreamSlot};
+use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
+use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_http::head::Method;
+use forebay_sys::socket::{self, Received, Sent, SocketNumber};
+use forebay_sys::{clock, lend};
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So much is received of a receiver at a time: both its messages, and what tells that there are too many.
+const HEARD_BYTES: usize = 4 * REPORT_BYTES;
+
+/// A request that is handed over. `T` is what its handler must remember.
+pub struct HandOverExchange<T> {
+    /// What its handler must remember.
+    pub tag: T,
+    application: Arc<Application>,
+    request: HandedRequest,
+    phase: HandOverPhase,
+    loan: Loan,
+    /// What receivers are told; empty until it is known.
+    message: Vec<u8>,
+    /// All that were asked, the last one last.
+    tried: Vec<MemberIndex>,
+    retries: u32,
+    has_expired: bool,
+    has_told: bool,
+    now_ms: u64,
+    /// Since when it waits for what it waits for.
+    since_ms: u64,
+    waited_ns: u64,
+    times: ExchangeTimes,
+}
+
+/// What is handed over, as far as the server knows it before the socket leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandedRequest {
+    /// The method.
+    pub method: Method,
+    /// The [hash](crate::group::balance::hash) of what the request is balanced by.
+    pub key: u64,
+    /// Its rank and client, among those that wait.
+    pub owner: RequestOwner,
+    /// What tells it from all others.
+    pub id: u128,
+    /// The client, as receivers are told it.
+    pub client: SocketAddr,
+    /// Where the client has come to.
+    pub server: SocketAddr,
+    /// The receiver keeps the connection.
+    pub keeps: bool,
+}
+
+/// How it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandOverEnd {
+    /// The request is answered, and the connection is at the next one.
+    Back(AnswerReport),
+    /// The request is answered, and the connection is at its end; its client may have sent more, which nobody has
+    /// received.
+    Ended(AnswerReport, bool),
+    /// A receiver has the connection for good.
+    Gone,
+    /// Nobody has answered, and nothing was written to the client.
+    Failed(Failed),
+    /// A receiver that had taken it has died, or said what is no message; nothing was written to the client.
+    Lost(LoanLoss),
+    /// It came in a stream of HTTP/2, or through TLS.
+    NoSocket,
+    /// Somebody has written to the client, and it is not known what.
+    Broken(&'static str),
+}
+
+enum HandOverPhase {
+    Unbegun,
+    Waiting(QueueWait),
+    /// There is a link: the client's socket is to leave.
+    Ready(ReceiverLink),
+    Lent(ReceiverLink, LentClient),
+    /// It is over, and this link may be used again.
+    Over(HandOverEnd, Option<ReceiverLink>),
+}
+
+/// A link to a receiver, and the place it has there.
+struct ReceiverLink {
+    /// It goes before the connection does.
+    slot: UpstreamSlot,
+    connection: UpstreamConnection,
+    is_reused: bool,
+    can_read: bool,
+    can_write: bool,
+    /// How much of the message is sent.
+    sent: usize,
+    heard: Vec<u8>,
+}
+
+/// The client's socket, while another process has it.
+#[derive(Clone, Copy)]
+struct LentClient {
+    socket: SocketNumber,
+    /// What this process has sent on it; `None` of sockets that do not tell.
+    sent_bytes: Option<u64>,
+}
+
+impl LentClient {
+    /// Whether another process has written to the client.
+    fn is_touched(self) -> bool {
+        let Some(sent_bytes) = self.sent_bytes else { return false };
+        self.socket.written().is_some_and(|written| written != sent_bytes)
+    }
+}
+
+impl ReceiverLink {
+    fn new(slot: UpstreamSlot, connection: UpstreamConnection, is_reused: bool) -> ReceiverLink {
+        ReceiverLink {
+            slot,
+            connection,
+            is_reused,
+            can_read: false,
+            can_write: true,
+            sent: 0,
+            heard: Vec::new(),
+        }
+    }
+
+    /// Sends what is left of the message. What has happened by that, if something has.
+    fn send(&mut self, message: &[u8], client: Option<BorrowedFd<'_>>) -> Option<LoanEvent> {
+        while self.can_write && self.sent < message.len() {
+            let rest = &message[self.sent..];
+            let socket = self.connection.as_fd();
+            let sent = match client.filter(|_| self.sent == 0) {
+                Some(client) => lend::send_with(socket, rest, client),
+                None => socket::send(socket, rest, false),
+            };
+            match sent {
+                Sent::Bytes(count) => self.sent += count,
+                Sent::Blocked => self.can_write = false,
+                Sent::Broken => return Some(LoanEvent::Closed),
+            }
+        }
+        (self.sent > 0).then_some(LoanEvent::Sent)
+    }
+
+    /// The next that the receiver says; `None` before something has come.
+    fn hear(&mut self, now_ms: u64) -> Option<LoanEvent> {
+        loop {
+            if let Some((first, rest)) = self.heard.split_first_chunk::<REPORT_BYTES>() {
+                let said = ReceiverReport::read(first).map_or(LoanEvent::Misspoke, LoanEvent::Says);
+                self.heard = rest.to_vec();
+                return Some(said);
+            }
+            if !self.can_read {
+                return None;
+            }
+            match self.connection.receive_more(&mut self.heard, HEARD_BYTES, now_ms) {
+                // its end may have been reported together with these
+                Received::Bytes(_) => {}
+                Received::Blocked => self.can_read = false,
+                Received::Ended | Received::Broken => return Some(LoanEvent::Closed),
+            }
+        }
+    }
+}
+
+impl<T> HandOverExchange<T> {
+    /// With nothing asked.
+    pub fn new(
+        application: &Arc<Application>,
+        request: HandedRequest,
+        tag: T,
+        now_ms: u64,
+    ) -> HandOverExchange<T> {
+        HandOverExchange {
+            tag,
+            application: Arc::clone(application),
+            request,
+            phase: HandOverPhase::Unbegun,
+            loan: Loan::new(request.keeps),
+            message: Vec::new(),
+            tried: Vec::new(),
+            retries: 0,
+            has_expired: false,
+            has_told: false,
+            now_ms,
+            since_ms: now_ms,
+            waited_ns: 0,
+            times: ExchangeTimes::begun(clock::monotonic_ns()),
+        }
+    }
+
+    /// One that no receiver may be asked for.
+    #[must_use]
+    pub fn refused(self, unavailable: Unavailable) -> HandOverExchange<T> {
+        let end = HandOverEnd::Failed(Failed::Unasked(unavailable));
+        HandOverExchange { phase: HandOverPhase::Over(end, None), ..self }
+    }
+
+    /// One whose client has no socket that could leave.
+    #[must_use]
+    pub fn without_socket(self) -> HandOverExchange<T> {
+        HandOverExchange { phase: HandOverPhase::Over(HandOverEnd::NoSocket, None), ..self }
+    }
+
+    /// Why nothing has come of it, in a word for logs.
+    pub fn error(&self) -> Option<&'static str> {
+        match self.end()? {
+            HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone => None,
+            HandOverEnd::Failed(failed) => Some(failed.word()),
+            HandOverEnd::Lost(loss) => Some(loss.word()),
+            HandOverEnd::Broken(word) => Some(word),
+            HandOverEnd::NoSocket => Some("no_socket"),
+        }
+    }
+
+    /// The status that a receiver has told.
+    pub fn status(&self) -> Option<u16> {
+        match self.end()? {
+            HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) => {
+                (report.status > 0).then_some(report.status)
+            }
+            _ => None,
+        }
+    }
+
+    /// The application that is asked.
+    pub fn application(&self) -> &Arc<Application> {
+        &self.application
+    }
+
+    /// The receiver that was asked last.
+    pub fn upstream(&self) -> MemberIndex {
+        self.tried.last().copied().unwrap_or_default()
+    }
+
+    /// How many receivers were asked.
+    pub fn attempts(&self) -> u32 {
+        u32::try_from(self.tried.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How long it took.
+    pub fn times(&self) -> ExchangeTimes {
+        self.times
+    }
+
+    /// How long it has waited for its turn.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns)
+    }
+
+    /// How it has ended, if it has.
+    pub fn end(&self) -> Option<HandOverEnd> {
+        match self.phase {
+            HandOverPhase::Over(end, _) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// The handler has looked at how it has ended.
+    pub fn tell(&mut self) {
+        self.has_told = true;
+    }
+
+    fn settings(&self) -> &GroupSettings {
+        self.application.settings().group()
+    }
+
+    /// Begins to ask a receiver, over a link of the pool if there is one; nothing if it has begun.
+    pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
+        let HandOverPhase::Unbegun = self.phase else { return };
+        (self.now_ms, self.since_ms) = (now_ms, now_ms);
+        let asking =
+            Asking { owner: self.request.owner, key: self.request.key, ..Asking::default() };
+        match self.application.upstreams().ask(asking) {
+            Ok(SlotOrWait::Begun(slot)) => {
+                let kept = pool.take(&self.application, slot.member(), now_ms);
+                self.link_to(slot, kept);
+            }
+            Ok(SlotOrWait::Waits(wait)) => self.phase = HandOverPhase::Waiting(wait),
+            Err(unavailable) => self.fail(Failed::Unasked(unavailable)),
+        }
+    }
+
+    /// A receiver is asked, over this link or a new one.
+    fn link_to(&mut self, slot: UpstreamSlot, kept: Option<UpstreamConnection>) {
+        let member = slot.member();
+        self.tried.push(member);
+        self.since_ms = self.now_ms;
+        self.times = ExchangeTimes::begun(clock::monotonic_ns());
+        self.loan.again();
+        let (is_reused, opened) = match kept {
+            Some(kept) => (true, Ok(kept)),
+            None => (false, self.application.connect(member, &[], false, self.now_ms)),
+        };
+        match opened {
+            Ok(connection) => {
+                self.times.connected(clock::monotonic_ns());
+                self.application.upstreams().is_reached();
+                let link = ReceiverLink::new(slot, connection, is_reused);
+                self.phase = HandOverPhase::Ready(link);
+            }
+            Err(error) => {
+                let (why, failure) = match unreached(&error) {
+                    Some(why) => (why, AttemptFailure::Connect),
+                    None => ("", AttemptFailure::Resources),
+                };
+                self.not_taken(slot, failure, Lateness::InTime, why, false);
+            }
+        }
+    }
+
+    /// A receiver has not taken the request: another gets it, if that is safe.
+    fn not_taken(
+        &mut self,
+        mut slot: UpstreamSlot,
+        failure: AttemptFailure,
+        late: Lateness,
+        why: &'static str,
+        was_reused: bool,
+    ) {
+        // a receiver may end a link that nothing was sent on for a while
+        let was_stale = was_reused && failure == AttemptFailure::Unwritten;
+        match failure {
+            AttemptFailure::Resources => slot.told = HealthSign::Nothing,
+            _ if was_stale => slot.told = HealthSign::Nothing,
+            _ if why.is_empty() => slot.fail(late.word(failure)),
+            _ => slot.fail(why),
+        }
+        // the place is free before another is asked for
+        drop(slot);
+        let upstreams = self.application.upstreams();
+        let is_safe = may_repeat(self.request.method, failure, RequestBodyState::Kept);
+        let has_more = self.retries < self.settings().retries;
+        let may = was_stale || (has_more && upstreams.may_retry(self.now_ms));
+        let next = (is_safe && may).then(|| {
+            let only_others = failure == AttemptFailure::Frozen;
+            let (owner, key) = (self.request.owner, self.request.key);
+            let tried = if was_stale { Vec::new() } else { self.tried.clone() };
+            upstreams.ask(Asking { owner, key, tried, only_others, wanted: None }).ok()
+        });
+        self.retries += u32::from(!was_stale);
+        match next.flatten() {
+            // a new link: others that are kept may have ended, too
+            Some(SlotOrWait::Begun(slot)) => self.link_to(slot, None),
+            Some(SlotOrWait::Waits(wait)) => {
+                self.since_ms = self.now_ms;
+                self.times = ExchangeTimes::begun(clock::monotonic_ns());
+                self.phase = HandOverPhase::Waiting(wait);
+            }
+            None => self.fail(Failed::Asked(failure, late)),
+        }
+    }
+
+    fn fail(&mut self, failed: Failed) {
+        self.end_with(HandOverEnd::Failed(failed), None);
+    }
+
+    fn end_with(&mut self, end: HandOverEnd, link: Option<ReceiverLink>) {
+        self.phase = HandOverPhase::Over(end, link);
+    }
+
+    /// Looks whether its turn has come.
+    fn look_at_turn(&mut self) {
+        let HandOverPhase::Waiting(wait) = &mut self.phase else { return };
+        let Some(told) = wait.take() else { return };
+        self.end_wait();
+        match told {
+            Ok((slot, connection)) => {
+                let now_ms = self.now_ms;
+                let kept = connection.and_then(|mut one| one.is_fit(now_ms).then_some(one));
+                self.link_to(slot, kept);
+            }
+            Err(unavailable) => self.fail(Failed::Unasked(unavailable)),
+        }
+    }
+
+    fn end_wait(&mut self) {
+        self.phase = HandOverPhase::Unbegun;
+        self.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns());
+    }
+
+    /// Sends and hears as far as the link allows.
+    fn go_on(&mut self) {
+        while let HandOverPhase::Lent(link, _) = &mut self.phase {
+            let mut happened = None;
+            if link.sent < self.message.len() {
+                happened = link.send(&self.message, None).filter(|it| *it != LoanEvent::Sent);
+            }
+            let Some(happened) = happened.or_else(|| link.hear(self.now_ms)) else { return };
+            self.heard(happened);
+        }
+    }
+
+    /// Something has happened to the request that is lent.
+    fn heard(&mut self, happened: LoanEvent) {
+        let outcome = self.loan.hear(happened);
+        if outcome == LoanOutcome::Waits {
+            if happened == LoanEvent::Says(ReceiverReport::Taken) {
+                self.since_ms = self.now_ms;
+            }
+            return;
+        }
+        let phase = mem::replace(&mut self.phase, HandOverPhase::Unbegun);
+        let HandOverPhase::Lent(mut link, client) = phase else {
+            self.phase = phase;
+            return;
+        };
+        let is_unread = matches!(outcome, LoanOutcome::Ends(_)) && client.socket.has_unread();
+        // what the other process has made of it; nothing more is done with one that is gone for good, or just closed
+        if is_unread || !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
+            client.socket.take_back();
+        }
+        let end = match outcome {
+            LoanOutcome::Waits => return,
+            LoanOutcome::Back(report) => HandOverEnd::Back(report),
+            LoanOutcome::Ends(report) => HandOverEnd::Ended(report, is_unread),
+            LoanOutcome::Gone => HandOverEnd::Gone,
+            LoanOutcome::Untaken(failure) => {
+                let late = match happened {
+                    LoanEvent::Late => Lateness::Late,
+                    _ => Lateness::InTime,
+                };
+                if client.is_touched() {
+                    link.slot.fail("wrote without taken");
+                    return self.end_with(HandOverEnd::Broken("untaken"), None);
+                }
+                let ReceiverLink { slot, connection, is_reused, .. } = link;
+                drop(connection);
+                return self.not_taken(slot, failure, late, "", is_reused);
+            }
+            LoanOutcome::Lost(loss) => {
+                link.slot.fail(loss.word());
+                let end = match client.is_touched() {
+                    true => HandOverEnd::Broken(loss.word()),
+                    false => HandOverEnd::Lost(loss),
+                };
+                return self.end_with(end, None);
+            }
+        };
+        self.times.answered(clock::monotonic_ns());
+        link.slot.answered();
+        self.end_with(end, Some(link));
+    }
+
+    /// The time is over. A receiver that says nothing from now on has not taken the request: once the link is shut
+    /// down it cannot say that it does, and what it has said before is here.
+    fn is_late(&mut self) {
+        match &mut self.phase {
+            HandOverPhase::Unbegun | HandOverPhase::Waiting(_) => {
+                self.end_wait();
+                self.fail(Failed::Unasked(Unavailable::Late));
+            }
+            HandOverPhase::Ready(_) => {
+                let phase = mem::replace(&mut self.phase, HandOverPhase::Unbegun);
+                if let HandOverPhase::Ready(link) = phase {
+                    let ReceiverLink { slot, is_reused, .. } = link;
+                    self.not_taken(slot, AttemptFailure::Connect, Lateness::Late, "", is_reused);
+                }
+            }
+            HandOverPhase::Lent(link, _) => {
+                if !self.loan.is_taken() {
+                    lend::shut_down(link.connection.as_fd());
+                }
+                link.can_read = true;
+                let said = link.hear(self.now_ms);
+                match said {
+                    Some(said @ LoanEvent::Says(_)) => {
+                        let was_taken = self.loan.is_taken();
+                        self.heard(said);
+                        if !was_taken && matches!(self.phase, HandOverPhase::Lent(..)) {
+                            // its link is gone, and with it all that it could say
+                            self.heard(LoanEvent::Late);
+                        }
+                    }
+                    _ => self.heard(LoanEvent::Late),
+                }
+            }
+            HandOverPhase::Over(..) => {}
+        }
+    }
+
+    /// Nothing more comes of it: gives the link to those that wait.
+    pub fn give_back(&mut self, pool: &mut ConnectionPool) {
+        let HandOverPhase::Over(end, link) = &mut self.phase else { return };
+        let is_clean =
+            matches!(end, HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone);
+        let Some(link) = link.take().filter(|link| is_clean && link.heard.is_empty()) else {
+            return;
+        };
+        if self.application.settings().group().keep_alive.connections == 0 {
+            return;
+        }
+        let member = link.slot.member();
+        if let Some(connection) = link.slot.pass_on(link.connection) {
+            pool.keep(&self.application, member, connection, self.now_ms);
+        }
+    }
+}
+
+impl<T: Send> Relay for HandOverExchange<T> {
+    fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        match &self.phase {
+            HandOverPhase::Waiting(wait) => {
+                let (id, bell) = wait.bell();
+                Some((id, bell, Wants { read: true, write: false }))
+            }
+            HandOverPhase::Ready(link) => {
+                let wants = Wants { read: false, write: !link.can_write };
+                Some((link.connection.id, link.connection.as_fd(), wants))
+            }
+            HandOverPhase::Lent(link, _) => {
+                let has_rest = link.sent < self.message.len();
+                let wants = Wants { read: !link.can_read, write: has_rest && !link.can_write };
+                Some((link.connection.id, link.connection.as_fd(), wants))
+            }
+            HandOverPhase::Unbegun | HandOverPhase::Over(..) => None,
+        }
+    }
+
+    fn ready(&mut self) {
+        if let HandOverPhase::Ready(link) | HandOverPhase::Lent(link, _) = &mut self.phase {
+            (link.can_read, link.can_write) = (true, true);
+        }
+    }
+
+    /// The body stays in the client's socket.
+    fn capacity(&self) -> usize {
+        0
+    }
+
+    fn takes_body(&self) -> bool {
+        true
+    }
+
+    fn give(&mut self, _: &[u8]) {}
+
+    fn finish<'t>(&mut self, _: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {}
+
+    fn cut(&mut self) {}
+
+    fn wants_client(&self) -> bool {
+        matches!(&self.phase, HandOverPhase::Ready(link) if link.can_write)
+    }
+
+    fn has_client(&self) -> bool {
+        matches!(self.phase, HandOverPhase::Lent(..))
+    }
+
+    fn lend(&mut self, client: BorrowedFd<'_>, request: LentRequest<'_>) {
+        let phase = mem::replace(&mut self.phase, HandOverPhase::Unbegun);
+        let HandOverPhase::Ready(mut link) = phase else {
+            self.phase = phase;
+            return;
+        };
+        if self.message.is_empty() {
+            let HandedRequest { id, client, server, keeps, .. } = self.request;
+            let LentRequest { head, body, body_left, is_last, .. } = request;
+            let offer = Offer { id, client, server, keeps, is_last, head, body, body_left };
+            self.message = offer.message();
+        }
+        let socket = SocketNumber::of(client);
+        // of a socket that is none of TCP nothing is known
+        let lent = LentClient { socket, sent_bytes: request.sent_bytes };
+        self.since_ms = self.now_ms;
+        match link.send(&self.message, Some(client)) {
+            None => self.phase = HandOverPhase::Ready(link),
+            Some(happened) => {
+                self.phase = HandOverPhase::Lent(link, lent);
+                self.heard(happened);
+            }
+        }
+    }
+
+    fn advance(&mut self, now_ms: u64) -> RelayNext {
+        self.now_ms = now_ms;
+        if mem::take(&mut self.has_expired) {
+            self.is_late();
+        }
+        self.look_at_turn();
+        self.go_on();
+        match self.phase {
+            HandOverPhase::Over(..) if !self.has_told => RelayNext::Answer,
+            _ => RelayNext::Wait,
+        }
+    }
+
+    fn length(&self) -> Option<u64> {
+        Some(0)
+    }
+
+    fn resume(&mut self, _: u64) {}
+
+    fn read(&mut self, _: &mut Vec<u8>, _: usize, _: u64) -> RelayRead {
+        RelayRead::End
+    }
+
+    /// Whose socket is elsewhere is seen there.
+    fn aborts_on_close(&self) -> bool {
+        !self.has_client() && self.settings().abort_on_close
+    }
+
+    fn awaits(&self) -> Await {
+        match self.phase {
+            HandOverPhase::Unbegun | HandOverPhase::Waiting(_) => Await::Slot,
+            HandOverPhase::Ready(_) => Await::Connect,
+            _ if !self.loan.is_taken() => Await::Connect,
+            _ => Await::Answer,
+        }
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        let GroupSettings { timeouts, queue, .. } = self.settings();
+        let time = match self.awaits() {
+            Await::Slot => queue.time,
+            Await::Connect => timeouts.connect,
+            _ => timeouts.head,
+        };
+        self.since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn expire(&mut self) {
+        self.has_expired = true;
+    }
+}

@@ -1,0 +1,239 @@
+//! One request on its way to a receiver and back, without sockets and clocks: what has happened goes in, what is to be
+//! done comes out.
+//!
+//! ```text
+//!             all or some of it is sent              "taken"
+//!   unsent ───────────────────────────► offered ─────────────► taken ──► "done", "given back": it is over
+//!      │                                   │                      │
+//!      ▼ the link fails                    ▼ fails, or is late    ▼ fails, or is late
+//!   nobody has it: another receiver    safe methods: another    nobody else: 502 or 504
+//! ```
+//!
+//! A receiver that has said nothing may have looked at the request all the same. What it has written to the client is
+//! seen on the socket: then neither another receiver nor this server may say anything more, and the connection is reset.
+
+use super::frame::{AnswerReport, ReceiverReport};
+use crate::group::retry::AttemptFailure;
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loan {
+    stage: LoanStage,
+    /// The connection is given away for good.
+    keeps: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LoanStage {
+    #[default]
+    Unsent,
+    Offered,
+    Taken,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoanEvent {
+    /// The kernel has taken some of the message, and the socket with it.
+    Sent,
+    /// The receiver says this.
+    Says(ReceiverReport),
+    /// It says what is no message.
+    Misspoke,
+    /// The link has ended.
+    Closed,
+    /// The time is over.
+    Late,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoanOutcome {
+    /// Nothing before something else happens.
+    Waits,
+    /// The request is answered, and the connection is at the next one.
+    Back(AnswerReport),
+    /// The request is answered, and the connection is at its end.
+    Ends(AnswerReport),
+    /// The receiver has the connection for good.
+    Gone,
+    /// The receiver did not take the request: another may get it, if [`may_repeat`](crate::retry::may_repeat) says so.
+    Untaken(AttemptFailure),
+    /// The receiver has taken it, and no other may. Its client is told if nothing was written to it.
+    Lost(LoanLoss),
+}
+
+/// How a request was lost that a receiver had taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoanLoss {
+    /// The receiver has ended, or closed the link.
+    Died,
+    /// It was not done in time.
+    Late,
+    /// What it says is no message.
+    Misspoke,
+}
+
+impl LoanLoss {
+    /// The same in a word, for logs and the operator.
+    pub fn word(self) -> &'static str {
+        match self {
+            LoanLoss::Died => "died",
+            LoanLoss::Late => "timeout",
+            LoanLoss::Misspoke => "misspoke",
+        }
+    }
+}
+
+impl Loan {
+    /// Of a request whose connection comes back, unless a receiver `keeps` it.
+    pub fn new(keeps: bool) -> Loan {
+        Loan { stage: LoanStage::Unsent, keeps }
+    }
+
+    /// Whether another process may have the socket.
+    pub fn is_out(self) -> bool {
+        self.stage != LoanStage::Unsent
+    }
+
+    /// Whether a receiver has said that it has the request.
+    pub fn is_taken(self) -> bool {
+        self.stage == LoanStage::Taken
+    }
+
+    /// The same for another receiver.
+    pub fn again(&mut self) {
+        self.stage = LoanStage::Unsent;
+    }
+
+    /// Something has happened.
+    pub fn hear(&mut self, happened: LoanEvent) -> LoanOutcome {
+        use LoanEvent::*;
+        use LoanStage::*;
+        match (self.stage, happened) {
+            (Unsent, Sent) => {
+                self.stage = Offered;
+                LoanOutcome::Waits
+            }
+            (_, Sent) => LoanOutcome::Waits,
+            (Unsent, Closed) => LoanOutcome::Untaken(AttemptFailure::Unwritten),
+            (Unsent, Late) => LoanOutcome::Untaken(AttemptFailure::Connect),
+            // it was told nothing yet
+            (Unsent, Says(_) | Misspoke) => LoanOutcome::Untaken(AttemptFailure::Malformed),
+            (Offered, Says(ReceiverReport::Taken)) => {
+                self.stage = Taken;
+                if self.keeps { LoanOutcome::Gone } else { LoanOutcome::Waits }
+            }
+            (Offered, Says(_) | Misspoke) => LoanOutcome::Untaken(AttemptFailure::Malformed),
+            (Offered, Closed) => LoanOutcome::Untaken(AttemptFailure::Closed),
+            (Offered, Late) => LoanOutcome::Untaken(AttemptFailure::Frozen),
+            (Taken, Says(ReceiverReport::GivenBack(answered))) => LoanOutcome::Back(answered),
+            (Taken, Says(ReceiverReport::Done(answered))) => LoanOutcome::Ends(answered),
+            (Taken, Says(ReceiverReport::Taken) | Misspoke) => {
+                LoanOutcome::Lost(LoanLoss::Misspoke)
+            }
+            (Taken, Closed) => LoanOutcome::Lost(LoanLoss::Died),
+            (Taken, Late) => LoanOutcome::Lost(LoanLoss::Late),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ANSWERED: AnswerReport = AnswerReport { status: 200, body_bytes: 5 };
+
+    fn taken(keeps: bool) -> (Loan, LoanOutcome) {
+        let mut loan = Loan::new(keeps);
+        assert_eq!(loan.hear(LoanEvent::Sent), LoanOutcome::Waits);
+        assert!(loan.is_out() && !loan.is_taken());
+        let outcome = loan.hear(LoanEvent::Says(ReceiverReport::Taken));
+        (loan, outcome)
+    }
+
+    #[test]
+    fn a_request_is_taken_and_comes_back_or_ends() {
+        let (mut loan, outcome) = taken(false);
+        assert_eq!(outcome, LoanOutcome::Waits);
+        let back = LoanEvent::Says(ReceiverReport::GivenBack(ANSWERED));
+        assert_eq!(loan.hear(back), LoanOutcome::Back(ANSWERED));
+        let (mut loan, _) = taken(false);
+        assert_eq!(
+            loan.hear(LoanEvent::Says(ReceiverReport::Done(ANSWERED))),
+            LoanOutcome::Ends(ANSWERED)
+        );
+        assert_eq!(taken(true).1, LoanOutcome::Gone);
+    }
+
+    #[test]
+    fn who_has_said_nothing_has_not_taken_it() {
+        let done = LoanEvent::Says(ReceiverReport::Done(ANSWERED));
+        for (happened, unsent, offered) in [
+            (LoanEvent::Closed, AttemptFailure::Unwritten, AttemptFailure::Closed),
+            (LoanEvent::Late, AttemptFailure::Connect, AttemptFailure::Frozen),
+            (LoanEvent::Misspoke, AttemptFailure::Malformed, AttemptFailure::Malformed),
+            (done, AttemptFailure::Malformed, AttemptFailure::Malformed),
+        ] {
+            let mut loan = Loan::new(false);
+            assert_eq!(loan.hear(happened), LoanOutcome::Untaken(unsent), "{happened:?}");
+            loan.hear(LoanEvent::Sent);
+            assert_eq!(loan.hear(happened), LoanOutcome::Untaken(offered), "{happened:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_goes_to_nobody_else() {
+        for (happened, loss) in [
+            (LoanEvent::Closed, LoanLoss::Died),
+            (LoanEvent::Late, LoanLoss::Late),
+            (LoanEvent::Misspoke, LoanLoss::Misspoke),
+            (LoanEvent::Says(ReceiverReport::Taken), LoanLoss::Misspoke),
+        ] {
+            assert_eq!(taken(false).0.hear(happened), LoanOutcome::Lost(loss));
+        }
+    }
+
+    fn anything() -> impl Strategy<Value = LoanEvent> {
+        prop_oneof![
+            Just(LoanEvent::Sent),
+            Just(LoanEvent::Says(ReceiverReport::Taken)),
+            Just(LoanEvent::Says(ReceiverReport::Done(ANSWERED))),
+            Just(LoanEvent::Says(ReceiverReport::GivenBack(ANSWERED))),
+            Just(LoanEvent::Misspoke),
+            Just(LoanEvent::Closed),
+            Just(LoanEvent::Late),
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: it is over once, no other receiver gets what was taken, and it is
+        /// answered by none that has not taken it.
+        #[test]
+        fn nothing_runs_twice(all in prop::collection::vec(anything(), 0..20), keeps: bool) {
+            let mut loan = Loan::new(keeps);
+            let mut was_taken = false;
+            for happened in all {
+                let outcome = loan.hear(happened);
+                was_taken |= loan.is_taken();
+                match outcome {
+                    LoanOutcome::Waits => continue,
+                    LoanOutcome::Untaken(_) => {
+                        prop_assert!(!was_taken);
+                        loan.again();
+                        prop_assert!(!loan.is_out());
+                    }
+                    LoanOutcome::Gone => {
+                        prop_assert!(keeps && was_taken);
+                        break;
+                    }
+                    LoanOutcome::Back(_) | LoanOutcome::Ends(_) | LoanOutcome::Lost(_) => {
+                        prop_assert!(was_taken);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+module forebay.example/handover
+
+go 1.21

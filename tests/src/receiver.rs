@@ -1,0 +1,174 @@
+//! Receivers: programs that requests are handed over to with their sockets, as far as tests need one.
+//!
+//! Each link has a thread, and each request is given to the function that the test has brought, which says what it
+//! likes: the truth, lies or nothing.
+
+use crate::faults::site::Folder;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+/// Bytes of the header of an offer.
+const HEADER_BYTES: usize = 20;
+
+/// A receiver. Its links end with the test.
+pub struct SocketReceiver {
+    path: PathBuf,
+    _folder: Folder,
+    offered: Arc<AtomicUsize>,
+}
+
+/// A request that was handed over.
+pub struct ReceivedRequest {
+    link: UnixStream,
+    /// The client's socket.
+    pub client: TcpStream,
+    /// What is said of the request: a line each.
+    pub lines: String,
+    /// The head, and what of the body has come.
+    pub request: Vec<u8>,
+    /// Bytes of the body that are still to come; `None` if only its framing tells.
+    pub body_left: Option<u64>,
+    /// Whether the connection is to be closed after this request.
+    pub is_last: bool,
+}
+
+impl SocketReceiver {
+    /// One that does this with each request.
+    pub fn start(act: impl Fn(&mut ReceivedRequest) + Send + Sync + 'static) -> SocketReceiver {
+        let folder = Folder::new();
+        let path = folder.path().join("receiver.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let offered = Arc::new(AtomicUsize::new(0));
+        let (act, count) = (Arc::new(act), Arc::clone(&offered));
+        thread::spawn(move || {
+            for link in listener.incoming().map_while(Result::ok) {
+                let (act, count) = (Arc::clone(&act), Arc::clone(&count));
+                thread::spawn(move || {
+                    while let Ok(Some(mut handed)) = ReceivedRequest::receive(&link) {
+                        count.fetch_add(1, SeqCst);
+                        act(&mut handed);
+                    }
+                });
+            }
+        });
+        SocketReceiver { path, _folder: folder, offered }
+    }
+
+    /// Where it listens, as `to` says it.
+    pub fn to(&self) -> String {
+        format!("unix:{}", self.path.display())
+    }
+
+    /// How many requests it was offered.
+    pub fn offered(&self) -> usize {
+        self.offered.load(SeqCst)
+    }
+}
+
+impl ReceivedRequest {
+    /// The next one that comes over this link.
+    fn receive(link: &UnixStream) -> io::Result<Option<ReceivedRequest>> {
+        let mut header = [0; HEADER_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(&mut header)];
+        let received = recvmsg(link, slices, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+        let mut given = beside.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+            _ => None,
+        });
+        let Some(client): Option<OwnedFd> = given.next() else { return Ok(None) };
+        let mut link = link.try_clone()?;
+        link.read_exact(&mut header[received.bytes..])?;
+        assert_eq!(&header[..5], b"FBHO\x01");
+        let number = |at: usize, bytes: usize| {
+            header[at..at + bytes].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let mut lines = vec![0; number(6, 2) as usize];
+        link.read_exact(&mut lines)?;
+        let mut request = vec![0; number(8, 4) as usize];
+        link.read_exact(&mut request)?;
+        let client = TcpStream::from(client);
+        client.set_nonblocking(false)?;
+        Ok(Some(ReceivedRequest {
+            link,
+            client,
+            lines: String::from_utf8(lines).unwrap(),
+            request,
+            body_left: Some(number(12, 8)).filter(|left| *left != u64::MAX),
+            is_last: header[5] & 2 != 0,
+        }))
+    }
+
+    /// The request as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.request).into_owned()
+    }
+
+    /// Its path and query.
+    pub fn target(&self) -> String {
+        self.text().split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// Says these bytes to the server. Whether it still listens.
+    pub fn say(&mut self, bytes: &[u8]) -> bool {
+        self.link.write_all(bytes).is_ok()
+    }
+
+    /// Says that it has the request.
+    pub fn take(&mut self) -> bool {
+        self.report(b'T', 0, 0)
+    }
+
+    /// Says how it was answered: `D` or `B`.
+    pub fn report(&mut self, kind: u8, status: u16, body_bytes: u64) -> bool {
+        let mut report = [0; 16];
+        report[0] = kind;
+        report[2..4].copy_from_slice(&status.to_be_bytes());
+        report[8..].copy_from_slice(&body_bytes.to_be_bytes());
+        self.say(&report)
+    }
+
+    /// Writes an answer with this body to the client.
+    pub fn write(&mut self, body: &str) {
+        let close = if self.is_last { "Connection: close\r\n" } else { "" };
+        let length = body.len();
+        let answer = format!("HTTP/1.1 200 OK\r\n{close}Content-Length: {length}\r\n\r\n{body}");
+        // the client may have left
+        let _ = self.client.write_all(answer.as_bytes());
+    }
+
+    /// Takes the request, answers with this body and gives the connection back.
+    pub fn answer(&mut self, body: &str) {
+        if self.take() {
+            self.write(body);
+            let kind = if self.is_last { b'D' } else { b'B' };
+            self.report(kind, 200, body.len() as u64);
+        }
+    }
+
+    /// The rest of a body whose length is known.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = vec![0; self.body_left.unwrap_or_default() as usize];
+        self.client.read_exact(&mut rest).unwrap();
+        rest
+    }
+
+    /// Ends the link.
+    pub fn hang_up(&mut self) {
+        let _ = self.link.shutdown(Shutdown::Both);
+    }
+
+    /// Waits until the server has ended the link.
+    pub fn wait_for_end(&mut self) {
+        let _ = self.link.read(&mut [0; 1]);
+    }
+}

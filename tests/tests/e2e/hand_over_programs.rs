@@ -1,0 +1,239 @@
+//! The receivers of `examples/hand-over`, as their languages run them: a site of Django under gunicorn, `net/http` of
+//! Go, a program in C. One whose language is missing is skipped, and says so loudly; of what `scripts/install test`
+//! installs that is a failure under continuous integration.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::client::Client;
+use forebay_tests::faults::process::{freeze, open_descriptors};
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{WatchedServer, has, soon};
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{ENGINES, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A program that runs as long as this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // a program that has ended by itself is no matter
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/hand-over")
+}
+
+/// Says loudly that a test is skipped which needs what no package of this machine has.
+fn skipped(test: &str, why: &str) {
+    let _ = writeln!(io::stderr(), "\n!!! SKIPPED {test}: {why}\n");
+}
+
+/// A server that hands `/app` over to the program at this socket.
+fn serve(engine: &str, folder: &Folder, more: &str) -> WatchedServer {
+    folder.write("site/index.html", "a static page");
+    let to = format!("unix:{}", socket_of(folder).display());
+    let lines = format!("[[hand_over]]\npath = \"/app\"\nto = {to:?}\n{more}\n");
+    WatchedServer::with(Options::new(folder.join("site")).engine(engine).config(&lines))
+}
+
+fn socket_of(folder: &Folder) -> PathBuf {
+    folder.join("receiver.sock")
+}
+
+fn starts(folder: &Folder, command: &mut Command) -> Running {
+    let running = Running(command.stdout(Stdio::null()).spawn().unwrap());
+    assert!(soon(4 * PATIENCE, || socket_of(folder).exists()), "it does not listen: {command:?}");
+    running
+}
+
+fn connect(served: &WatchedServer) -> Client {
+    Client::over(wire::connect(served.listens_at()))
+}
+
+/// The receiver in C, built.
+fn in_c(test: &str) -> Option<(Folder, Running)> {
+    let folder = Folder::new();
+    let program = folder.join("receiver");
+    let built = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(examples().join("c/receiver.c"))
+        .status();
+    let status = has(built, test)?;
+    assert!(status.success(), "it does not compile");
+    let running = starts(&folder, Command::new(program).arg(socket_of(&folder)));
+    Some((folder, running))
+}
+
+#[test]
+fn a_program_in_c_gives_connections_back() {
+    let Some((folder, _running)) = in_c("hand_over_programs::a_program_in_c") else { return };
+    for engine in ENGINES {
+        let served = serve(engine, &folder, "");
+        let mut client = connect(&served);
+        for _ in 0..20 {
+            let answer = client.get("/app/in-c").unwrap();
+            assert_eq!(answer.body, b"GET /app/in-c HTTP/1.1\n", "{engine}");
+            assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
+        }
+    }
+}
+
+/// Killed in the middle, and frozen: its clients are told, and nothing is kept for it.
+#[test]
+fn a_program_that_is_killed_or_frozen_keeps_nothing() {
+    let test = "hand_over_programs::a_program_that_is_killed";
+    for engine in ENGINES {
+        let Some((folder, mut running)) = in_c(test) else { return };
+        let served =
+            serve(engine, &folder, "timeouts.taken = \"300ms\"\nkeep_alive.connections = 0");
+        let mut client = connect(&served);
+        assert_eq!(client.get("/app").unwrap().status, 200);
+        drop(client);
+        let pid = served.pid();
+        let open = || served.metric_if_answered("forebay_connections");
+        assert!(soon(PATIENCE, || open() == Some(0)));
+        let before = open_descriptors(pid);
+        let frozen = running.0.id();
+        freeze(frozen);
+        let mut client = connect(&served);
+        assert_eq!(client.get("/app").unwrap().status, 504, "{engine}");
+        drop(client);
+        kill_process(Pid::from_raw(frozen as i32).unwrap(), Signal::KILL).unwrap();
+        running.0.wait().unwrap();
+        assert_eq!(connect(&served).get("/app").unwrap().status, 502, "{engine}");
+        assert!(soon(PATIENCE, || open() == Some(0)), "{engine}");
+        assert!(soon(PATIENCE, || open_descriptors(pid) <= before), "{engine}: {before} before");
+    }
+}
+
+#[test]
+fn a_server_in_go_answers_by_its_listener() {
+    let test = "hand_over_programs::a_server_in_go";
+    let folder = Folder::new();
+    let program = folder.join("receiver");
+    let built = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(".")
+        .current_dir(examples().join("go"))
+        .env("GOFLAGS", "-mod=mod")
+        .status();
+    let Ok(status) = built else { return skipped(test, "there is no go, see scripts/install go") };
+    assert!(status.success(), "it does not compile");
+    let _running = starts(&folder, Command::new(program).arg(socket_of(&folder)));
+    for engine in ENGINES {
+        let served = serve(engine, &folder, "keep_alive.connections = 0");
+        for _ in 0..5 {
+            let mut client = connect(&served);
+            assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
+            let request = "POST /app/go HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe";
+            client.stream().write_all(request.as_bytes()).unwrap();
+            client.stream().write_all(b"llo").unwrap();
+            let answer = client.answer().unwrap();
+            let body = String::from_utf8(answer.body.clone()).unwrap();
+            assert!(body.starts_with("POST /app/go 5 from 127.0.0.1:"), "{engine}: {body}");
+            assert!(answer.is_last() && client.is_closed(), "{engine}");
+        }
+    }
+}
+
+#[test]
+fn a_server_in_node_answers_by_its_handles() {
+    let test = "hand_over_programs::a_server_in_node";
+    let folder = Folder::new();
+    let is_there = Command::new("node").arg("--version").stdout(Stdio::null()).status();
+    if has(is_there, test).is_none() {
+        return;
+    }
+    let _running = starts(
+        &folder,
+        Command::new("node").arg(examples().join("node/main.js")).arg(socket_of(&folder)),
+    );
+    for engine in ENGINES {
+        let served = serve(engine, &folder, "");
+        for _ in 0..5 {
+            let mut client = connect(&served);
+            let request = "POST /app/node HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe";
+            client.stream().write_all(request.as_bytes()).unwrap();
+            client.stream().write_all(b"llo").unwrap();
+            let answer = client.answer().unwrap();
+            assert_eq!(answer.body, b"POST /app/node 5\n", "{engine}");
+            assert!(answer.is_last() && client.is_closed(), "{engine}");
+        }
+    }
+}
+
+const SITE: &str = r#"
+import django.conf, django.core.wsgi, django.http, django.urls, os
+
+def answer(request):
+    said = [request.method, request.path, request.body.decode(), request.META["REMOTE_ADDR"], str(os.getpid())]
+    said = " ".join(said)
+    return django.http.HttpResponse(said, headers={"Content-Length": str(len(said))})
+
+django.conf.settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="of a test")
+urlpatterns = [django.urls.re_path(".*", answer)]
+application = django.core.wsgi.get_wsgi_application()
+"#;
+
+/// Where there is a Python with gunicorn and Django: as the variable says, or by the path.
+fn python(test: &str) -> Option<PathBuf> {
+    let named = std::env::var_os("FOREBAY_GUNICORN_PYTHON").map(PathBuf::from);
+    let python = named.unwrap_or_else(|| "python3".into());
+    let has_both = Command::new(&python)
+        .args(["-c", "import gunicorn, django"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !has_both {
+        let why = "no Python with gunicorn and django, which FOREBAY_GUNICORN_PYTHON may name";
+        skipped(test, why);
+    }
+    has_both.then_some(python)
+}
+
+#[test]
+fn a_site_of_django_under_gunicorn_notices_nothing() {
+    let Some(python) = python("hand_over_programs::a_site_of_django") else { return };
+    let folder = Folder::new();
+    folder.write("site_of_django.py", SITE);
+    let bind = format!("unix:{}", socket_of(&folder).display());
+    let _running = starts(
+        &folder,
+        Command::new(python)
+            .args(["-m", "gunicorn", "-k", "forebay_hand_over.Worker", "-w", "2", "-b", &bind])
+            .arg("site_of_django:application")
+            .env(
+                "PYTHONPATH",
+                format!("{}:{}", examples().join("python").display(), folder.path().display()),
+            )
+            .current_dir(folder.path()),
+    );
+    for engine in ENGINES {
+        let served = serve(engine, &folder, "in_flight = 2\nkeep_alive.connections = 0");
+        for _ in 0..5 {
+            let mut client = connect(&served);
+            assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
+            let request = "POST /app/django HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe";
+            client.stream().write_all(request.as_bytes()).unwrap();
+            client.stream().write_all(b"llo").unwrap();
+            let body = String::from_utf8(client.answer().unwrap().body).unwrap();
+            assert!(body.starts_with("POST /app/django hello 127.0.0.1 "), "{engine}: {body}");
+        }
+        // one of its workers is killed in the middle of nothing: gunicorn starts another
+        let killed = connect(&served).get("/app").unwrap().body;
+        let killed = String::from_utf8(killed).unwrap();
+        let worker: i32 = killed.rsplit(' ').next().unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(worker).unwrap(), Signal::KILL).unwrap();
+        assert!(soon(4 * PATIENCE, || {
+            connect(&served).get("/app").is_ok_and(|answer| answer.status == 200)
+        }));
+    }
+}
