@@ -267,8 +267,8 @@ impl SettingDescription {
 mod tests {
     use super::*;
     use crate::{
-        ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig,
-        RuleConfig, SiteConfig, parse,
+        CgiConfig, ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, ListenerConfig,
+        ProxyConfig, RuleConfig, SiteConfig, parse,
     };
     use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 
@@ -288,6 +288,7 @@ mod tests {
             $check::<<WorkHandler as Item>::Section>("work");
             $check::<<ProxyConfig as Item>::Section>("proxy");
             $check::<<FastCgiConfig as Item>::Section>("fastcgi");
+            $check::<<CgiConfig as Item>::Section>("cgi");
             $check::<<ForwardAuth as Item>::Section>("forward_auth");
         };
     }

@@ -81,6 +81,8 @@ impl ConfigDraft {
             proxies.for_each(|(index, proxy)| note("proxy", index, proxy.path().as_str()));
             let fastcgi = site.fastcgi.iter().enumerate();
             fastcgi.for_each(|(index, one)| note("fastcgi", index, one.path().as_str()));
+            let cgi = site.cgi.iter().enumerate();
+            cgi.for_each(|(index, one)| note("cgi", index, one.path().as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
                     note(list, index, pattern.as_str());

@@ -1,12 +1,12 @@
 //! No two sites answer for a host, every site has something to answer with, and none has two things for one path.
 
-use crate::FastCgiConfig;
 use crate::checks::text::Text;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
 use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
+use crate::{CgiConfig, FastCgiConfig};
 use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -142,7 +142,9 @@ impl ConfigDraft {
             let proxies = proxies.map(|(index, proxy)| (place("proxy", index), proxy.path()));
             let fastcgi = site.fastcgi.iter().map(FastCgiConfig::path).enumerate();
             let fastcgi = fastcgi.map(|(index, scope)| (place("fastcgi", index), scope));
-            for (at, scope) in proxies.chain(fastcgi) {
+            let cgi = site.cgi.iter().map(CgiConfig::path).enumerate();
+            let cgi = cgi.map(|(index, scope)| (place("cgi", index), scope));
+            for (at, scope) in proxies.chain(fastcgi).chain(cgi) {
                 let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
                 if let Some(first) = known.get(plain) {
                     let (found, by) = (quote(scope.as_str()), first.shown.clone());

@@ -29,6 +29,7 @@ impl ConfigDraft {
             site.proxies.iter_mut().for_each(|proxy| proxy.tls_mut().rebase(&join));
             site.authorities.iter_mut().for_each(|authority| authority.tls_mut().rebase(&join));
             site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
+            site.cgi.iter_mut().for_each(|cgi| cgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let AccessLog::File(path) = &mut site.log.access {
                 join(path);

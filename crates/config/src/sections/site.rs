@@ -1,5 +1,6 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
+use crate::sections::cgi::CgiConfig;
 use crate::sections::fastcgi::FastCgiConfig;
 use crate::sections::forward_auth::ForwardAuth;
 use crate::sections::proxy::ProxyConfig;
@@ -111,6 +112,8 @@ pub struct SiteConfig {
     pub proxies: Vec<ProxyConfig>,
     /// `[[fastcgi]]`
     pub fastcgi: Vec<FastCgiConfig>,
+    /// `[[cgi]]`
+    pub cgi: Vec<CgiConfig>,
     /// `[[forward_auth]]`
     pub authorities: Vec<ForwardAuth>,
 }
@@ -137,6 +140,7 @@ impl SiteConfig {
             work: Vec::new(),
             proxies: Vec::new(),
             fastcgi: Vec::new(),
+            cgi: Vec::new(),
             authorities: Vec::new(),
             ..self.clone()
         }
@@ -156,6 +160,7 @@ impl SiteConfig {
         self.work.extend_from_slice(&top.work);
         add_others(&mut self.proxies, &top.proxies, |own, top| own.path() == top.path());
         add_others(&mut self.fastcgi, &top.fastcgi, |own, top| own.path() == top.path());
+        add_others(&mut self.cgi, &top.cgi, |own, top| own.path() == top.path());
         self
     }
 
@@ -165,12 +170,14 @@ impl SiteConfig {
             || !self.work.is_empty()
             || !self.aliases.is_empty()
             || !self.proxies.is_empty()
+            || !self.cgi.is_empty()
     }
 
     /// Which paths applications answer.
     fn routes(&self) -> Vec<Route> {
         let proxies = self.proxies.iter().map(ProxyConfig::route);
-        proxies.chain(self.fastcgi.iter().map(FastCgiConfig::route)).collect()
+        let scripts = self.fastcgi.iter().map(FastCgiConfig::route);
+        proxies.chain(scripts).chain(self.cgi.iter().map(CgiConfig::route)).collect()
     }
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
@@ -183,9 +190,12 @@ impl SiteConfig {
             .fastcgi
             .iter()
             .map(|one| ApplicationSettings::FastCgi(one.settings(&script_root(one.root(root)))));
+        let documents = root.map(script_root).unwrap_or_default();
+        let cgi = self.cgi.iter();
+        let cgi = cgi.map(|one| ApplicationSettings::FastCgi(one.settings(&documents)));
         let authorities = self.authorities.iter();
         let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
-        proxies.chain(fastcgi).chain(authorities).collect()
+        proxies.chain(fastcgi).chain(cgi).chain(authorities).collect()
     }
 
     /// How its applications are spoken with through TLS: the list of the route, its place there, and what that says.
@@ -320,6 +330,7 @@ impl Section for SiteConfig {
             work: Vec::new(),
             proxies: Vec::new(),
             fastcgi: Vec::new(),
+            cgi: Vec::new(),
             authorities: Vec::new(),
         }
     }
@@ -368,6 +379,12 @@ const LISTS: &[SectionList<SiteConfig>] = &[
                   root in which they are. All rules come first, and hold for the script whichever way it is \
                   reached.",
         at: |s| &mut s.fastcgi,
+    },
+    SectionList {
+        name: "cgi",
+        meaning: "Has a program run for each request (CGI, RFC 3875), by a process beside the server that does \
+                  nothing else. All rules come first.",
+        at: |s| &mut s.cgi,
     },
     SectionList {
         name: "work",

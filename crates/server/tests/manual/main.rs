@@ -14,8 +14,8 @@ mod sample;
 
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
-    ClassConfig, Config, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig, RuleConfig,
-    SiteConfig, parse,
+    CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, ListenerConfig, ProxyConfig,
+    RuleConfig, SiteConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
@@ -151,6 +151,7 @@ fn title_of(list: &SectionList<SiteConfig>) -> &'static str {
         "access" => "Access by address",
         "proxy" => "Applications that speak HTTP",
         "fastcgi" => "Applications that speak FastCGI",
+        "cgi" => "Programs that are run for each request",
         "forward_auth" => "Servers that say who may pass",
         "work" => "The work handler",
         name => panic!("the list {name} needs a title"),
@@ -167,6 +168,7 @@ fn rows_of(list: &SectionList<SiteConfig>) -> Vec<SettingDescription> {
         "access" => rows::<<AccessRule as Item>::Section>(),
         "proxy" => rows::<<ProxyConfig as Item>::Section>(),
         "fastcgi" => rows::<<FastCgiConfig as Item>::Section>(),
+        "cgi" => rows::<<CgiConfig as Item>::Section>(),
         "forward_auth" => rows::<<ForwardAuth as Item>::Section>(),
         "work" => rows::<<WorkHandler as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),
@@ -225,6 +227,8 @@ fn the_sample_is_good_with_and_without_its_settings() {
     for part in [one, several] {
         // a text alone includes nothing
         let text = sample::uncommented(part).replace("include = [\"sites/*.toml\"]\n", "");
+        // which stands for a directory of programs
+        let text = text.replace("program = \"/usr/lib/git-core/git-http-backend\"\n", "");
         if let Err(problems) = parse(&text, "/etc/forebay.toml") {
             let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
             panic!("{}\nin:\n{text}", lines.join("\n"));
