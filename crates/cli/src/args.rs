@@ -81,6 +81,16 @@ pub(crate) enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Run the CGI programs that a configuration file names, as the server says, until it ends: the server starts this
+    #[command(hide = true)]
+    CgiLauncher {
+        /// The configuration file
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+        /// The directory that stages share, where there is a copy of it
+        #[arg(long, value_name = "PATH")]
+        links: Option<PathBuf>,
+    },
     /// Take the filters of a server away once it is gone: the server starts this where its kernel does not
     #[command(hide = true)]
     Gate,

@@ -170,7 +170,7 @@ impl fmt::Display for CommandFailure {
                 write!(f, "forebay: the helper for the firewall: {error}")
             }
             CommandFailure::Launcher(error) => {
-                write!(f, "forebay: the process that runs commands: {error}")
+                write!(f, "forebay: a process that runs commands or programs: {error}")
             }
             CommandFailure::Gate(error) => {
                 write!(f, "forebay: what takes the filters of a server away: {error}")

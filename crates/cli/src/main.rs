@@ -84,6 +84,11 @@ fn main() -> ExitCode {
         Command::Launcher { config } => {
             forebay_server::launcher::process::run(&config).map_err(CommandFailure::Launcher)
         }
+        Command::CgiLauncher { config, links } => {
+            let copy = links.as_deref().and_then(isolated::copy);
+            forebay_server::launcher::cgi::process::run(&config, copy.as_deref())
+                .map_err(CommandFailure::Launcher)
+        }
         Command::Gate => forebay_server::gate::guard().map_err(CommandFailure::Gate),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Status(server) => server.ask("status").and_then(running_server::print),
@@ -142,7 +147,8 @@ fn stage(options: StageArgs) -> Result<(), CommandFailure> {
     if !isolated::is_wanted(&read) {
         return Err(CommandFailure::NotIsolated { file });
     }
-    run(isolated::at(read, StageProcess { role, instance, links }), None, Box::new(|_| {}))
+    let place = StageProcess { role, instance, file, links };
+    run(isolated::at(read, place), None, Box::new(|_| {}))
 }
 
 /// Serves what the options say.

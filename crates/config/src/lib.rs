@@ -57,6 +57,7 @@ pub use problems::quoted::quote;
 pub use reading::calibration::{Calibration, CalibrationError};
 pub use reading::draft::ConfigDraft;
 pub use sections::acme::AcmeConfig;
+pub use sections::cgi::{CgiConfig, CgiLimits, CgiPrograms, CgiRoute};
 pub use sections::class::{ClassConfig, ClassName};
 pub use sections::fastcgi::FastCgiConfig;
 pub use sections::firewall::{FirewallSettings, TableName};

@@ -267,7 +267,7 @@ impl SettingDescription {
 mod tests {
     use super::*;
     use crate::{
-        ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
+        CgiConfig, ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
         ProxyConfig, RuleConfig, SiteConfig, parse,
     };
     use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
@@ -289,6 +289,7 @@ mod tests {
             $check::<<ProxyConfig as Item>::Section>("proxy");
             $check::<<FastCgiConfig as Item>::Section>("fastcgi");
             $check::<<HandOverConfig as Item>::Section>("hand_over");
+            $check::<<CgiConfig as Item>::Section>("cgi");
             $check::<<ForwardAuth as Item>::Section>("forward_auth");
         };
     }

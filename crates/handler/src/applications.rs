@@ -19,6 +19,7 @@ use forebay_config::Role;
 use forebay_control::shared::SharedCounts;
 use forebay_http::field::FieldName;
 use forebay_site::Destination;
+use forebay_sys::launch::MessageSocket;
 use forebay_sys::stderr::say;
 use forebay_upstream::application::Application;
 use forebay_upstream::health::UpstreamCondition;
@@ -49,6 +50,8 @@ pub struct Applications {
     next: Option<NextStage>,
     /// Where bodies that must be collected are on disk.
     spool: Option<Arc<Spool>>,
+    /// The socket of the process that runs programs for requests.
+    launcher: Option<Arc<MessageSocket>>,
 }
 
 impl Applications {
@@ -89,6 +92,20 @@ impl Applications {
     #[must_use]
     pub fn with_spool(self, spool: Option<Arc<Spool>>) -> Applications {
         Applications { spool, ..self }
+    }
+
+    /// With the socket of the process that runs programs for requests.
+    #[must_use]
+    pub fn with_launcher(self, launcher: Option<Arc<MessageSocket>>) -> Applications {
+        if let Some(launcher) = &launcher {
+            self.upstreams().for_each(|upstreams| upstreams.launch_by(launcher));
+        }
+        Applications { launcher, ..self }
+    }
+
+    /// The socket of the process that runs programs for requests.
+    pub fn launcher(&self) -> Option<&Arc<MessageSocket>> {
+        self.launcher.as_ref()
     }
 
     /// Where bodies that must be collected are on disk.

@@ -1,30 +1,34 @@
-//! Programs that the file names and the server has run, although it may run nothing itself since its start: a process
-//! beside it, the launcher, runs them. It is started before the server gives its rights up, and ends with it.
+//! Programs that the file names and the server has run, although it may run nothing itself since its start: processes
+//! beside it, the launchers, run them. They are started before the server gives its rights up, and end with it: one for
+//! commands, one after another, and one for the programs of requests, many at once.
 //!
-//! In: the configuration; which of its commands is to be run, by number, and values. Out: what came of it. The launcher
+//! In: the configuration; which of its commands is to be run, by number, and values. Out: what came of it. A launcher
 //! reads the commands from the file by itself, so that a server that was taken over can have nothing run that the
 //! file does not name: what it says can hold neither a path nor a command.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`cgi`] | programs for requests: the launcher that is a process for each |
 //! | [`commands`] | which commands a configuration has, and which values each is given |
 //! | [`messages`] | what the two processes say to each other |
-//! | [`process`] | the launcher |
+//! | [`process`] | the launcher of commands |
 //! | `runs` | one command that runs |
 
+pub mod cgi;
 pub mod commands;
 pub mod messages;
 pub mod process;
 mod runs;
 
-use commands::{LaunchCommand, fingerprint};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use forebay_config::Config;
 use forebay_sys::launch::{self, MessageSocket};
 use forebay_sys::stderr::say;
 use messages::{LaunchReply, LaunchRequest};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 use std::process::Child;
@@ -42,10 +46,76 @@ const RUNNING: Duration = Duration::from_secs(2 * 3600);
 /// How long the end of the launcher is waited for.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// The launcher, as the server knows it.
+/// What a launcher runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LauncherKind {
+    /// Commands of the server: one at a time, each to its end.
+    Commands,
+    /// Programs for requests.
+    Programs,
+}
+
+impl LauncherKind {
+    /// All there are.
+    pub const ALL: [LauncherKind; 2] = [LauncherKind::Commands, LauncherKind::Programs];
+
+    /// What it has to run of a configuration, in a text that is the same for the same; `None` if that is nothing.
+    fn wanted(self, config: &Config) -> Option<String> {
+        match self {
+            LauncherKind::Commands => {
+                let commands = commands::of(config);
+                let is_own = !commands.is_empty() && config.place.is_none();
+                is_own.then(|| fingerprint(&commands))
+            }
+            LauncherKind::Programs => {
+                let routes = cgi::of(config);
+                (!routes.is_empty()).then(|| fingerprint(&routes))
+            }
+        }
+    }
+
+    /// What stands for nothing to run.
+    fn nothing(self) -> String {
+        match self {
+            LauncherKind::Commands => fingerprint(&Vec::<commands::LaunchCommand>::new()),
+            LauncherKind::Programs => fingerprint(&Vec::<forebay_config::CgiRoute>::new()),
+        }
+    }
+
+    /// The key that has something run.
+    fn key(self) -> &'static str {
+        match self {
+            LauncherKind::Commands => "acme.dns_hook",
+            LauncherKind::Programs => "cgi",
+        }
+    }
+}
+
+impl fmt::Display for LauncherKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LauncherKind::Commands => "the process that runs commands",
+            LauncherKind::Programs => "the process that runs CGI programs",
+        })
+    }
+}
+
+/// A text that is the same for the same things, in processes of one program.
+fn fingerprint(things: &impl Hash) -> String {
+    let mut hasher = DefaultHasher::new();
+    things.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// The launchers of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Launchers(Vec<Arc<Launcher>>);
+
+/// A launcher, as the server knows it.
 #[derive(Debug)]
 pub struct Launcher {
-    socket: MessageSocket,
+    kind: LauncherKind,
+    socket: Arc<MessageSocket>,
     waiting: Mutex<PendingReplies>,
     /// The server ends, and the launcher is meant to.
     is_over: AtomicBool,
@@ -79,39 +149,117 @@ impl fmt::Display for LauncherError {
 
 impl std::error::Error for LauncherError {}
 
-/// Starts the launcher, if `config` has commands. `file` is where it was read from. To be called before rights are given
-/// up, and before there are threads.
+/// Starts the launchers that `config` has something for. `file` is where it was read from. To be called before rights are
+/// given up, and before there are threads.
 ///
 /// # Errors
-/// Why the commands cannot be run.
-pub fn start(
-    config: &Config,
-    file: Option<&Path>,
-) -> Result<Option<StartedLauncher>, LauncherError> {
-    let commands = commands::of(config);
-    let Some(file) = file.filter(|_| !commands.is_empty() && config.place.is_none()) else {
-        return Ok(None);
+/// Why something cannot be run.
+pub fn start(config: &Config, file: Option<&Path>) -> Result<Vec<StartedLauncher>, LauncherError> {
+    // a stage is not told of the file in other ways
+    let place = config.place.as_ref();
+    let Some(file) = place.map(|place| place.file.as_path()).or(file) else {
+        return Ok(Vec::new());
     };
-    let started = StartedLauncher::new(file);
-    let mut started = started.map_err(|error| {
-        LauncherError(format!("the process that runs commands cannot be started: {error}"))
-    })?;
-    started.take_commands(&commands)?;
-    Ok(Some(started))
+    let wanted = LauncherKind::ALL.map(|kind| (kind, kind.wanted(config)));
+    let wanted = wanted.into_iter().filter_map(|(kind, wanted)| Some((kind, wanted?)));
+    let started = wanted.map(|(kind, wanted)| {
+        let links = place.map(|place| place.links.as_path());
+        let mut started = StartedLauncher::new(kind, file, links)
+            .map_err(|error| LauncherError(format!("{kind} cannot be started: {error}")))?;
+        started.take_over(&wanted)?;
+        Ok(started)
+    });
+    started.collect()
+}
+
+impl Launchers {
+    /// Has these heard, by a thread each.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn listen(started: Vec<StartedLauncher>) -> io::Result<Launchers> {
+        Ok(Launchers(started.into_iter().map(StartedLauncher::listen).collect::<io::Result<_>>()?))
+    }
+
+    /// The one that runs such, if there was something for it at the start.
+    pub fn of(&self, kind: LauncherKind) -> Option<&Arc<Launcher>> {
+        self.0.iter().find(|launcher| launcher.kind == kind)
+    }
+
+    /// Has those read the file again for which it says something else than what was in force `before`; returns them.
+    /// What they have read holds once it is [committed](Launcher::commit).
+    ///
+    /// # Errors
+    /// Why one cannot take it: nothing has changed then.
+    pub fn prepare(&self, next: &Config, before: &Config) -> Result<Launchers, LauncherError> {
+        let mut prepared = Vec::new();
+        for kind in LauncherKind::ALL {
+            let wanted = kind.wanted(next);
+            if wanted == kind.wanted(before) {
+                continue;
+            }
+            match (self.of(kind), &wanted) {
+                (Some(launcher), wanted) => {
+                    launcher.prepare(wanted.as_deref().unwrap_or(&kind.nothing()))?;
+                    prepared.push(Arc::clone(launcher));
+                }
+                (None, Some(_)) => {
+                    return Err(LauncherError(format!(
+                        "{}: {kind} starts with a server whose file has something for it, and this one's had \
+                         nothing: forebay upgrade starts such a server in place of this one",
+                        kind.key()
+                    )));
+                }
+                (None, None) => {}
+            }
+        }
+        Ok(Launchers(prepared))
+    }
+
+    /// What was prepared holds from now on.
+    ///
+    /// # Errors
+    /// When a launcher has ended.
+    pub fn commit(&self) -> Result<(), LauncherError> {
+        self.0.iter().try_for_each(|launcher| launcher.commit())
+    }
+
+    /// Ends them, and what they run.
+    pub fn end(&self) {
+        self.0.iter().for_each(|launcher| launcher.end());
+    }
+
+    /// Those that have ended, though the server has not: in lines.
+    pub fn gone(&self) -> String {
+        let gone = self.0.iter().filter(|launcher| launcher.has_ended());
+        gone.map(|launcher| format!("{}\n", launcher.gone())).collect()
+    }
 }
 
 impl StartedLauncher {
-    fn new(file: &Path) -> io::Result<StartedLauncher> {
+    fn new(kind: LauncherKind, file: &Path, links: Option<&Path>) -> io::Result<StartedLauncher> {
         let (socket, its) = MessageSocket::pair()?;
-        let child = launch::start_beside(&["launcher", "--config"], file, its)?;
+        let mut words = match kind {
+            LauncherKind::Commands => vec!["launcher".as_ref()],
+            LauncherKind::Programs => vec!["cgi-launcher".as_ref()],
+        };
+        words.extend(links.into_iter().flat_map(|links| ["--links".as_ref(), links.as_os_str()]));
+        words.extend([OsStr::new("--config"), file.as_os_str()]);
+        let child = launch::start_beside(&words, its)?;
         let waiting = PendingReplies { asked: 0, replies: Some(HashMap::new()), ends: Vec::new() };
-        let waiting = Mutex::new(waiting);
-        let launcher = Launcher { socket, waiting, is_over: AtomicBool::new(false) };
+        let (waiting, is_over) = (Mutex::new(waiting), AtomicBool::new(false));
+        let launcher = Launcher { kind, socket: Arc::new(socket), waiting, is_over };
         Ok(StartedLauncher { launcher, child })
     }
 
-    /// It reads the commands, which are to be these.
-    fn take_commands(&mut self, commands: &[LaunchCommand]) -> Result<(), LauncherError> {
+    /// The socket by which it is told to begin with a request, if it runs programs for these.
+    pub fn for_requests(&self) -> Option<Arc<MessageSocket>> {
+        let is_it = self.launcher.kind == LauncherKind::Programs;
+        is_it.then(|| Arc::clone(&self.launcher.socket))
+    }
+
+    /// It reads what it is to run, which is to be this.
+    fn take_over(&mut self, wanted: &str) -> Result<(), LauncherError> {
         for request in [LaunchRequest::Prepare, LaunchRequest::Commit] {
             let gone = |_| self.launcher.gone();
             self.launcher.socket.send(&request.encode(0)).map_err(gone)?;
@@ -119,7 +267,7 @@ impl StartedLauncher {
             let reply = reply.as_deref().and_then(LaunchReply::decode);
             let (_, reply) = reply.ok_or_else(|| self.launcher.gone())?;
             if request == LaunchRequest::Prepare {
-                check(reply, commands)?;
+                check(reply, wanted)?;
             }
         }
         Ok(())
@@ -158,20 +306,18 @@ impl StartedLauncher {
 }
 
 impl Launcher {
-    /// Has the launcher read the file again, in which these commands stand now. They hold once they are
-    /// [committed](Launcher::commit).
-    ///
-    /// # Errors
-    /// Why it cannot take them: nothing has changed then.
-    pub fn prepare(&self, commands: &[LaunchCommand]) -> Result<(), LauncherError> {
-        check(self.ask(&LaunchRequest::Prepare, READING)?, commands)
+    /// Has the launcher read the file again, which says this now.
+    fn prepare(&self, wanted: &str) -> Result<(), LauncherError> {
+        check(self.ask(&LaunchRequest::Prepare, READING)?, wanted)
+    }
+
+    /// Whether it has ended.
+    fn has_ended(&self) -> bool {
+        self.waiting().replies.is_none()
     }
 
     /// What was prepared holds from now on.
-    ///
-    /// # Errors
-    /// When the launcher has ended.
-    pub fn commit(&self) -> Result<(), LauncherError> {
+    fn commit(&self) -> Result<(), LauncherError> {
         self.ask(&LaunchRequest::Commit, READING).map(drop)
     }
 
@@ -201,14 +347,14 @@ impl Launcher {
         }
         told.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Disconnected => self.lost(),
-            RecvTimeoutError::Timeout => LauncherError(format!(
-                "the process that runs commands has not answered within {patience:?}"
-            )),
+            RecvTimeoutError::Timeout => {
+                LauncherError(format!("{} has not answered within {patience:?}", self.kind))
+            }
         })
     }
 
     /// Ends it, and what it runs.
-    pub fn end(&self) {
+    fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         let (tell, told) = bounded(1);
         {
@@ -220,7 +366,7 @@ impl Launcher {
         }
         self.socket.shut_down();
         if told.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
-            say(format_args!("the process that runs commands has not ended within {ENDING:?}"));
+            say(format_args!("{} has not ended within {ENDING:?}", self.kind));
         }
     }
 
@@ -234,10 +380,10 @@ impl Launcher {
     }
 
     fn gone(&self) -> LauncherError {
-        LauncherError(
-            "the process that runs commands has ended; forebay upgrade, or a restart, begins another"
-                .to_owned(),
-        )
+        LauncherError(format!(
+            "{} has ended; forebay upgrade, or a restart, begins another",
+            self.kind
+        ))
     }
 
     fn waiting(&self) -> MutexGuard<'_, PendingReplies> {
@@ -246,10 +392,10 @@ impl Launcher {
 }
 
 /// What the launcher has read is what the server has.
-fn check(reply: LaunchReply, commands: &[LaunchCommand]) -> Result<(), LauncherError> {
+fn check(reply: LaunchReply, wanted: &str) -> Result<(), LauncherError> {
     match reply.failure {
         Some(why) => Err(LauncherError(why)),
-        None if reply.said == fingerprint(commands) => Ok(()),
+        None if reply.said == wanted => Ok(()),
         None => Err(LauncherError("the file has changed meanwhile: try again".to_owned())),
     }
 }

@@ -15,6 +15,7 @@
 //! | `accounts` | users and groups that are not known, rights of root that are kept |
 //! | `applications` | sockets and scripts of applications |
 //! | `certificates` | certificates that clients will refuse, hosts without one |
+//! | `cgi` | programs of CGI that cannot be run, or that others may change, or get |
 //! | `hooks` | commands that cannot be run, or that others may change |
 //! | `kernel` | what the kernel and its tools cannot do here |
 //! | `spared` | rules that ban who is never banned |
@@ -25,6 +26,7 @@ mod accounts;
 mod applications;
 mod calibration;
 mod certificates;
+mod cgi;
 mod disk;
 mod exposed;
 mod hooks;
@@ -97,6 +99,7 @@ pub const ERRORS_OF_CHECK: &[Lint] = &[
     lint("sockets", "disk, user of the process", Depth::Text, disk::sockets),
     lint("spool", "disk, user of the process", Depth::Text, disk::spool),
     lint("root commands", "user of the process", Depth::Text, hooks::root),
+    lint("root programs", "user of the process, accounts", Depth::Text, cgi::root),
 ];
 
 /// Of these is warned.
@@ -117,6 +120,8 @@ pub const LINTS: &[Lint] = &[
     lint("spool in memory", "disk", Depth::Files, disk::spool_in_memory),
     lint("exposed", "disk", Depth::Files, exposed::secret_files),
     lint("commands", "disk", Depth::Files, hooks::commands),
+    lint("programs", "disk, accounts", Depth::Files, cgi::programs),
+    lint("served programs", "disk", Depth::Files, cgi::served),
     lint("root", "user of the process", Depth::Files, accounts::root),
     lint("expiry", "certificates, clock", Depth::Machine, certificates::expiry),
     lint("uncovered", "certificates", Depth::Machine, certificates::uncovered),

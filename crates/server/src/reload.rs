@@ -12,7 +12,7 @@ use crate::config_file;
 use crate::engines::{Common, Prepared};
 use crate::gate;
 use crate::isolated;
-use crate::launcher::{self, Launcher, LauncherError};
+use crate::launcher::{LauncherError, Launchers};
 use crate::lints::Depth;
 use crate::listen::{ListenError, Listeners};
 use crate::plan::{GroupPlan, MachineResources, Plan};
@@ -55,8 +55,8 @@ pub struct Current {
     pub listeners: Arc<Mutex<Listeners>>,
     /// What may be reached since the start.
     pub sandbox: Sandbox,
-    /// Has the commands of the file run, if there were some at the start.
-    pub launcher: Option<Arc<Launcher>>,
+    /// Have the commands and programs of the file run, if there were some at the start.
+    pub launchers: Launchers,
     /// What the admin listener reports.
     pub status: Arc<Status>,
 }
@@ -85,8 +85,8 @@ pub struct NextConfiguration {
     pub admin: ChangeTo<Option<AdminListener>>,
     /// What files say of bans, if they were read.
     pub bans: Option<SaidBans>,
-    /// The launcher has read other commands than it has.
-    pub has_commands: bool,
+    /// The launchers that have read something else than they have.
+    pub launchers: Launchers,
     /// What was changed, in lines, if it was not the file that was read.
     pub said: String,
     /// What the file says and hardly means.
@@ -309,7 +309,7 @@ pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
         begun: Vec::new(),
         admin: ChangeTo::None,
         bans: None,
-        has_commands: false,
+        launchers: Launchers::default(),
         said,
         warnings: Vec::new(),
     })
@@ -325,7 +325,8 @@ fn prepare_config(
     at_the_start_only(&config, &current.config)?;
     let needs = SandboxNeeds::of(&config, Some(file), None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
-    let has_commands = take_commands(&config, current).map_err(ReloadError::Launcher)?;
+    let launchers = current.launchers.prepare(&config, &current.config);
+    let launchers = launchers.map_err(ReloadError::Launcher)?;
     let machine = MachineResources::here().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, &machine);
     let mut plan = plan.map_err(ReloadError::Policy)?;
@@ -345,7 +346,8 @@ fn prepare_config(
     let known = before.applications.spool();
     let spool = spool::reopen(&config, machine.descriptors, &current.config, known);
     let applications = Applications::new(routes, shares, Some(&before.applications), now_ms)
-        .with_spool(spool.map_err(ReloadError::Spool)?);
+        .with_spool(spool.map_err(ReloadError::Spool)?)
+        .with_launcher(before.applications.launcher().cloned());
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();
@@ -381,28 +383,10 @@ fn prepare_config(
         begun,
         admin,
         bans: None,
-        has_commands,
+        launchers,
         said,
         warnings: Vec::new(),
     })
-}
-
-/// Has the launcher read the commands of the file, if they are others. Says whether it has.
-fn take_commands(config: &Config, current: &Current) -> Result<bool, LauncherError> {
-    let commands = launcher::commands::of(config);
-    if commands == launcher::commands::of(&current.config) {
-        return Ok(false);
-    }
-    match &current.launcher {
-        Some(launcher) => launcher.prepare(&commands).map(|()| true),
-        None => {
-            let key = commands.first().map_or("", |command| command.key);
-            Err(LauncherError(format!(
-                "{key}: the process that runs commands starts with a server whose file has some, and this one's \
-                 had none: forebay upgrade starts such a server in place of this one"
-            )))
-        }
-    }
 }
 
 /// The admin listener that `plan` wants.

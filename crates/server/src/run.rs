@@ -26,7 +26,7 @@ use crate::ban_files::{ChangedBans, WatchedBanFiles};
 use crate::command::CommandRequest;
 use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
-use crate::launcher::Launcher;
+use crate::launcher::Launchers;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::plan::Plan;
@@ -129,8 +129,8 @@ struct Server {
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
     acme: Option<AcmeThread>,
-    /// Has the commands of the file run, if there were some at the start.
-    launcher: Option<Arc<Launcher>>,
+    /// Have the commands and programs of the file run, if there were some at the start.
+    launchers: Launchers,
     /// A thread checks applications.
     keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.

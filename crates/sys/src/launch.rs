@@ -9,7 +9,10 @@ use crate::privileges::SystemUser;
 use crate::stderr;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     DumpableBehavior, Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions,
@@ -17,12 +20,12 @@ use rustix::process::{
 };
 use rustix::thread;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -75,6 +78,47 @@ impl MessageSocket {
         Ok(())
     }
 
+    /// Sends one message and a descriptor, of which the other process gets a duplicate, without waiting.
+    ///
+    /// # Errors
+    /// What the kernel says: that the other process has ended, or has too much before it (`EAGAIN`).
+    pub fn pass(&self, message: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let passed = [descriptor];
+        beside.push(SendAncillaryMessage::ScmRights(&passed));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        again(|| net::sendmsg(&self.0, &[IoSlice::new(message)], &mut beside, flags))?;
+        Ok(())
+    }
+
+    /// Waits for a message of at most `most` bytes, and for the descriptor that may come with it, close-on-exec. `None`
+    /// as of [`receive`](MessageSocket::receive).
+    ///
+    /// # Errors
+    /// What the kernel says. What is longer loses its end.
+    pub fn receive_passed(&self, most: usize) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+        let mut buffer = vec![0; most];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = again(|| {
+            net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut buffer)], &mut beside, flags)
+        });
+        let count = match received {
+            Ok(received) => received.bytes,
+            Err(Errno::CONNRESET) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        let mut passed = beside.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let descriptor = passed.next().and_then(|mut descriptors| descriptors.next());
+        buffer.truncate(count);
+        Ok((count > 0).then_some((buffer, descriptor)))
+    }
+
     /// Waits for a message; `None` when the other process has ended, or has closed its end.
     ///
     /// # Errors
@@ -114,14 +158,14 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Starts this program anew, with `arguments`, a process group of its own, `socket` as its standard input, and no
+/// Starts this program anew, with these words, a process group of its own, `socket` as its standard input, and no
 /// other descriptor of this process but standard error.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn start_beside(arguments: &[&str], file: &Path, socket: MessageSocket) -> io::Result<Child> {
+pub fn start_beside(words: &[&OsStr], socket: MessageSocket) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.args(arguments).arg(file);
+    command.args(words);
     // a signal from the terminal is for the server
     command.process_group(0).stdin(socket.0).stdout(Stdio::null()).stderr(stderr::of_children());
     // SAFETY: it makes system calls and nothing else: it takes no lock and allocates nothing.
@@ -300,17 +344,25 @@ pub fn end_all() -> bool {
 }
 
 /// The children of this process.
-fn children() -> Vec<Pid> {
+pub(crate) fn children() -> Vec<Pid> {
+    children_of(rustix::process::getpid())
+}
+
+/// The children of a process, as far as this one may see them.
+pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     let numbers = |text: String| -> Vec<Pid> {
         text.split_ascii_whitespace().filter_map(|n| Pid::from_raw(n.parse().ok()?)).collect()
     };
+    let parent = parent.as_raw_nonzero().get().unsigned_abs();
+    // it may be gone
+    let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
     // of each of its threads; not every kernel has it
-    let own = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let threads = threads.flatten();
     let told: Option<Vec<String>> =
-        own.map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+        threads.map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
     match told {
         Some(told) if !told.is_empty() => told.into_iter().flat_map(numbers).collect(),
-        _ => by_parent(std::process::id()),
+        _ => by_parent(parent),
     }
 }
 
@@ -332,7 +384,7 @@ fn by_parent(parent: u32) -> Vec<Pid> {
 
 /// Descriptors of this process end with it when it becomes a program, but for standard input, output and error.
 /// It neither allocates nor locks.
-fn mark_descriptors() -> io::Result<()> {
+pub(crate) fn mark_descriptors() -> io::Result<()> {
     let flag = libc::CLOSE_RANGE_CLOEXEC;
     // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when it becomes the
     // program, as all are meant to.

@@ -11,6 +11,7 @@
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
 //! | [`launch`] | programs that one process runs for another, and the messages of both |
+//! | [`cgi`] | a program that is run for one request, and the end of all that it has started |
 //! | [`descriptors`] | descriptors that one process gives another |
 //! | [`lend`] | a client's socket that another process has for a while |
 //! | [`client`] | connecting without waiting, from a chosen address |
@@ -40,6 +41,7 @@
 pub mod addresses;
 mod append;
 pub mod broker;
+pub mod cgi;
 pub mod client;
 pub mod clock;
 pub mod descriptors;

@@ -9,7 +9,9 @@ use forebay_http::response::ResponseHeadLimits;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::settings::upstream_address::{AddressError, HttpUpstream, UpstreamAddress};
+pub use crate::settings::upstream_address::{
+    AddressError, HttpUpstream, LaunchedUpstream, UpstreamAddress,
+};
 
 /// Which upstream is asked next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -48,6 +48,7 @@ use forebay_conn::SocketId;
 use forebay_control::shared::SharedCounts;
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
+use forebay_sys::launch::MessageSocket;
 use forebay_tls::ClientError;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -298,6 +299,11 @@ impl Upstreams {
     pub fn speak_by(&self, files: &UpstreamTlsFiles) -> Result<(), ClientError> {
         let to = self.each.iter().map(|one| one.addresses.named());
         self.clients.as_ref().map_or(Ok(()), |clients| clients.set(files, to))
+    }
+
+    /// What is launched is launched by the process at the other end of this socket.
+    pub fn launch_by(&self, launcher: &Arc<MessageSocket>) {
+        self.each.iter().for_each(|one| one.addresses.launch_by(launcher));
     }
 
     /// What is under way and what waits is counted together with other processes from now on. Others that are reached

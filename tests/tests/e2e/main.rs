@@ -14,6 +14,8 @@ mod auth;
 mod bans;
 mod behind;
 mod calibrate;
+mod cgi;
+mod cgi_git;
 mod classes;
 mod client_certificates;
 mod clients;

@@ -15,6 +15,7 @@ on_each_engine!(
     every_reading_must_be_allowed,
     no_spelling_gets_past_a_rule,
     no_spelling_gets_past_an_exception,
+    no_spelling_reaches_a_program_past_a_rule,
 );
 
 /// An application that answers with the target it was asked for, and before it with what it was told of a decision.
@@ -428,6 +429,46 @@ fn no_spelling_gets_past_a_rule(engine: &str) {
             assert_eq!(outcome.leaks, [""; 0], "{engine} {ambiguous}\n{rule}");
             assert!(outcome.passed > 0, "{engine} {ambiguous}\n{rule}");
             assert!(ambiguous != "pass" || outcome.with_separators > 0, "{engine}\n{rule}");
+        }
+    }
+}
+
+/// A program is told the path in two ways: as it was sent, and as the rules have seen it.
+fn no_spelling_reaches_a_program_past_a_rule(engine: &str) {
+    let corpus = corpus();
+    let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();
+    let parts = if is_full_matrix() { 16 } else { 16 * ENGINES.len() };
+    for (offset, (rule, _)) in RULES.iter().enumerate() {
+        let bed = crate::cgi::Bed::new();
+        for told in ["REQUEST_URI", "PATH_INFO"] {
+            let text = format!("printf 'Content-Length: %s\\n\\n%s' ${{#{told}}} \"${told}\"");
+            bed.program(told, &text);
+        }
+        let mine: Vec<&String> = corpus.iter().skip(at + offset).step_by(parts).collect();
+        let (one, two) = mine.split_at(mine.len() / 2);
+        let start = |told: &str| {
+            let directory = format!("directory = {:?}", bed.folder.join("cgi"));
+            let program = format!("program = {:?}", bed.folder.join("cgi").join(told));
+            let lines = bed.lines("").replace(&directory, &program);
+            let lines = lines.replace("path = \"/cgi-bin\"", "path = \"/\"") + &made(rule);
+            let options = Options::new(bed.folder.join("root")).engine(engine).config(&lines);
+            Server::start(&options)
+        };
+        let mut outcome = Outcome::new(is_admin);
+        let server = start("REQUEST_URI");
+        let (first, second) = one.split_at(one.len() / 2);
+        outcome.by_http1(&server, first);
+        outcome.by_http2(&server, second);
+        assert_eq!(outcome.leaks, [""; 0], "{engine}\n{rule}");
+        assert!(outcome.passed > 0, "{engine}\n{rule}");
+        // which is decoded, and not decoded again
+        let server = start("PATH_INFO");
+        for path in two {
+            let mut client = Client::over(server.connect());
+            assert!(client.ask(path));
+            let answer = client.answer().unwrap();
+            let is_led = answer.status == 200 && is_admin(&undot(&merge(&answer.body)));
+            assert!(!is_led, "{engine} {path}\n{rule}");
         }
     }
 }

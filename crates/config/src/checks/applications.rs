@@ -10,6 +10,7 @@ use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, GroupSettings, UpstreamAddress};
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 
 /// What is said of applications.
 #[derive(Debug)]
@@ -197,7 +198,10 @@ impl ConfigDraft {
             let hand_overs = site.hand_overs.iter().enumerate();
             let hand_overs = hand_overs
                 .map(|(index, one)| (place("hand_over", index), true, one.settings().group));
-            known.extend(proxies.chain(scripts).chain(hand_overs));
+            let programs = site.cgi.iter().enumerate();
+            let programs = programs
+                .map(|(index, one)| (place("cgi", index), true, one.settings(Path::new("")).group));
+            known.extend(proxies.chain(scripts).chain(hand_overs).chain(programs));
         }
         let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
         let engine =
@@ -251,6 +255,14 @@ fn remark_useless(text: &ConfigReader<'_>, at: &At, site: &SiteConfig, remarks: 
         let keys = keys.map(|key| place("fastcgi", index).child(key));
         let said = keys.into_iter().filter(|at| !one.runs_files() && text.says(at));
         remarks.extend(said.map(|at| (at, Wrong::Idle { needs: "check_local = true" })));
+    }
+    for (index, one) in site.cgi.iter().enumerate() {
+        let set = one.launched().set;
+        let own = set.into_iter().find(|(name, _)| OF_EACH_REQUEST.contains(&&**name));
+        let wrong = own.map(|(name, _)| {
+            Wrong::said(ApplicationRemark::OfEachRequest { name: name.into_string() })
+        });
+        remarks.extend(wrong.map(|wrong| (place("cgi", index).child("set"), wrong)));
     }
     for (at, group, route, tells_client_first) in proxies.chain(scripts) {
         let mut useless = |key: &str, is_so: bool, beside: &'static str| {

@@ -83,6 +83,8 @@ impl ConfigDraft {
             fastcgi.for_each(|(index, one)| note("fastcgi", index, one.path().as_str()));
             let hand_overs = site.hand_overs.iter().enumerate();
             hand_overs.for_each(|(index, one)| note("hand_over", index, one.path().as_str()));
+            let cgi = site.cgi.iter().enumerate();
+            cgi.for_each(|(index, one)| note("cgi", index, one.path().as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
                     note(list, index, pattern.as_str());

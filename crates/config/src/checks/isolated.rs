@@ -241,6 +241,7 @@ impl ConfigDraft {
             let counts = [
                 ("proxy", site.proxies.len()),
                 ("fastcgi", site.fastcgi.len()),
+                ("cgi", site.cgi.len()),
                 ("forward_auth", site.authorities.len()),
             ];
             for (list, count) in counts.into_iter().filter(|_| isolated.is_answered_elsewhere()) {

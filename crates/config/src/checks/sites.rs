@@ -6,7 +6,7 @@ use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
 use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
-use crate::{FastCgiConfig, HandOverConfig};
+use crate::{CgiConfig, FastCgiConfig, HandOverConfig};
 use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -144,7 +144,9 @@ impl ConfigDraft {
             let fastcgi = fastcgi.map(|(index, scope)| (place("fastcgi", index), scope));
             let hand_overs = site.hand_overs.iter().map(HandOverConfig::path).enumerate();
             let hand_overs = hand_overs.map(|(index, scope)| (place("hand_over", index), scope));
-            for (at, scope) in proxies.chain(fastcgi).chain(hand_overs) {
+            let cgi = site.cgi.iter().map(CgiConfig::path).enumerate();
+            let cgi = cgi.map(|(index, scope)| (place("cgi", index), scope));
+            for (at, scope) in proxies.chain(fastcgi).chain(hand_overs).chain(cgi) {
                 let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
                 if let Some(first) = known.get(plain) {
                     let (found, by) = (quote(scope.as_str()), first.shown.clone());

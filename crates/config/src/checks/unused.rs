@@ -88,9 +88,10 @@ impl ConfigDraft {
         if self.process.trusted_proxies.is_empty() && self.process.trusted_header.is_some() {
             remark("trusted_header", "trusted_proxies");
         }
-        let runs_scripts = self.every_site().iter().any(|(_, site)| !site.fastcgi.is_empty());
+        let runs = |site: &SiteConfig| !site.fastcgi.is_empty() || !site.cgi.is_empty();
+        let runs_scripts = self.every_site().iter().any(|(_, site)| runs(site));
         if self.process.spool_dir.is_some() && !runs_scripts {
-            remark("spool_dir", "[[fastcgi]]");
+            remark("spool_dir", "[[fastcgi]] or [[cgi]]");
         }
         if self.process.spool_dir.is_none() && text.says(&top.child("spool_dir_bytes")) {
             remark("spool_dir_bytes", "spool_dir");
@@ -338,14 +339,18 @@ impl ConfigDraft {
         let hand_overs = |site: &SiteConfig| -> Vec<String> {
             site.hand_overs.iter().map(|one| plain(one.path().as_str())).collect()
         };
+        let cgi = |site: &SiteConfig| -> Vec<String> {
+            site.cgi.iter().map(|one| plain(one.path().as_str())).collect()
+        };
         let aliases = |site: &SiteConfig| -> Vec<String> {
             site.aliases.iter().map(|alias| plain(alias.path().as_str())).collect()
         };
         type Paths<'f> = &'f dyn Fn(&SiteConfig) -> Vec<String>;
-        let lists: [(&str, Paths<'_>); 4] = [
+        let lists: [(&str, Paths<'_>); 5] = [
             ("proxy", &proxies),
             ("fastcgi", &fastcgi),
             ("hand_over", &hand_overs),
+            ("cgi", &cgi),
             ("alias", &aliases),
         ];
         for (list, paths) in lists {

@@ -30,6 +30,7 @@ impl ConfigDraft {
             site.authorities.iter_mut().for_each(|authority| authority.tls_mut().rebase(&join));
             site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.hand_overs.iter_mut().for_each(|one| one.rebase(&join));
+            site.cgi.iter_mut().for_each(|cgi| cgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let AccessLog::File(path) = &mut site.log.access {
                 join(path);

@@ -8,12 +8,14 @@
 //! | `rules` | the lists of a site |
 //! | `conditions` | on what of a request a rule of a site depends |
 //! | `proxy`, `fastcgi`, `hand_over`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
+//! | `cgi` | routes to programs that are run for each request |
 //! | `identity` | identities that clients prove by a cookie |
 //! | `acme` | certificates by ACME |
 //! | `firewall` | the firewall |
 //! | `isolated` | the engine isolated |
 
 pub(crate) mod acme;
+pub(crate) mod cgi;
 pub(crate) mod class;
 pub(crate) mod conditions;
 pub(crate) mod fastcgi;

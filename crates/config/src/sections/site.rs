@@ -1,5 +1,6 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
+use crate::sections::cgi::CgiConfig;
 use crate::sections::fastcgi::FastCgiConfig;
 use crate::sections::forward_auth::ForwardAuth;
 use crate::sections::hand_over::HandOverConfig;
@@ -114,6 +115,8 @@ pub struct SiteConfig {
     pub fastcgi: Vec<FastCgiConfig>,
     /// `[[hand_over]]`
     pub hand_overs: Vec<HandOverConfig>,
+    /// `[[cgi]]`
+    pub cgi: Vec<CgiConfig>,
     /// `[[forward_auth]]`
     pub authorities: Vec<ForwardAuth>,
 }
@@ -141,6 +144,7 @@ impl SiteConfig {
             proxies: Vec::new(),
             fastcgi: Vec::new(),
             hand_overs: Vec::new(),
+            cgi: Vec::new(),
             authorities: Vec::new(),
             ..self.clone()
         }
@@ -161,6 +165,7 @@ impl SiteConfig {
         add_others(&mut self.proxies, &top.proxies, |own, top| own.path() == top.path());
         add_others(&mut self.fastcgi, &top.fastcgi, |own, top| own.path() == top.path());
         add_others(&mut self.hand_overs, &top.hand_overs, |own, top| own.path() == top.path());
+        add_others(&mut self.cgi, &top.cgi, |own, top| own.path() == top.path());
         self
     }
 
@@ -171,6 +176,7 @@ impl SiteConfig {
             || !self.aliases.is_empty()
             || !self.proxies.is_empty()
             || !self.hand_overs.is_empty()
+            || !self.cgi.is_empty()
     }
 
     /// Which paths applications answer.
@@ -178,7 +184,8 @@ impl SiteConfig {
         let proxies = self.proxies.iter().map(ProxyConfig::route);
         let fastcgi = self.fastcgi.iter().map(FastCgiConfig::route);
         let hand_overs = self.hand_overs.iter().map(HandOverConfig::route);
-        proxies.chain(fastcgi).chain(hand_overs).collect()
+        let cgi = self.cgi.iter().map(CgiConfig::route);
+        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).collect()
     }
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
@@ -193,9 +200,12 @@ impl SiteConfig {
             .map(|one| ApplicationSettings::FastCgi(one.settings(&script_root(one.root(root)))));
         let hand_overs = self.hand_overs.iter();
         let hand_overs = hand_overs.map(|one| ApplicationSettings::HandOver(one.settings()));
+        let documents = root.map(script_root).unwrap_or_default();
+        let cgi = self.cgi.iter();
+        let cgi = cgi.map(|one| ApplicationSettings::FastCgi(one.settings(&documents)));
         let authorities = self.authorities.iter();
         let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
-        proxies.chain(fastcgi).chain(hand_overs).chain(authorities).collect()
+        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(authorities).collect()
     }
 
     /// What each of its [applications](SiteConfig::applications) is called, in the same order: the list of its route and
@@ -204,9 +214,11 @@ impl SiteConfig {
         let routed = |list: &str, path: &Scope| format!("{list} {}", path.as_str());
         let proxies = self.proxies.iter().map(|one| routed("proxy", &one.path()));
         let fastcgi = self.fastcgi.iter().map(|one| routed("fastcgi", &one.path()));
+        let hand_overs = self.hand_overs.iter().map(|one| routed("hand_over", &one.path()));
+        let cgi = self.cgi.iter().map(|one| routed("cgi", &one.path()));
         let authorities =
             self.authorities.iter().map(|one| routed("forward_auth", &one.paths().path));
-        proxies.chain(fastcgi).chain(authorities).collect()
+        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(authorities).collect()
     }
 
     /// How its applications are spoken with through TLS: the list of the route, its place there, and what that says.
@@ -344,6 +356,7 @@ impl Section for SiteConfig {
             proxies: Vec::new(),
             fastcgi: Vec::new(),
             hand_overs: Vec::new(),
+            cgi: Vec::new(),
             authorities: Vec::new(),
         }
     }
@@ -399,6 +412,12 @@ const LISTS: &[SectionList<SiteConfig>] = &[
                   their clients: it reads and answers them itself, and the connection comes back. All rules come \
                   first, but those that change answers do nothing here.",
         at: |s| &mut s.hand_overs,
+    },
+    SectionList {
+        name: "cgi",
+        meaning: "Has a program run for each request (CGI, RFC 3875), by a process beside the server that does \
+                  nothing else. All rules come first.",
+        at: |s| &mut s.cgi,
     },
     SectionList {
         name: "work",

@@ -64,6 +64,8 @@ pub struct StageProcess {
     pub role: Role,
     /// Which of the processes with this part, from 1.
     pub instance: u64,
+    /// The configuration file that all stages share.
+    pub file: PathBuf,
     /// The directory with the sockets at which stages ask one another.
     pub links: PathBuf,
 }

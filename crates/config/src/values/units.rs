@@ -18,7 +18,7 @@ const SIZES: [(&str, u64); 5] =
 pub struct NotAQuantity;
 
 /// A number of bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
 /// Bytes per second.

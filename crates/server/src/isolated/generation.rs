@@ -181,7 +181,7 @@ impl Generation {
     /// Starts the process of a slot.
     fn start_one(&mut self, at: usize) -> io::Result<()> {
         let ProcessSlot { role, instance, .. } = self.slots[at];
-        let place = StageProcess { role, instance, links: self.links.path().to_owned() };
+        let place = self.place(role, instance);
         let mut own = None;
         if role != Role::Receive {
             let path = place.socket(role, instance);
@@ -211,14 +211,18 @@ impl Generation {
         Ok(())
     }
 
+    fn place(&self, role: Role, instance: u64) -> StageProcess {
+        let (file, links) = (self.common.file.clone(), self.links.path().to_owned());
+        StageProcess { role, instance, file, links }
+    }
+
     /// Whether its processes can still be asked: their sockets are there.
     pub(super) fn is_reachable(&self) -> bool {
         let asked =
             self.slots.iter().filter(|slot| slot.child.is_some() && slot.role != Role::Receive);
         let place = |slot: &ProcessSlot| {
             let (role, instance) = (slot.role, slot.instance);
-            StageProcess { role, instance, links: self.links.path().to_owned() }
-                .socket(role, instance)
+            self.place(role, instance).socket(role, instance)
         };
         self.links.are_there(asked.map(place))
     }
@@ -451,7 +455,7 @@ impl Generation {
                 (_, None, None) => Is::Ended,
             };
             let is_asked = self.serves() && role != Role::Receive;
-            let place = StageProcess { role, instance, links: self.links.path().to_owned() };
+            let place = self.place(role, instance);
             let address = is_asked
                 .then(|| UpstreamAddress::Unix(UnixAddress::Path(place.socket(role, instance))));
             InstanceStatus { role, name: instance.to_string(), is, address, restarts }

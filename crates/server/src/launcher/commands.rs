@@ -2,7 +2,6 @@
 //! server may give a value.
 
 use forebay_config::{Account, Config};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// The number of the command by which records of the name service are made.
@@ -49,16 +48,10 @@ pub fn of(config: &Config) -> Vec<LaunchCommand> {
     }])
 }
 
-/// A text that is the same for the same commands, in processes of one program.
-pub fn fingerprint(commands: &[LaunchCommand]) -> String {
-    let mut hasher = DefaultHasher::new();
-    commands.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launcher::fingerprint;
 
     fn of_text(text: &str) -> Vec<LaunchCommand> {
         of(&forebay_config::parse(text, "forebay.toml").unwrap())

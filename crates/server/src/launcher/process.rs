@@ -2,7 +2,8 @@
 //! one command at a time, and ends when the server does, in whatever way: then nothing holds the other end of its
 //! socket.
 
-use super::commands::{self, fingerprint};
+use super::commands;
+use super::fingerprint;
 use super::messages::{LaunchReply, LaunchRequest};
 use super::runs::{CommandRun, ReadyCommand};
 use crate::config_file;
@@ -41,15 +42,7 @@ struct LauncherProcess {
 /// # Errors
 /// Why it cannot begin, or hear the server.
 pub fn run(file: &Path) -> io::Result<()> {
-    // a signal to the whole group is for the server, which may have use for it yet
-    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
-        signal_hook::flag::register(signal, Arc::default())?;
-    }
-    process::set_name("forebay-launch");
-    launch::adopt_orphans()?;
-    privileges::keep_to_launch()?;
-    // what the file says may be secret, and this process may do more than the server
-    launch::hide_memory()?;
+    begin("forebay-launch")?;
     let mut launcher = LauncherProcess {
         socket: MessageSocket::of_input()?,
         file: file.to_owned(),
@@ -64,6 +57,23 @@ pub fn run(file: &Path) -> io::Result<()> {
         run.finish(false);
     }
     served
+}
+
+/// Becomes a launcher, of this name: a process that hears no signal, keeps of root's rights what it takes to run
+/// programs as other users, and adopts what they leave behind.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn begin(name: &str) -> io::Result<()> {
+    // a signal to the whole group is for the server, which may have use for it yet
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    process::set_name(name);
+    launch::adopt_orphans()?;
+    privileges::keep_to_launch()?;
+    // what the file says may be secret, and this process may do more than the server
+    launch::hide_memory()
 }
 
 impl LauncherProcess {

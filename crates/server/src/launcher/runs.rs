@@ -101,7 +101,15 @@ impl ReadyCommand {
     }
 }
 
-fn account(key: &str, name: &Account, group: Option<&Account>) -> Result<SystemUser, String> {
+/// The user that a setting names.
+///
+/// # Errors
+/// That there is none.
+pub(super) fn account(
+    key: &str,
+    name: &Account,
+    group: Option<&Account>,
+) -> Result<SystemUser, String> {
     user_of(name, group).map_err(|error| match key {
         // the errors are about user and group
         "user" => error.to_string(),

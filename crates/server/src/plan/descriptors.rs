@@ -143,7 +143,12 @@ mod tests {
     #[test]
     fn stages_that_ask_others_have_some_for_that() {
         let plan = |role| {
-            let place = StageProcess { role, instance: 1, links: "/run/links".into() };
+            let place = StageProcess {
+                role,
+                instance: 1,
+                file: "forebay.toml".into(),
+                links: "/run/links".into(),
+            };
             Plan::new(&isolated::at(Config::default(), place), &machine(20_000)).unwrap()
         };
         let [receive, process, respond] = Role::ALL.map(plan);
@@ -161,7 +166,12 @@ mod tests {
         let text = format!("root = \"/site\"\nengine = \"isolated\"\n{lines}");
         let config = forebay_config::parse(&text, "/etc/forebay.toml").unwrap();
         let plans = Role::ALL.map(|role| {
-            let place = StageProcess { role, instance: 1, links: "/run/links".into() };
+            let place = StageProcess {
+                role,
+                instance: 1,
+                file: "forebay.toml".into(),
+                links: "/run/links".into(),
+            };
             Plan::new(&isolated::at(config.clone(), place), &machine(descriptors)).unwrap()
         });
         (config, plans)
@@ -193,7 +203,12 @@ mod tests {
     fn stages_have_no_descriptor_twice_unless_that_is_said() {
         let shares = |lines: &str| {
             let (config, plans) = stages(lines, 1024);
-            let place = StageProcess { role: Role::Receive, instance: 1, links: "/run".into() };
+            let place = StageProcess {
+                role: Role::Receive,
+                instance: 1,
+                file: "forebay.toml".into(),
+                links: "/run".into(),
+            };
             let lack = plans[0].lack(&isolated::at(config, place), 1024);
             let shares = plans.map(|plan| {
                 let SocketLimits { exchanges, idle, .. } = plan.sockets;

@@ -180,9 +180,7 @@ impl Server {
         if let Some(firewall) = &self.common.firewall {
             firewall.end();
         }
-        if let Some(launcher) = &self.launcher {
-            launcher.end();
-        }
+        self.launchers.end();
         let began = Instant::now();
         if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));

@@ -5,6 +5,7 @@ use super::{Event, Later, Server};
 use crate::acme_thread;
 use crate::certificate_watch;
 use crate::gate;
+use crate::launcher::LauncherKind;
 use crate::notify;
 use crate::upkeep;
 use forebay_config::Role;
@@ -122,7 +123,7 @@ impl Server {
         }
         let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
         let tell = move || drop(to_main.send(Event::CertificatesChanged));
-        let launcher = self.launcher.clone();
+        let launcher = self.launchers.of(LauncherKind::Commands).cloned();
         match acme_thread::start(live, self.common.register.worker(), launcher, tell) {
             Ok(running) => self.acme = Some(running),
             Err(error) => say(format_args!("no thread for certificates by ACME: {error}")),

@@ -11,7 +11,7 @@ use crate::engines::Common;
 use crate::firewall;
 use crate::gate;
 use crate::isolated;
-use crate::launcher::{self, StartedLauncher};
+use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
 use crate::plan::{MachineResources, Plan};
@@ -145,7 +145,9 @@ impl Server {
         let mut keeper = keeper.map_err(RunError::Firewall)?;
         let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
         // what it runs is not confined as the server is
-        let launcher = launcher::start(&config, file.as_deref()).map_err(RunError::Launcher)?;
+        let launchers = launcher::start(&config, file.as_deref()).map_err(RunError::Launcher)?;
+        let for_requests = launchers.iter().find_map(StartedLauncher::for_requests);
+        let applications = applications.with_launcher(for_requests);
         // its socket may be out of reach afterwards
         let notifier = Notifier::from_environment();
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
@@ -159,9 +161,9 @@ impl Server {
         };
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
-        let launcher = launcher.map(StartedLauncher::listen).transpose();
-        let launcher =
-            launcher.map_err(resources("a thread for the process that runs commands"))?;
+        let launchers = Launchers::listen(launchers);
+        let launchers =
+            launchers.map_err(resources("a thread for a process that runs programs"))?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
@@ -238,7 +240,7 @@ impl Server {
             ban_files: Arc::default(),
             watches_certificates: false,
             acme: None,
-            launcher,
+            launchers,
             keeps_up_applications: false,
             gate_trouble: None,
             later: Vec::new(),

@@ -142,7 +142,7 @@ impl Server {
             groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
             listeners: Arc::clone(&self.listeners),
             sandbox: self.sandbox.clone(),
-            launcher: self.launcher.clone(),
+            launchers: self.launchers.clone(),
             status: Arc::clone(&self.status),
         }
     }
@@ -230,7 +230,7 @@ impl Server {
             begun,
             admin,
             bans,
-            has_commands,
+            launchers,
             said: _,
             warnings: _,
         } = next;
@@ -246,9 +246,7 @@ impl Server {
                 return Err(ReloadError::Resources(error));
             }
         };
-        if let Some(Err(error)) =
-            self.launcher.as_ref().filter(|_| has_commands).map(|launcher| launcher.commit())
-        {
+        if let Err(error) = launchers.commit() {
             say(format_args!("{error}"));
         }
         if let ChangeTo::To(admin) = admin {

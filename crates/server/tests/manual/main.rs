@@ -14,7 +14,7 @@ mod sample;
 
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
-    ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig, ProxyConfig,
+    CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig, ProxyConfig,
     RuleConfig, SiteConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
@@ -152,6 +152,7 @@ fn title_of(list: &SectionList<SiteConfig>) -> &'static str {
         "proxy" => "Applications that speak HTTP",
         "fastcgi" => "Applications that speak FastCGI",
         "hand_over" => "Programs that get sockets",
+        "cgi" => "Programs that are run for each request",
         "forward_auth" => "Servers that say who may pass",
         "work" => "The work handler",
         name => panic!("the list {name} needs a title"),
@@ -169,6 +170,7 @@ fn rows_of(list: &SectionList<SiteConfig>) -> Vec<SettingDescription> {
         "proxy" => rows::<<ProxyConfig as Item>::Section>(),
         "fastcgi" => rows::<<FastCgiConfig as Item>::Section>(),
         "hand_over" => rows::<<HandOverConfig as Item>::Section>(),
+        "cgi" => rows::<<CgiConfig as Item>::Section>(),
         "forward_auth" => rows::<<ForwardAuth as Item>::Section>(),
         "work" => rows::<<WorkHandler as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),
@@ -227,6 +229,8 @@ fn the_sample_is_good_with_and_without_its_settings() {
     for part in [one, several] {
         // a text alone includes nothing
         let text = sample::uncommented(part).replace("include = [\"sites/*.toml\"]\n", "");
+        // which stands for a directory of programs
+        let text = text.replace("program = \"/usr/lib/git-core/git-http-backend\"\n", "");
         if let Err(problems) = parse(&text, "/etc/forebay.toml") {
             let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
             panic!("{}\nin:\n{text}", lines.join("\n"));

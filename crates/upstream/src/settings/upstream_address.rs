@@ -21,20 +21,33 @@ pub enum UpstreamAddress {
     },
     /// At a Unix socket.
     Unix(UnixAddress),
+    /// It is no server: the launcher of this server runs a program for each request.
+    Launched(LaunchedUpstream),
+}
+
+/// Programs that the launcher of this server runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LaunchedUpstream {
+    /// The number by which the launcher knows what is run, as whom and within which limits.
+    pub route: u64,
+    /// What logs call them.
+    pub name: Box<str>,
 }
 
 impl UpstreamAddress {
     /// Begins to connect to it. A name is not looked up.
     ///
     /// # Errors
-    /// What the kernel says at once; `AddrNotAvailable` for a name.
+    /// What the kernel says at once; `AddrNotAvailable` for a name, and for what is launched.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         match self {
             UpstreamAddress::Socket(address) => {
                 client::connect(*address, ConnectOptions::default())
             }
             UpstreamAddress::Unix(address) => client::connect_unix(address),
-            UpstreamAddress::Name { .. } => Err(io::ErrorKind::AddrNotAvailable.into()),
+            UpstreamAddress::Name { .. } | UpstreamAddress::Launched(_) => {
+                Err(io::ErrorKind::AddrNotAvailable.into())
+            }
         }
     }
 
@@ -103,19 +116,19 @@ impl UpstreamAddress {
         }
     }
 
-    /// The name or the address alone, as TLS names a server; `localhost` behind a Unix socket.
+    /// The name or the address alone, as TLS names a server; `localhost` behind a Unix socket, and for what is launched.
     pub fn host(&self) -> String {
         match self {
             UpstreamAddress::Socket(address) => address.ip().to_string(),
             UpstreamAddress::Name { host, .. } => host.to_string(),
-            UpstreamAddress::Unix(_) => "localhost".to_owned(),
+            UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_) => "localhost".to_owned(),
         }
     }
 
-    /// Host and port, as a request would name them; `localhost` behind a Unix socket.
+    /// Host and port, as a request would name them; `localhost` behind a Unix socket, and for what is launched.
     pub fn authority(&self) -> String {
         match self {
-            UpstreamAddress::Unix(_) => "localhost".to_owned(),
+            UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_) => "localhost".to_owned(),
             other => other.to_string(),
         }
     }
@@ -159,7 +172,7 @@ impl HttpUpstream {
 impl fmt::Display for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.address, self.is_tls) {
-            (unix @ UpstreamAddress::Unix(_), _) => unix.fmt(f),
+            (unix @ (UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_)), _) => unix.fmt(f),
             (address, false) => write!(f, "http://{address}"),
             (address, true) => write!(f, "https://{address}"),
         }
@@ -172,6 +185,7 @@ impl fmt::Display for UpstreamAddress {
             UpstreamAddress::Socket(address) => address.fmt(f),
             UpstreamAddress::Name { host, port } => write!(f, "{host}:{port}"),
             UpstreamAddress::Unix(path) => write!(f, "unix:{path}"),
+            UpstreamAddress::Launched(launched) => f.write_str(&launched.name),
         }
     }
 }

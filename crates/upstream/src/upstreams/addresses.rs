@@ -6,10 +6,11 @@
 use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::connection::UpstreamConnection;
 use forebay_sys::client::{self, ConnectOptions};
+use forebay_sys::launch::MessageSocket;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// How long an address is left alone that takes no connection.
 const SHUN_MS: u64 = 10_000;
@@ -22,6 +23,8 @@ pub(crate) struct UpstreamAddresses {
     found: RwLock<Vec<FoundAddress>>,
     /// Each in turn.
     next: AtomicUsize,
+    /// The socket of the launcher, once there is one.
+    launcher: OnceLock<Arc<MessageSocket>>,
 }
 
 /// An address of a name.
@@ -42,7 +45,15 @@ impl UpstreamAddresses {
     /// Of an upstream that is named like this. None is known of a name before it is
     /// [looked up](UpstreamAddresses::look_up).
     pub(crate) fn new(address: UpstreamAddress) -> UpstreamAddresses {
-        UpstreamAddresses { address, found: RwLock::default(), next: AtomicUsize::new(0) }
+        let (found, next) = (RwLock::default(), AtomicUsize::new(0));
+        UpstreamAddresses { address, found, next, launcher: OnceLock::new() }
+    }
+
+    /// What is launched is launched by this one from now on.
+    pub(crate) fn launch_by(&self, launcher: &Arc<MessageSocket>) {
+        if let UpstreamAddress::Launched(_) = self.address {
+            let _ = self.launcher.set(Arc::clone(launcher));
+        }
     }
 
     /// How the upstream is named.
@@ -90,6 +101,19 @@ impl UpstreamAddresses {
             }
             UpstreamAddress::Unix(at) => client::connect_unix(at).map(UpstreamConnection::from),
             UpstreamAddress::Name { .. } => self.connect_by_name(refused, now_ms),
+            UpstreamAddress::Launched(launched) => {
+                // a connection of its own begins with each program, and is there at once
+                let launcher = self.launcher.get().ok_or(io::ErrorKind::ConnectionRefused)?;
+                let begun = client::connect_by(launcher, &launched.route.to_le_bytes());
+                // it has ended, and nobody else answers
+                let refused = |error: io::Error| match error.kind() {
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                        io::ErrorKind::ConnectionRefused.into()
+                    }
+                    _ => error,
+                };
+                begun.map(UpstreamConnection::from).map_err(refused)
+            }
         }
     }
 

@@ -46,6 +46,7 @@ fn key_of(line: &'static str) -> &'static str {
 
 const PROXY: &str = "write a [[proxy]] with path and to";
 const FASTCGI: &str = "write a [[fastcgi]] with path and to";
+const CGI: &str = "write a [[cgi]] with path, and directory or program";
 const NOT_SPOKEN: &str = "uwsgi and SCGI are not spoken: let the application speak HTTP, and write a \
                           [[proxy]] with path and to";
 const TLS: &str = "write \"https://\" before an address of listen, and tls.certificate and tls.key";
@@ -106,6 +107,11 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
         "set = { APP_ENV = \"production\" }",
     ),
     (&["fastcgi"], &["fallback", "front_controller", "try_files"], "try"),
+    (&["cgi"], &["root", "dir", "to", "script_alias", "scriptalias"], "directory"),
+    (&["cgi"], &["script", "exec", "command", "script_filename"], "program"),
+    (&["cgi"], &["env", "setenv", "param", "params"], "set = { APP_ENV = \"production\" }"),
+    (&["cgi"], &["max_children", "processes", "workers"], "in_flight"),
+    (&["cgi"], &["timeout", "time"], "limits.time"),
     (&["fastcgi"], &["fastcgi_index"], "index"),
     (&["fastcgi"], &["fastcgi_split_path_info", "split", "split_path"], "extension"),
     (&["fastcgi"], &["document_root", "script_filename"], "root"),
@@ -206,6 +212,8 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("upstream", Say("write a [[proxy]]; its to may name several")),
     ("fastcgi_pass", Say(FASTCGI)),
     ("php_fastcgi", Say(FASTCGI)),
+    ("scriptalias", Say(CGI)),
+    ("cgi_pass", Say(CGI)),
     ("uwsgi_pass", Say(NOT_SPOKEN)),
     ("scgi_pass", Say(NOT_SPOKEN)),
     ("proxy_set_header", Say("write set in a [[proxy]]")),

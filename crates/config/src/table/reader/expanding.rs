@@ -109,7 +109,7 @@ impl fmt::Display for OutsideFault {
 }
 
 /// Settings whose values no message, command or log shows, so that secrets may stand in them.
-pub(super) const MAY_BE_SECRET: [&str; 3] = ["proxy.set", "fastcgi.set", "auth.users"];
+pub(super) const MAY_BE_SECRET: [&str; 4] = ["proxy.set", "fastcgi.set", "cgi.set", "auth.users"];
 
 /// Settings in whose values what other servers replace is told of elsewhere.
 const FIELDS: [&str; 3] = ["proxy.set", "fastcgi.set", "header.set"];

@@ -238,6 +238,6 @@ fn a_directory_for_bodies_is_tried_out() {
     assert_eq!(of_spool("spool_dir = \"/dev/shm\""), [memory]);
     let alone = "DIR/forebay.toml:2:19: spool_dir_bytes: means nothing without spool_dir";
     assert_eq!(of_spool("spool_dir_bytes = \"1GiB\""), [alone]);
-    let unused = "DIR/forebay.toml:2:13: spool_dir: means nothing without [[fastcgi]]";
+    let unused = "DIR/forebay.toml:2:13: spool_dir: means nothing without [[fastcgi]] or [[cgi]]";
     assert_eq!(folder.remarks("root = \"site\"\nspool_dir = \"spool\"\n"), [unused]);
 }

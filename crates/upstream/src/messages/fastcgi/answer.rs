@@ -143,9 +143,9 @@ impl FastCgiReader {
         if self.has_head { &self.head } else { b"" }
     }
 
-    /// What it has said for the log, the first of it, without a line end at its end.
+    /// What it has said for the log, the first of it, without line ends around it.
     pub fn stderr(&self) -> &[u8] {
-        self.stderr.trim_ascii_end()
+        self.stderr.trim_ascii()
     }
 
     /// Deals with at least one byte.

@@ -1,0 +1,170 @@
+//! One request: a process that hears it, starts the program it is for, and ends with all that this has started.
+
+use super::environment::{self, ProgramPath};
+use super::pump::{CgiRefusal, Pump, PumpEnd};
+use super::records::{self, RequestRecords};
+use super::route::ReadyRoute;
+use super::script::{self, MeantProgram, NoProgram};
+use forebay_sys::cgi::{self, CgiProgram, RunningCgi};
+use forebay_sys::poll::{self, PollInterest};
+use forebay_sys::socket::{self, Received, Sent};
+use forebay_sys::{launch, process};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+
+/// How long the server may take to say what a request is, or to take an answer of this process. It does so at once,
+/// or has gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long what the server still says of a request is heard once that is answered.
+const LINGER: Duration = Duration::from_secs(5);
+
+const READ_BYTES: usize = 16 * 1024;
+
+/// Attends to the request on this connection. It ends with that, and so with the server: where the launcher was killed,
+/// what is under way comes to its end.
+///
+/// # Errors
+/// When the request is none, or the kernel refuses something.
+pub(super) fn attend(connection: OwnedFd, route: &ReadyRoute) -> io::Result<()> {
+    launch::adopt_orphans()?;
+    process::set_name("forebay-cgi-run");
+    let Some(mut request) = hear(&connection)? else { return Ok(()) };
+    let mut out = Vec::new();
+    match start(&request, route) {
+        Ok(program) => {
+            let pump = Pump::new(&connection, &mut request, program, &route.route.limits);
+            let end = pump.run()?;
+            // whatever has become of it, nothing of it is left
+            if !cgi::end_descendants() {
+                say("processes that it has started cannot be killed", &mut out);
+            }
+            match end {
+                PumpEnd::Left => return Ok(()),
+                PumpEnd::Answered(word) => {
+                    say(&word, &mut out);
+                    records::end(&mut out);
+                }
+                PumpEnd::Unanswered(refusal) => refuse(&refusal, &mut out),
+                PumpEnd::BrokenOff(why) => {
+                    say(&why, &mut out);
+                    // the server sees that the connection is closed without an end
+                    return send(&connection, &out).map(drop);
+                }
+            }
+        }
+        Err(refusal) => refuse(&refusal, &mut out),
+    }
+    if send(&connection, &out)? {
+        linger(&connection);
+    }
+    Ok(())
+}
+
+/// Has the log told this, if it is something.
+fn say(word: &str, out: &mut Vec<u8>) {
+    if !word.is_empty() {
+        records::stderr(format!("\nforebay: {word}").as_bytes(), out);
+    }
+}
+
+fn refuse(refusal: &CgiRefusal, out: &mut Vec<u8>) {
+    say(&refusal.why, out);
+    if let Some(status) = refusal.status {
+        let text = format!("Status: {status}\r\nContent-Type: text/plain\r\n\r\n{status}\n");
+        records::stdout(text.as_bytes(), out);
+    }
+    records::end(out);
+}
+
+/// Hears the request up to its body; `None` if the server has gone.
+fn hear(connection: &OwnedFd) -> io::Result<Option<RequestRecords>> {
+    let mut request = RequestRecords::default();
+    let until = Instant::now() + PATIENCE;
+    let mut buffer = vec![0; READ_BYTES];
+    while request.params().is_none() {
+        match socket::receive(connection.as_fd(), &mut buffer) {
+            Received::Bytes(count) => {
+                request.take(&buffer[..count]).map_err(|_| io::ErrorKind::InvalidData)?;
+            }
+            Received::Blocked if Instant::now() < until => {
+                poll::wait([(connection.as_fd(), PollInterest::Read)], 1000)?;
+            }
+            Received::Blocked | Received::Ended | Received::Broken => return Ok(None),
+        }
+    }
+    Ok(Some(request))
+}
+
+/// Starts the program that a request is for.
+fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, CgiRefusal> {
+    let failed = |why: &str| CgiRefusal { status: None, why: why.to_owned() };
+    let params = request.params().and_then(Result::ok).ok_or_else(|| failed("it is no request"))?;
+    let value = |name: &[u8]| {
+        params.iter().find(|(other, _)| *other == name).map_or(&[][..], |(_, value)| value)
+    };
+    let (own, path) = (value(b"SCRIPT_NAME"), value(b"PATH_INFO"));
+    let MeantProgram { program, file, used } =
+        script::find(route, path).map_err(|no| match no {
+            NoProgram::Nowhere => CgiRefusal { status: Some("404 Not Found"), why: String::new() },
+            NoProgram::Forbidden(why) => CgiRefusal { status: Some("403 Forbidden"), why },
+            NoProgram::Failed(why) => CgiRefusal { status: None, why },
+        })?;
+    let (name, path_info) = path.split_at(used);
+    let told = ProgramPath { name: (own, name), path_info, file: &file };
+    let environment = environment::of(&params, &told, &route.route.set);
+    let shown = file.display();
+    let name = CString::new(file.as_os_str().as_bytes());
+    let name = name.map_err(|_| failed("the name of a program has a zero byte"))?;
+    let user = route.user.as_ref();
+    let (program, limits) = (&program, route.limits());
+    let program = CgiProgram { program, name: &name, environment: &environment, user, limits };
+    program.start().map_err(|error| {
+        let (status, hint) = match error.kind() {
+            io::ErrorKind::NotFound => {
+                (None, ": the interpreter that its first line names is not there")
+            }
+            io::ErrorKind::PermissionDenied => {
+                let hint =
+                    ": the user who runs it may not execute it, or may not enter its directory";
+                (Some("403 Forbidden"), hint)
+            }
+            _ => (None, ""),
+        };
+        CgiRefusal { status, why: format!("cannot run {shown} ({error}){hint}") }
+    })
+}
+
+/// Sends all of it. Whether the server has taken it.
+fn send(connection: &OwnedFd, bytes: &[u8]) -> io::Result<bool> {
+    let (mut at, until) = (0, Instant::now() + PATIENCE);
+    while at < bytes.len() {
+        match socket::send(connection.as_fd(), &bytes[at..], false) {
+            Sent::Bytes(count) => at += count,
+            Sent::Blocked if Instant::now() < until => {
+                poll::wait([(connection.as_fd(), PollInterest::Write)], 1000)?;
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Hears what is left of a request that is answered, until the server has closed: were it not heard, the kernel would
+/// tell the server that the connection has failed.
+fn linger(connection: &OwnedFd) {
+    let until = Instant::now() + LINGER;
+    let mut buffer = vec![0; READ_BYTES];
+    while Instant::now() < until {
+        match socket::receive(connection.as_fd(), &mut buffer) {
+            Received::Bytes(_) => {}
+            Received::Blocked => {
+                let _ = poll::wait([(connection.as_fd(), PollInterest::Read)], 100);
+            }
+            Received::Ended | Received::Broken => return,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What is said between the server and a program that runs: its input out of records, its output and its words for the
+//! log into records, neither further than the other side takes it; and what the program may take of the machine.
+//!
+//! A request is over when the program ends, not when its output does: what it has started by then is killed, so that
+//! the place of a request is free when nothing of it is left.
+
+use super::records::{self, RequestRecords};
+use forebay_config::CgiLimits;
+use forebay_sys::cgi::{self, RunningCgi};
+use forebay_sys::poll::{self, PollInterest};
+use forebay_sys::socket::{self, Received, Sent};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// So much waits for the program, or for the server, at most; then nothing more is read.
+const WAITING_BYTES: usize = 128 * 1024;
+
+const READ_BYTES: usize = 32 * 1024;
+
+/// So much of what a program says on standard error is passed on: the server keeps 8 KiB of a request, and is told last
+/// why a program was killed.
+const MOST_ERROR_BYTES: usize = 7 * 1024;
+
+/// How often is looked what the processes of a request take.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a program may live on once it has closed its output.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// What is answered where no program has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CgiRefusal {
+    /// The status, and its words; without it the server answers as where an application has said nothing.
+    pub(super) status: Option<&'static str>,
+    /// What the log is told.
+    pub(super) why: String,
+}
+
+/// How a program has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PumpEnd {
+    /// All that it has said was passed on. The log is told this, if it is something.
+    Answered(String),
+    /// It was killed before it has said anything.
+    Unanswered(CgiRefusal),
+    /// It was killed in the middle of its answer, for this reason.
+    BrokenOff(String),
+    /// The server wants no answer any more.
+    Left,
+}
+
+/// Why a program is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KillReason {
+    /// Its client has left.
+    Left,
+    Time,
+    Output,
+    Memory,
+    Processes,
+    /// It has closed its output, and has gone on.
+    Silent,
+}
+
+/// A program that runs, and the server that waits for its answer.
+pub(super) struct Pump<'p> {
+    connection: &'p OwnedFd,
+    request: &'p mut RequestRecords,
+    program: RunningCgi,
+    limits: &'p CgiLimits,
+    /// What the server has not taken yet.
+    out: Vec<u8>,
+    buffer: Vec<u8>,
+    has_output: bool,
+    has_errors: bool,
+    /// How it has ended.
+    ended: Option<Result<i32, i32>>,
+    killed: Option<KillReason>,
+    output_bytes: u64,
+    error_bytes: usize,
+    until: Instant,
+    next_look: Instant,
+}
+
+impl<'p> Pump<'p> {
+    pub(super) fn new(
+        connection: &'p OwnedFd,
+        request: &'p mut RequestRecords,
+        program: RunningCgi,
+        limits: &'p CgiLimits,
+    ) -> Pump<'p> {
+        let now = Instant::now();
+        Pump {
+            connection,
+            request,
+            program,
+            limits,
+            out: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            has_output: true,
+            has_errors: true,
+            ended: None,
+            killed: None,
+            output_bytes: 0,
+            error_bytes: 0,
+            until: now + limits.time,
+            next_look: now + LOOK,
+        }
+    }
+
+    /// Goes on until all is said.
+    pub(super) fn run(mut self) -> io::Result<PumpEnd> {
+        loop {
+            if self.killed.is_some() && self.ended.is_none() {
+                self.end()?;
+            }
+            if self.killed == Some(KillReason::Left) {
+                return Ok(PumpEnd::Left);
+            }
+            // what was killed for what it has taken says nothing more
+            let is_over = self.ended.is_some() && (!self.has_output || self.killed.is_some());
+            if is_over && self.out.is_empty() {
+                return Ok(self.outcome());
+            }
+            self.turn()?;
+            self.look();
+        }
+    }
+
+    /// Ends it and all that it has started: nobody holds its output then.
+    fn end(&mut self) -> io::Result<()> {
+        self.program.input.take();
+        self.ended = Some(self.program.end()?);
+        cgi::end_descendants();
+        Ok(())
+    }
+
+    /// Waits, and does what can be done.
+    fn turn(&mut self) -> io::Result<()> {
+        let ready = self.wait()?;
+        let is_ready = |end| ready.iter().any(|(other, _)| *other == end);
+        if is_ready(PumpedEnd::Errors) {
+            self.read_errors();
+        }
+        if is_ready(PumpedEnd::Output) {
+            self.read_output();
+        }
+        let left = ready.iter().any(|(end, has_ended)| *end == PumpedEnd::Server && *has_ended);
+        if left || (is_ready(PumpedEnd::Server) && !self.hear()) {
+            self.kill(KillReason::Left);
+        }
+        self.write_input();
+        if is_ready(PumpedEnd::Program) && self.ended.is_none() {
+            self.end()?;
+        }
+        if !self.out.is_empty() {
+            self.send();
+        }
+        Ok(())
+    }
+
+    /// Waits until something can be done: at which ends, and whether the server has shut down writing.
+    fn wait(&self) -> io::Result<Vec<(PumpedEnd, bool)>> {
+        let (has_room, waits) = (self.out.len() < WAITING_BYTES, self.request.body().len());
+        let hears = !self.request.has_whole_body() && waits < WAITING_BYTES;
+        let interest = if hears { PollInterest::Read } else { PollInterest::PeerEnd };
+        let mut fds = vec![(self.connection.as_fd(), interest)];
+        let mut ends = vec![PumpedEnd::Server];
+        let mut add = |end, fd, interest| {
+            ends.push(end);
+            fds.push((fd, interest));
+        };
+        if !self.out.is_empty() {
+            add(PumpedEnd::Taken, self.connection.as_fd(), PollInterest::Write);
+        }
+        if let Some(input) = self.program.input.as_ref().filter(|_| waits > 0) {
+            add(PumpedEnd::Input, input.as_fd(), PollInterest::Write);
+        }
+        if self.has_output && has_room {
+            add(PumpedEnd::Output, self.program.output.as_fd(), PollInterest::Read);
+        }
+        if self.has_errors && has_room {
+            add(PumpedEnd::Errors, self.program.errors.as_fd(), PollInterest::Read);
+        }
+        if self.ended.is_none() {
+            add(PumpedEnd::Program, self.program.ended(), PollInterest::Read);
+        }
+        let next =
+            if self.ended.is_some() { self.next_look } else { self.until.min(self.next_look) };
+        let left = next.saturating_duration_since(Instant::now());
+        // a part of a millisecond is one
+        let left_ms = left.as_nanos().div_ceil(1_000_000) as u64;
+        let ready = poll::wait_any(&fds, left_ms)?;
+        let ready = ends.into_iter().zip(ready).filter(|(_, ready)| ready.ready);
+        Ok(ready.map(|(end, ready)| (end, ready.ended || ready.broken)).collect())
+    }
+
+    /// Hears more of the body. Whether the server still wants an answer.
+    fn hear(&mut self) -> bool {
+        if self.request.has_whole_body() {
+            return true;
+        }
+        match socket::receive(self.connection.as_fd(), &mut self.buffer) {
+            Received::Bytes(count) => self.request.take(&self.buffer[..count]).is_ok(),
+            Received::Blocked => true,
+            Received::Ended | Received::Broken => false,
+        }
+    }
+
+    /// Passes on what has come of the body; a program that reads none is none the wiser.
+    fn write_input(&mut self) {
+        match &self.program.input {
+            Some(_) if self.request.body().is_empty() => {}
+            Some(input) => match cgi::write(input.as_fd(), self.request.body()) {
+                Sent::Bytes(count) => self.request.consume(count),
+                Sent::Blocked => {}
+                Sent::Broken => {
+                    self.program.input.take();
+                }
+            },
+            None => self.request.consume(self.request.body().len()),
+        }
+        if self.request.body().is_empty() && self.request.has_whole_body() {
+            self.program.input.take();
+        }
+    }
+
+    fn read_output(&mut self) {
+        match cgi::read(self.program.output.as_fd(), &mut self.buffer) {
+            Received::Bytes(count) => {
+                self.output_bytes += count as u64;
+                match self.output_bytes > self.limits.output.0 {
+                    true => self.kill(KillReason::Output),
+                    false => records::stdout(&self.buffer[..count], &mut self.out),
+                }
+            }
+            Received::Blocked => {}
+            Received::Ended | Received::Broken => {
+                self.has_output = false;
+                // from here on it is on its way out, or lives on without a word
+                self.until = self.until.min(Instant::now() + SILENT);
+            }
+        }
+    }
+
+    fn read_errors(&mut self) {
+        match cgi::read(self.program.errors.as_fd(), &mut self.buffer) {
+            Received::Bytes(count) => {
+                let passed = count.min(MOST_ERROR_BYTES - self.error_bytes);
+                self.error_bytes += passed;
+                records::stderr(&self.buffer[..passed], &mut self.out);
+            }
+            Received::Blocked => {}
+            Received::Ended | Received::Broken => self.has_errors = false,
+        }
+    }
+
+    fn send(&mut self) {
+        match socket::send(self.connection.as_fd(), &self.out, false) {
+            Sent::Bytes(count) => drop(self.out.drain(..count)),
+            Sent::Blocked => {}
+            Sent::Broken => {
+                self.out.clear();
+                self.kill(KillReason::Left);
+            }
+        }
+    }
+
+    /// Looks whether its time is over, or whether it has taken more than it may.
+    fn look(&mut self) {
+        let now = Instant::now();
+        if self.ended.is_some() {
+            self.next_look = now + LOOK;
+            return;
+        }
+        if now >= self.until {
+            self.kill(if self.has_output { KillReason::Time } else { KillReason::Silent });
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            let taken = cgi::taken();
+            if taken.processes > self.limits.processes {
+                self.kill(KillReason::Processes);
+            } else if taken.memory_bytes > self.limits.memory.0 {
+                self.kill(KillReason::Memory);
+            }
+        }
+    }
+
+    /// The first reason is the one.
+    fn kill(&mut self, reason: KillReason) {
+        if reason == KillReason::Left {
+            self.killed = Some(reason);
+        }
+        self.killed.get_or_insert(reason);
+    }
+
+    /// What has become of it.
+    fn outcome(&self) -> PumpEnd {
+        let limits = self.limits;
+        let why = match self.killed {
+            // one that has closed its output has answered
+            None | Some(KillReason::Left | KillReason::Silent) => {
+                return PumpEnd::Answered(self.last_word());
+            }
+            Some(KillReason::Time) => format!("killed after {:?} (limits.time)", limits.time),
+            Some(KillReason::Output) => {
+                format!("killed: it has answered more than {} (limits.output)", limits.output)
+            }
+            Some(KillReason::Memory) => format!(
+                "killed: it has taken more than {} of memory (limits.memory)",
+                limits.memory
+            ),
+            Some(KillReason::Processes) => {
+                format!(
+                    "killed: it has begun more than {} processes (limits.processes)",
+                    limits.processes
+                )
+            }
+        };
+        let status = (self.killed == Some(KillReason::Time)).then_some("504 Gateway Timeout");
+        match self.output_bytes {
+            0 => PumpEnd::Unanswered(CgiRefusal { status, why }),
+            _ => PumpEnd::BrokenOff(why),
+        }
+    }
+
+    /// What the log is told of how it has ended, if that is not as a program should.
+    fn last_word(&self) -> String {
+        match self.ended {
+            Some(Ok(0)) | None => String::new(),
+            _ if self.killed == Some(KillReason::Silent) => {
+                format!("killed: it has closed its output, and has not ended within {SILENT:?}")
+            }
+            Some(Ok(code)) => format!("ended with exit code {code}"),
+            Some(Err(signal)) => format!("killed by signal {signal}"),
+        }
+    }
+}
+
+/// At which end something can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PumpedEnd {
+    /// The server has said something.
+    Server,
+    /// It takes more.
+    Taken,
+    /// The program takes more.
+    Input,
+    /// It has said something.
+    Output,
+    /// It has said something for the log.
+    Errors,
+    /// It has ended.
+    Program,
+}

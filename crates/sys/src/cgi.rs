@@ -1,0 +1,552 @@
+//! Programs that are run for one request each (CGI): how one is found beneath a directory, how it is started from its
+//! descriptor, what it may take, and how it ends with all that it has started.
+//!
+//! A program has a session of its own, the environment that it is given, three pipes, and no descriptor of who starts
+//! it. Whoever starts it is a process of its own, too ([`fork`]): it adopts what the program leaves behind
+//! ([`adopt_orphans`](crate::launch::adopt_orphans)), so that it can tell these from those of other requests.
+
+use crate::launch::mark_descriptors;
+use crate::privileges::SystemUser;
+use crate::socket::{Received, Sent};
+use rustix::fs::{AtFlags, OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions, fchdir, getpid, kill_process,
+    kill_process_group, pidfd_open, setrlimit, setsid, wait, waitpid,
+};
+use rustix::thread;
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+/// How long is waited for what was killed, and how long between two looks.
+const ENDING: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// How many descriptors a program may have open: what most systems give one.
+const DESCRIPTORS: u64 = 1024;
+
+/// How much rather than others the kernel ends such programs where memory is short; 1000 is the most.
+const SPARED_LAST: &[u8] = b"500";
+
+/// Where the exit status of a program says that it was never begun.
+const UNBEGUN: i32 = 127;
+
+/// Which of the two processes is this one, that has called [`fork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forked {
+    /// The one that has called it. The new one has this number.
+    Parent(u32),
+    /// The new one. It has all that the other one had.
+    Child,
+}
+
+/// Makes a second process out of this one.
+///
+/// # Errors
+/// What the kernel says; or that this process has several threads, of which the new one would have one, and the locks
+/// of all.
+pub fn fork() -> io::Result<Forked> {
+    if fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("a process with several threads is not doubled"));
+    }
+    // SAFETY: this process has one thread, as was just seen, and nothing else could begin one: so no lock is held by
+    // another one that the new process would wait for.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Forked::Child),
+        process => Ok(Forked::Parent(process.unsigned_abs())),
+    }
+}
+
+/// This process is killed when its parent ends, which is to have this number.
+///
+/// # Errors
+/// When that has ended already.
+pub fn end_with_parent(parent: u32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    match std::os::unix::process::parent_id() == parent {
+        true => Ok(()),
+        false => Err(io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+/// What was found where a program is looked for.
+#[derive(Debug)]
+pub enum FoundProgram {
+    /// A file that may be run.
+    File(ProgramFile),
+    /// A directory.
+    Directory,
+    /// It may not be run, which is why.
+    Forbidden(&'static str),
+}
+
+/// A file that may be run: it is open, and so is its directory.
+#[derive(Debug)]
+pub struct ProgramFile {
+    file: OwnedFd,
+    directory: OwnedFd,
+    /// Its name there.
+    name: CString,
+    /// An interpreter runs it, which opens it by that name.
+    is_script: bool,
+}
+
+/// Looks what `path` is beneath a directory. Nothing is opened but regular files, no link leads out of the directory,
+/// and none of proc(5) is followed.
+///
+/// # Errors
+/// What the kernel says; see [`failure`](crate::file::failure).
+pub fn find(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<FoundProgram> {
+    let found = crate::file::find_beneath(root, path)?;
+    let stat = rustix::fs::fstat(&found)?;
+    match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+        rustix::fs::FileType::RegularFile => {}
+        rustix::fs::FileType::Directory => return Ok(FoundProgram::Directory),
+        _ => return Ok(FoundProgram::Forbidden("it is no regular file")),
+    }
+    if stat.st_mode & 0o6000 != 0 {
+        return Ok(FoundProgram::Forbidden(
+            "it is setuid or setgid, and nothing gains rights here",
+        ));
+    }
+    if stat.st_mode & 0o111 == 0 {
+        return Ok(FoundProgram::Forbidden("it is not executable (chmod +x)"));
+    }
+    // where the file is: links on the way count
+    let (directory, name) = match rposition(path, b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&b""[..], path),
+    };
+    let directory = crate::file::find_beneath(root, directory)?;
+    // one that may be run and not read is no script
+    let is_script = crate::file::open_beneath(root, path).is_ok_and(|open| {
+        let mut start = [0; 2];
+        fs::File::from(open).read_exact(&mut start).is_ok() && start == *b"#!"
+    });
+    let name = CString::new([b"./", name].concat()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    Ok(FoundProgram::File(ProgramFile { file: found, directory, name, is_script }))
+}
+
+fn rposition(bytes: &[u8], byte: u8) -> Option<usize> {
+    bytes.iter().rposition(|other| *other == byte)
+}
+
+/// What each process may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramLimits {
+    /// Bytes of address space.
+    pub memory_bytes: u64,
+    /// Processes and threads of the user; `None` where others run as the same one.
+    pub of_user: Option<u64>,
+}
+
+/// A program, and how it is run.
+#[derive(Debug)]
+pub struct CgiProgram<'p> {
+    /// What is run.
+    pub program: &'p ProgramFile,
+    /// What it is told it is called.
+    pub name: &'p CStr,
+    /// All that its environment has.
+    pub environment: &'p [CString],
+    /// Who it runs as, if that is another user than this process is.
+    pub user: Option<&'p SystemUser>,
+    /// What each of its processes may have.
+    pub limits: ProgramLimits,
+}
+
+/// A program that runs, or has ended and is not yet waited for.
+#[derive(Debug)]
+pub struct RunningCgi {
+    process: Pid,
+    /// Readable once it has ended.
+    ended: OwnedFd,
+    /// Where its input is written, non-blocking; dropped, that is at its end.
+    pub input: Option<OwnedFd>,
+    /// What it says on standard output, non-blocking.
+    pub output: OwnedFd,
+    /// What it says on standard error, non-blocking.
+    pub errors: OwnedFd,
+}
+
+impl CgiProgram<'_> {
+    /// Starts it. It is killed when this process ends. Only for a process with one thread.
+    ///
+    /// # Errors
+    /// What the kernel says of the program, or lack of room for a process.
+    pub fn start(&self) -> io::Result<RunningCgi> {
+        let ((its_input, input), (output, its_output), (errors, its_errors)) =
+            (pipe()?, pipe()?, pipe()?);
+        let (told, tells) = pipe()?;
+        let own = number(getpid());
+        let process = match fork()? {
+            Forked::Parent(process) => process,
+            Forked::Child => {
+                let error = self.become_it(own, [&its_input, &its_output, &its_errors]);
+                let code = error.raw_os_error().unwrap_or(libc::EIO);
+                let _ = rustix::io::write(&tells, &code.to_le_bytes());
+                // SAFETY: it ends this process, without what another one has to do at its end.
+                unsafe { libc::_exit(UNBEGUN) };
+            }
+        };
+        drop((its_input, its_output, its_errors, tells));
+        let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+        let process = process.ok_or(io::ErrorKind::NotFound)?;
+        let mut code = Vec::new();
+        // its end is the program's beginning
+        fs::File::from(told).read_to_end(&mut code)?;
+        let failed = <[u8; 4]>::try_from(&code[..]).ok().map(i32::from_le_bytes);
+        let ended = match failed {
+            Some(code) => Err(io::Error::from_raw_os_error(code)),
+            None => pidfd_open(process, PidfdFlags::empty()).map_err(io::Error::from),
+        };
+        let ended = ended.inspect_err(|_| {
+            let _ = kill_process(process, Signal::KILL);
+            let _ = waitpid(Some(process), WaitOptions::empty());
+        })?;
+        for end in [&input, &output, &errors] {
+            fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
+        }
+        Ok(RunningCgi { process, ended, input: Some(input), output, errors })
+    }
+
+    /// Becomes the program. Returns why it has not.
+    fn become_it(&self, parent: u32, ends: [&OwnedFd; 3]) -> io::Error {
+        match self.prepare(parent, ends) {
+            Ok(()) => self.execute(),
+            Err(error) => error,
+        }
+    }
+
+    fn prepare(&self, parent: u32, [input, output, errors]: [&OwnedFd; 3]) -> io::Result<()> {
+        // the process group is its own, too, and there is no terminal
+        setsid()?;
+        if let Ok(mut file) = fs::OpenOptions::new().write(true).open("/proc/self/oom_score_adj") {
+            let _ = file.write_all(SPARED_LAST);
+        }
+        let CgiProgram { user, limits, .. } = self;
+        if let Some(user) = user {
+            let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+            let (uid, gid) = (Uid::from_raw(user.user), Gid::from_raw(user.group));
+            thread::set_thread_groups(&groups)?;
+            thread::set_thread_res_gid(gid, gid, gid)?;
+            thread::set_thread_res_uid(uid, uid, uid)?;
+        }
+        // another user would not be told any more
+        end_with_parent(parent)?;
+        bound(Resource::As, limits.memory_bytes)?;
+        bound(Resource::Nofile, DESCRIPTORS)?;
+        bound(Resource::Core, 0)?;
+        if let Some(most) = limits.of_user {
+            bound(Resource::Nproc, most)?;
+        }
+        fchdir(&self.program.directory)?;
+        rustix::stdio::dup2_stdin(input)?;
+        rustix::stdio::dup2_stdout(output)?;
+        rustix::stdio::dup2_stderr(errors)?;
+        mark_descriptors()?;
+        // SAFETY: the default of a signal that the runtime ignores, which a program would ignore, too.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        Ok(())
+    }
+
+    fn execute(&self) -> io::Error {
+        let ProgramFile { file, name, is_script, .. } = self.program;
+        let arguments = [self.name.as_ptr(), ptr::null()];
+        let environment: Vec<_> =
+            self.environment.iter().map(|one| one.as_ptr()).chain([ptr::null()]).collect();
+        // an interpreter opens a script once more, in the directory that this process is in. By its descriptor it would
+        // be called /dev/fd/5, which hides what lies beside it, and by which perl means something else
+        let (at, path, flags) = match is_script {
+            true => (libc::AT_FDCWD, name.as_c_str(), AtFlags::empty()),
+            false => (file.as_raw_fd(), c"", AtFlags::EMPTY_PATH),
+        };
+        // SAFETY: the path is a text that ends with a zero byte; both lists end with a null pointer, and hold pointers to
+        // such texts, which live until the call is over.
+        unsafe {
+            libc::syscall(
+                libc::SYS_execveat,
+                at,
+                path.as_ptr(),
+                arguments.as_ptr(),
+                environment.as_ptr(),
+                flags.bits(),
+            )
+        };
+        io::Error::last_os_error()
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+/// No more than this, and no more than before.
+fn bound(resource: Resource, most: u64) -> io::Result<()> {
+    let before = rustix::process::getrlimit(resource).maximum;
+    let most = Some(before.map_or(most, |before| before.min(most)));
+    Ok(setrlimit(resource, Rlimit { current: most, maximum: most })?)
+}
+
+impl RunningCgi {
+    /// Readable once it has ended.
+    pub fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Kills it with its process group, unless it has ended, and waits for it. Says how it has ended: by itself with
+    /// this status, or by a signal.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn end(&self) -> io::Result<Result<i32, i32>> {
+        // as long as nobody has waited for it, its number is no other's
+        let _ = kill_process_group(self.process, Signal::KILL);
+        let status = again(|| waitpid(Some(self.process), WaitOptions::empty()))?;
+        let Some((_, status)) = status else { return Err(io::ErrorKind::NotFound.into()) };
+        Ok(match status.exit_status() {
+            Some(code) => Ok(code),
+            None => Err(status.terminating_signal().unwrap_or(0)),
+        })
+    }
+}
+
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Reads what a program has said.
+pub fn read(from: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
+    match rustix::io::read(from, buffer) {
+        Ok(0) => Received::Ended,
+        Ok(count) => Received::Bytes(count),
+        Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,
+        Err(_) => Received::Broken,
+    }
+}
+
+/// Writes what a program is to read.
+pub fn write(to: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
+    match rustix::io::write(to, bytes) {
+        Ok(count) => Sent::Bytes(count),
+        Err(Errno::AGAIN | Errno::INTR) => Sent::Blocked,
+        Err(_) => Sent::Broken,
+    }
+}
+
+/// What processes take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessUse {
+    /// How many there are.
+    pub processes: u64,
+    /// Bytes of memory in use; what several share counts for each.
+    pub memory_bytes: u64,
+}
+
+/// What the descendants of this process take, as far as it may see them.
+pub fn taken() -> ProcessUse {
+    let page_bytes = rustix::param::page_size() as u64;
+    let pages = |process: &Pid| -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/statm", number(*process))).ok()?;
+        text.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let all = descendants();
+    let memory_bytes = all.iter().filter_map(pages).sum::<u64>() * page_bytes;
+    ProcessUse { processes: all.len() as u64, memory_bytes }
+}
+
+/// Kills all descendants of this process and what becomes one meanwhile, and waits for them. Says whether none is left.
+/// Only for a process that has [adopted](crate::launch::adopt_orphans) them.
+pub fn end_descendants() -> bool {
+    let until = Instant::now() + ENDING;
+    loop {
+        // any child, whatever its process group
+        match again(|| wait(WaitOptions::NOHANG)) {
+            Ok(Some(_)) => continue,
+            // there is none
+            Err(_) => return true,
+            Ok(None) => {}
+        }
+        // what is stopped begins nothing more until it is killed
+        for signal in [Signal::STOP, Signal::KILL] {
+            for one in descendants() {
+                // it may have ended
+                let _ = kill_process(one, signal);
+            }
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Takes note of children that have ended: their numbers, and whether they were killed.
+pub fn reap() -> Vec<(u32, bool)> {
+    let mut ended = Vec::new();
+    while let Ok(Some((process, status))) = again(|| wait(WaitOptions::NOHANG)) {
+        ended.push((number(process), status.terminating_signal().is_some()));
+    }
+    ended
+}
+
+/// Kills the children of this process whose numbers are none of these.
+pub fn end_others(own: &[u32]) {
+    let is_other = |one: &Pid| !own.contains(&number(*one));
+    let others = crate::launch::children().into_iter().filter(is_other);
+    for other in others {
+        let _ = kill_process(other, Signal::KILL);
+    }
+}
+
+fn number(process: Pid) -> u32 {
+    process.as_raw_nonzero().get().unsigned_abs()
+}
+
+/// The descendants of this process, parents first.
+fn descendants() -> Vec<Pid> {
+    let mut all = crate::launch::children();
+    let mut at = 0;
+    while at < all.len() {
+        let more = crate::launch::children_of(all[at]);
+        let more: Vec<_> = more.into_iter().filter(|one| !all.contains(one)).collect();
+        all.extend(more);
+        at += 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{launch, poll};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::PathBuf;
+
+    /// A directory that goes with it.
+    struct Directory(PathBuf);
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let path = std::env::temp_dir().join(format!("cgi-{name}-{}", std::process::id()));
+            fs::create_dir_all(path.join("more")).unwrap();
+            let directory = Directory(path);
+            directory.write("plain", "#!/bin/sh\necho plain\n", 0o755);
+            directory.write("more/below", "#!/bin/sh\necho below\n", 0o755);
+            directory.write("closed", "#!/bin/sh\n", 0o644);
+            directory.write("strong", "#!/bin/sh\n", 0o4755);
+            symlink("more/below", directory.0.join("inside")).unwrap();
+            symlink("/bin/sh", directory.0.join("outside")).unwrap();
+            symlink("more", directory.0.join("way")).unwrap();
+            symlink("..", directory.0.join("up")).unwrap();
+            directory
+        }
+
+        fn write(&self, name: &str, text: &str, mode: u32) {
+            let path = self.0.join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn find(&self, path: &str) -> io::Result<FoundProgram> {
+            let root = crate::file::open_directory(&self.0).unwrap();
+            find(root.as_fd(), path.as_bytes())
+        }
+    }
+
+    #[test]
+    fn only_what_may_be_run_is_found() {
+        let directory = Directory::new("find");
+        for path in ["plain", "more/below", "inside", "way/below"] {
+            let Ok(FoundProgram::File(found)) = directory.find(path) else { panic!("{path}") };
+            assert!(found.is_script, "{path}");
+        }
+        for path in ["closed", "strong"] {
+            assert!(matches!(directory.find(path), Ok(FoundProgram::Forbidden(_))), "{path}");
+        }
+        for path in ["more", "way", ""] {
+            assert!(matches!(directory.find(path), Ok(FoundProgram::Directory)), "{path}");
+        }
+        for path in ["none", "outside", "up", "up/tmp", "../", "/bin/sh", "plain/x", "a\0b"] {
+            let error = directory.find(path).unwrap_err();
+            let failure = crate::file::failure(&error);
+            assert_eq!(failure, crate::file::OpenFailure::Nowhere, "{path}: {error}");
+        }
+    }
+
+    /// What runs in a process of its own says whether it was right by its exit status: this one has many threads.
+    fn alone(check: fn()) {
+        const ALONE: &str = "FOREBAY_TEST_ALONE";
+        let name = std::thread::current().name().unwrap().to_owned();
+        if std::env::var_os(ALONE).is_some() {
+            return check();
+        }
+        let program = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new(program);
+        // the harness runs a test on its main thread, if it may have one alone
+        command.args([&name, "--exact", "--nocapture", "--test-threads=1"]).env(ALONE, "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>) {
+        let environment: Vec<_> =
+            environment.iter().map(|text| CString::new(*text).unwrap()).collect();
+        let limits = ProgramLimits { memory_bytes: 1 << 30, of_user: None };
+        let (name, environment) = (c"program", &environment[..]);
+        let running = CgiProgram { program, name, environment, user: None, limits }.start();
+        let mut running = running.unwrap();
+        running.input.take();
+        let (mut said, mut buffer) = (Vec::new(), [0; 512]);
+        loop {
+            poll::wait_readable(&[running.output.as_fd()], 60_000).unwrap();
+            match rustix::io::read(&running.output, &mut buffer) {
+                Ok(0) => break,
+                Ok(count) => said.extend(&buffer[..count]),
+                Err(_) => {}
+            }
+        }
+        poll::wait_readable(&[running.ended()], 60_000).unwrap();
+        (String::from_utf8(said).unwrap(), running.end().unwrap())
+    }
+
+    #[test]
+    fn a_program_has_what_it_is_given_and_ends_with_all_it_has_started() {
+        alone(|| {
+            if fs::read_dir("/proc/self/task").unwrap().count() != 1 {
+                eprintln!("SKIPPED: the harness runs tests beside its own thread");
+                return;
+            }
+            launch::adopt_orphans().unwrap();
+            let directory = Directory::new("run");
+            let leaves = "#!/bin/sh\nenv\npwd\nls /proc/self/fd | tr '\\n' ' '\ndirname \"$0\"\n\
+                          (setsid sleep 600 >/dev/null 2>&1 &)\nexit 3\n";
+            directory.write("leaves", leaves, 0o755);
+            let Ok(FoundProgram::File(program)) = directory.find("leaves") else { panic!() };
+            let (said, end) = run(&program, &["A=b c"]);
+            assert_eq!(end, Ok(3), "{said}");
+            assert!(said.starts_with("A=b c\n") && said.contains("\n0 1 2 3 .\n"), "{said}");
+            assert!(said.contains(&format!("{}\n", directory.0.display())), "{said}");
+            assert!(taken().processes >= 1);
+            assert!(end_descendants());
+            assert_eq!(taken().processes, 0);
+        });
+    }
+}
