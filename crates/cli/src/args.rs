@@ -123,6 +123,9 @@ pub(crate) enum Command {
         /// Take warnings for errors: exit with 78 if there are any
         #[arg(long)]
         strict: bool,
+        /// Print which rules the kernel enforces, and why not the others
+        #[arg(long)]
+        gate: bool,
     },
     /// Say what this machine's kernel can enforce of the policy, what is missing for more, and what gets
     /// in the way

@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         }
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
-        Command::Check { config, print, strict } => check(&config, print, strict),
+        Command::Check { config, print, strict, gate } => check(&config, (print, gate), strict),
         Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
@@ -198,7 +198,11 @@ fn load(file: &Path) -> Result<Config, CommandFailure> {
     config_file::load(file).map_err(CommandFailure::Configuration)
 }
 
-fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure> {
+fn check(
+    file: &Path,
+    (print, print_gate): (bool, bool),
+    is_strict: bool,
+) -> Result<(), CommandFailure> {
     let (config, remarks) =
         config_file::check(file, Depth::Surroundings).map_err(CommandFailure::Configuration)?;
     if is_strict && !remarks.is_empty() {
@@ -206,6 +210,9 @@ fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure
     }
     if print {
         print_out(&config.to_shown_toml())?;
+    }
+    if print_gate {
+        print_out(&forebay_server::gate::told::report(&config))?;
     }
     remarks.iter().for_each(|remark| say(&format!("warning: {remark}")));
     let with = match remarks.len() {

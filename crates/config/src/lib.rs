@@ -73,7 +73,7 @@ pub use values::account::Account;
 pub use values::address::{AdminListen, Listen, ListenEndpoint};
 pub use values::choice::{
     AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
-    GateCharge, GateMode, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
+    GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
     Refuse, Switch, WhenChoice,
 };
 pub use values::include::IncludePattern;
@@ -122,6 +122,8 @@ pub struct Config {
     pub gate: GateMode,
     /// `gate_charge`
     pub gate_charge: GateCharge,
+    /// `gate_rules`
+    pub gate_rules: GateRules,
     /// `firewall.*`
     pub firewall: FirewallSettings,
     /// For requests that belong to no site: what the top level says.

@@ -5,7 +5,7 @@
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use forebay_config::{GateCharge, GateMode};
+use forebay_config::{GateCharge, GateMode, GateRules};
 use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub(crate) mod needs;
+pub mod told;
 
 pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 
@@ -30,12 +31,13 @@ pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 pub fn open(
     mode: GateMode,
     charge: GateCharge,
+    rules: GateRules,
     before: Option<(HandedKernel, Vec<OwnedFd>)>,
 ) -> Result<Option<Arc<KernelGate>>, String> {
     if mode == GateMode::Off {
         return Ok(None);
     }
-    let gate = KernelGate::open(charge, mode == GateMode::Full, before);
+    let gate = KernelGate::open(charge, mode == GateMode::Full, rules, before);
     let gate = gate.map_err(|error| because(mode, error));
     match gate {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
@@ -109,10 +111,11 @@ fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), St
 }
 
 /// How many classes listening sockets are opened for, for a group: none where the kernel is not to tell
-/// requests apart, or a proxy stands before them.
+/// requests apart, nor to judge them, or a proxy stands before them.
 pub fn classes(gate: Option<&KernelGate>, plan: &Plan, group: &GroupPlan) -> usize {
     let ranks = plan.ranks.shares.len();
-    let are_told = gate.is_some_and(KernelGate::steers) && !group.proxy_protocol && ranks > 1;
+    let tells = |gate: &KernelGate| gate.steers() && (ranks > 1 || gate.judges_requests());
+    let are_told = gate.is_some_and(tells) && !group.proxy_protocol;
     if are_told { ranks } else { 0 }
 }
 
