@@ -73,8 +73,8 @@ pub use values::account::Account;
 pub use values::address::{AdminListen, Listen, ListenEndpoint};
 pub use values::choice::{
     AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
-    GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
-    Refuse, Switch, WhenChoice,
+    GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice,
+    PerChoice, Refuse, Switch, WhenChoice,
 };
 pub use values::include::IncludePattern;
 pub use values::log_condition::LogCondition;

@@ -38,8 +38,9 @@ fn deepest(frames: &BTreeMap<String, Frame>, name: &str) -> (u32, Vec<String>) {
 
 /// What each function uses below the frame pointer, and which functions it names.
 fn frames(assembly: &str) -> BTreeMap<String, Frame> {
-    let is_function =
-        |line: &str| Some(line.trim().strip_prefix(".type")?.trim().strip_suffix(",@function")?.to_owned());
+    let is_function = |line: &str| {
+        Some(line.trim().strip_prefix(".type")?.trim().strip_suffix(",@function")?.to_owned())
+    };
     let names: BTreeSet<String> = assembly.lines().filter_map(is_function).collect();
     let mut frames = BTreeMap::new();
     let mut current: Option<String> = None;
@@ -47,7 +48,9 @@ fn frames(assembly: &str) -> BTreeMap<String, Frame> {
     let mut pointers = BTreeSet::new();
     for line in assembly.lines() {
         let line = line.split('#').next().unwrap_or_default();
-        if let Some(label) = line.trim_end().strip_suffix(':').filter(|label| names.contains(*label)) {
+        if let Some(label) =
+            line.trim_end().strip_suffix(':').filter(|label| names.contains(*label))
+        {
             current = Some(label.to_owned());
             frames.insert(label.to_owned(), Frame::default());
             pointers.clear();

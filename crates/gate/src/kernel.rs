@@ -138,11 +138,7 @@ impl Kernel {
             place_program(&programs, at, &program(name)?)?;
         }
         let first = || -> libbpf_rs::Result<FirstMaps> {
-            Ok(FirstMaps {
-                pages: map("pages")?,
-                charged: map("charged")?,
-                counts: map("firsts")?,
-            })
+            Ok(FirstMaps { pages: map("pages")?, charged: map("charged")?, counts: map("firsts")? })
         };
         Ok(Kernel {
             program: judge,
@@ -206,9 +202,10 @@ impl Kernel {
     /// The maps that another process may go on with, by name: what they hold means the same there, as long as
     /// [`LAYOUT`](crate::handing::LAYOUT) does.
     pub(crate) fn kept(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
-        let first = self.first.as_ref().map(|first| {
-            [("charged", first.charged.as_fd()), ("firsts", first.counts.as_fd())]
-        });
+        let first = self
+            .first
+            .as_ref()
+            .map(|first| [("charged", first.charged.as_fd()), ("firsts", first.counts.as_fd())]);
         let always = [
             ("words", self.words.map.as_fd()),
             ("tallies", self.tallies.as_fd()),

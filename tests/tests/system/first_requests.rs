@@ -97,11 +97,14 @@ fn what_rules_refuse_by_url_costs_no_accept() {
         }
         assert_eq!(metric(&net, ACCEPTED), 0, "{engine}");
         assert_eq!(metric(&net, requests!("answered")), 100);
-        assert_eq!(metric(&net, "forebay_gate_rule_total{rule=\"to /no/*\",outcome=\"answered\"}"), 100);
+        assert_eq!(
+            metric(&net, "forebay_gate_rule_total{rule=\"to /no/*\",outcome=\"answered\"}"),
+            100
+        );
         // one connection, whose requests behind the first the server judges: one bucket for all
         let kept = net.client(|| {
             let mut stream = connect(SERVER4).unwrap();
-            let mut statuses = Vec::new();
+            let mut statuses: Vec<u16> = Vec::new();
             for _ in 0..3 {
                 stream.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
                 let mut answer = Vec::new();
@@ -115,7 +118,7 @@ fn what_rules_refuse_by_url_costs_no_accept() {
             }
             statuses
         });
-        assert_eq!(kept, [200_u16; 3], "{engine}: {}", server.said());
+        assert_eq!(kept, [200; 3], "{engine}: {}", server.said());
         assert_eq!(served(&statuses(&net, SERVER6, "/slow", 6)), 2, "{engine}");
         assert_eq!(metric(&net, requests!("charged")), 3);
         wait_for(&net, ACCEPTED, 3);

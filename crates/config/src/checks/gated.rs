@@ -1,10 +1,10 @@
 //! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it. Where each rule is enforced,
 //! `forebay check --gate` tells.
 
-use crate::{GateMode, GateRules};
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
+use crate::{GateMode, GateRules};
 use forebay_policy::first::{EnforcedAt, enforced_at};
 use forebay_policy::rule::Per;
 use forebay_policy::syn;
@@ -124,10 +124,12 @@ mod tests {
         let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
         assert_eq!(remarks(&on(&by_url)), [nothing]);
         assert_eq!(remarks(&on(&by_url).replace("auto", "full")), [""; 0]);
-        let judging = |text: &str| text.replace("\"auto\"", "\"full\"\ngate_rules = \"first_request\"");
+        let judging =
+            |text: &str| text.replace("\"auto\"", "\"full\"\ngate_rules = \"first_request\"");
         assert_eq!(remarks(&judging(&on(path))), [""; 0]);
         assert_eq!(remarks(&judging(&on("[[rule]]\nconnections = { rate = \"1/s\" }\n"))), [""; 0]);
-        let not_full = "gate_rules: it has no effect: first requests are seen with gate = \"full\" only";
+        let not_full =
+            "gate_rules: it has no effect: first requests are seen with gate = \"full\" only";
         let without = judging(&on(action)).replace("\"full\"", "\"address\"");
         assert_eq!(remarks(&without), [not_full]);
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");

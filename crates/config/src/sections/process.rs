@@ -3,8 +3,8 @@
 use crate::table::{Preset, Section, Setting};
 use crate::{
     AcmeConfig, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig, FirewallSettings,
-    GateCharge, GateMode, GateRules, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig,
-    LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
+    GateCharge, GateMode, GateRules, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig,
+    LimitsConfig, LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;

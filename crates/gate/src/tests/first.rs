@@ -65,7 +65,8 @@ fn a_refused_request_makes_no_connection() {
             let error = steered.get(family, &head("/reset")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionReset);
             // one that has a body, and one that ends at once
-            let post = [&b"POST /no/a HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n"[..], &[1; 900]];
+            let post =
+                [&b"POST /no/a HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n"[..], &[1; 900]];
             assert!(steered.get(family, &post.concat()).unwrap().contains(" 403 "));
             let mut half = TcpStream::connect(PUBLIC[family]).unwrap();
             half.set_read_timeout(Some(super::steer::PATIENCE)).unwrap();
@@ -82,7 +83,11 @@ fn a_refused_request_makes_no_connection() {
         assert_eq!(steered.first(FirstCount::Answered), 46);
         assert_eq!(steered.gate.tally("no").answered, 46);
         // none of them is left with a FIN that nobody acknowledges
-        assert!(soon(|| steered.first(FirstCount::Acked) >= 44), "{:?}", steered.gate.first_counts());
+        assert!(
+            soon(|| steered.first(FirstCount::Acked) >= 44),
+            "{:?}",
+            steered.gate.first_counts()
+        );
         // the second family finds what the first has left
         for (family, (charged, answered)) in [(2, 1), (0, 3)].into_iter().enumerate() {
             let before = steered.first(FirstCount::Charged);
@@ -354,21 +359,26 @@ fn the_kernel_judges_first_requests_as_user_space_does() {
             for ((client, local), data, degree, full) in asked {
                 let degree = Degree::of(degree);
                 gate.set_degree(degree);
-                let full_word = policy.rules().get(full as usize).and_then(|rule| {
-                    gate.word(&rule.name, GivenWord::FullUntil)
-                });
+                let full_word = policy
+                    .rules()
+                    .get(full as usize)
+                    .and_then(|rule| gate.word(&rule.name, GivenWord::FullUntil));
                 // each a client of its own: answers are remembered
                 port.set(port.get() % 60_000 + 1);
                 let client = SocketAddr::new(client.parse().unwrap(), port.get());
                 let local: SocketAddr = local.parse().unwrap();
                 let ends = ConnectionFacts { client, local };
-                if data.is_empty() || !matches!(policy.syn(&ends, degree), forebay_policy::syn::Syn::Pass | forebay_policy::syn::Syn::CannotTell(_)) {
+                if data.is_empty()
+                    || !matches!(
+                        policy.syn(&ends, degree),
+                        forebay_policy::syn::Syn::Pass | forebay_policy::syn::Syn::CannotTell(_)
+                    )
+                {
                     continue;
                 }
                 let segment = steered.begin(client, local, false, data.clone());
                 full_word.inspect(|word| word.store(u64::MAX, Relaxed));
-                let (verdict, count) =
-                    expected(&policy, &ends, &data, degree, &steered, full);
+                let (verdict, count) = expected(&policy, &ends, &data, degree, &steered, full);
                 let before = gate.first_counts();
                 let (found, _) = gate.run_on(&segment.bytes()).unwrap();
                 full_word.inspect(|word| word.store(0, Relaxed));

@@ -138,7 +138,8 @@ fn what_is_sent_again_is_answered_again_and_charged_once() {
         let steered = judging(&policy(rules()));
         for (family, (client, local)) in ends(5000).into_iter().enumerate() {
             // the first uses up the bucket, which both families share
-            let verdict = steered.begin(SocketAddr::new(client.ip(), 1), local, true, head("/slow"));
+            let verdict =
+                steered.begin(SocketAddr::new(client.ip(), 1), local, true, head("/slow"));
             let count = [FirstCount::Charged, FirstCount::Answered][family];
             steered.expect(&verdict, [UNTOUCHED, REDIRECTED][family], count);
             let segment = steered.begin(client, local, true, head("/slow"));
@@ -152,12 +153,12 @@ fn what_is_sent_again_is_answered_again_and_charged_once() {
             let mut longer = segment.clone();
             longer.data.extend(b"body");
             let again = steered.answer_to(&longer);
-            assert_eq!((again.acknowledged, again.flags), (answer.acknowledged + 4, ACK | PSH | FIN));
-            let more = Packet {
-                sequence: answer.acknowledged,
-                data: b"more".to_vec(),
-                ..segment.clone()
-            };
+            assert_eq!(
+                (again.acknowledged, again.flags),
+                (answer.acknowledged + 4, ACK | PSH | FIN)
+            );
+            let more =
+                Packet { sequence: answer.acknowledged, data: b"more".to_vec(), ..segment.clone() };
             let again = steered.answer_to(&more);
             assert_eq!(again.acknowledged, answer.acknowledged + 4);
             assert_eq!(again.data, answer.data);
@@ -180,8 +181,12 @@ fn a_refused_client_is_led_to_the_end_of_its_connection() {
             let segment = steered.begin(client, local, true, head("/no"));
             let answer = steered.answer_to(&segment);
             let end = answer.sequence + answer.data.len() as u32 + 1;
-            let behind =
-                Packet { sequence: answer.acknowledged, acknowledged: end, data: vec![], ..segment };
+            let behind = Packet {
+                sequence: answer.acknowledged,
+                acknowledged: end,
+                data: vec![],
+                ..segment
+            };
             // it has everything
             steered.expect(&Packet { flags: ACK, ..behind.clone() }, DROPPED, FirstCount::Held);
             let unread = Packet { flags: ACK, acknowledged: end - 1, ..behind.clone() };
@@ -253,7 +258,8 @@ fn what_is_damaged_or_in_parts_is_not_judged() {
             let whole = segment.bytes();
             let heads = if client.is_ipv4() { 34 } else { 54 };
             // of the checksum, of the numbers, of the options, of the data
-            for at in [heads + 16, heads + 17, heads + 14, heads + 30, heads + 36, whole.len() - 1] {
+            for at in [heads + 16, heads + 17, heads + 14, heads + 30, heads + 36, whole.len() - 1]
+            {
                 let mut bent = whole.clone();
                 bent[at] ^= 1;
                 let before = steered.first(FirstCount::Damaged);

@@ -41,7 +41,12 @@ fn run(packets: u64) {
     let seed = std::env::var("NOISE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("NOISE_SEED={seed}");
-    let mut noise = Noise { random: fastrand::Rng::with_seed(seed), begun: Vec::new(), ending: Vec::new(), last: None };
+    let mut noise = Noise {
+        random: fastrand::Rng::with_seed(seed),
+        begun: Vec::new(),
+        ending: Vec::new(),
+        last: None,
+    };
     let mut watched = WatchedGate::new();
     let before = held();
     for _ in 0..packets {
@@ -139,7 +144,15 @@ impl Noise {
             let begun = self.begun[random.usize(..self.begun.len())].clone();
             let flags = [ACK, ACK, ACK | 8, ACK | FIN, ACK | RST, RST][random.usize(..6)];
             let paths = [
-                "/gold/a", "/silver", "/", "/gold", "/%67old/a", "/no", "/reset", "/silent", "/slow",
+                "/gold/a",
+                "/silver",
+                "/",
+                "/gold",
+                "/%67old/a",
+                "/no",
+                "/reset",
+                "/silent",
+                "/slow",
                 "/once",
             ];
             let mut data = head(paths[random.usize(..paths.len())]);

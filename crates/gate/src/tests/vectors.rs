@@ -4,11 +4,11 @@ use super::filters::soon;
 use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
 use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate, Tally};
-use forebay_policy::{GivenWord, Policy};
 use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Over, Rule};
+use forebay_policy::{GivenWord, Policy};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
@@ -290,7 +290,10 @@ fn a_syn_is_charged_once() {
         set.expect(&third, DROPPED, &[Count::Syns, Count::Dropped]);
         set.gate.word("slow", GivenWord::Connections).unwrap().store(0, Relaxed);
         set.expect(&third, UNTOUCHED, PASSED);
-        assert!(set.gate.word("slow", GivenWord::Connections).unwrap().load(Relaxed) > 3_600_000_000_000);
+        assert!(
+            set.gate.word("slow", GivenWord::Connections).unwrap().load(Relaxed)
+                > 3_600_000_000_000
+        );
     });
 }
 

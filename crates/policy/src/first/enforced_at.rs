@@ -52,7 +52,11 @@ impl fmt::Display for EnforcedAt {
         match self {
             EnforcedAt::Syn => f.write_str("in the kernel, by its SYN"),
             EnforcedAt::FirstRequest { answer, but } => {
-                write!(f, "in the kernel, by the first request of a connection: {}", Words(*answer))?;
+                write!(
+                    f,
+                    "in the kernel, by the first request of a connection: {}",
+                    Words(*answer)
+                )?;
                 but.iter().try_for_each(|but| write!(f, "; not for {but}"))
             }
             EnforcedAt::Server(why) => write!(f, "by the server: {why}"),
@@ -136,11 +140,7 @@ pub fn enforced_at(rule: &Rule, judges: bool) -> Vec<(&'static str, EnforcedAt)>
     all
 }
 
-fn by_request(
-    rule: &Rule,
-    answer: Result<RefusalAnswer, LeftBecause>,
-    judges: bool,
-) -> EnforcedAt {
+fn by_request(rule: &Rule, answer: Result<RefusalAnswer, LeftBecause>, judges: bool) -> EnforcedAt {
     let answer = match answer {
         Err(because) => return EnforcedAt::Server(WhyServer::Limit(because)),
         Ok(_) if !judges => return EnforcedAt::Server(WhyServer::NotAsked),
@@ -155,9 +155,8 @@ fn by_request(
             ConditionKind::Site,
             ConditionKind::Path,
         ];
-        let is_left = |kind: &ConditionKind| {
-            !told.contains(kind) && kind.is_asked(&rule.conditions)
-        };
+        let is_left =
+            |kind: &ConditionKind| !told.contains(kind) && kind.is_asked(&rule.conditions);
         let keys = ConditionKind::ALL.into_iter().filter(is_left).map(ConditionKind::as_str);
         return EnforcedAt::Server(WhyServer::AsksFor(keys.collect()));
     }

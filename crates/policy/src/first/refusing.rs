@@ -206,8 +206,7 @@ impl Policy {
             if !says.contains(&true) && !rule.stop {
                 continue;
             }
-            if degree < rule.when.from(JudgePhase::Request)
-                || !are_its_ends(&rule.conditions, ends)
+            if degree < rule.when.from(JudgePhase::Request) || !are_its_ends(&rule.conditions, ends)
             {
                 continue;
             }

@@ -494,13 +494,11 @@ fn a_request_that_was_charged_elsewhere_is_not_charged_again() {
         Rule { requests: Some(limit(1, 2)), in_flight: Some(at_once), ..rule("other") },
     ];
     let policy = Policy::new(&[Class::new("gold", 0)], rules).unwrap();
-    let mut words = |name: &str, of| {
-        Some(&WORD).filter(|_| (name, of) == ("given", GivenWord::Requests))
-    };
+    let mut words =
+        |name: &str, of| Some(&WORD).filter(|_| (name, of) == ("given", GivenWord::Requests));
     let state = State::with_words(Arc::new(policy), None, START, &mut words, None);
-    let ask = |decisions: &Decisions, charged| {
-        state.charge_first_request(decisions, A, START, charged)
-    };
+    let ask =
+        |decisions: &Decisions, charged| state.charge_first_request(decisions, A, START, charged);
     let of = |rule| Decisions { requests: Some(rule), ..Decisions::default() };
     let left = |rule| state.requests_left(rule, START).unwrap();
     // somebody else has charged the first of two

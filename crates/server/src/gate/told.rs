@@ -54,7 +54,8 @@ action = "allow"
 "#;
         let report = |lines: &str| report(&parse(&format!("{lines}{rules}"), "/f.toml").unwrap());
         assert_eq!(
-            report("gate = \"full\"\ngate_rules = \"first_request\"\n").lines().collect::<Vec<_>>()[..3],
+            report("gate = \"full\"\ngate_rules = \"first_request\"\n").lines().collect::<Vec<_>>()
+                [..3],
             [
                 "rule \"foes\": action: in the kernel, by its SYN",
                 "rule \"shop\": requests: in the kernel, by the first request of a connection: 503, \

@@ -2,7 +2,9 @@
 
 use super::{HandedKernel, OfClasses};
 use forebay_config::{GateCharge, GateRules};
-use forebay_gate::{Charge, ClassSockets, Count, FirstCount, Gate, GateError, HandedFilters, HandedGate};
+use forebay_gate::{
+    Charge, ClassSockets, Count, FirstCount, Gate, GateError, HandedFilters, HandedGate,
+};
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::rule::Degree;
 use forebay_policy::{GivenWord, Policy};

@@ -73,7 +73,8 @@ impl KernelGate {
     /// # Errors
     /// Always.
     pub fn try_load(steers: bool) -> Result<&'static str, String> {
-        KernelGate::open(GateCharge::default(), steers, GateRules::default(), None).map(|gate| gate.rung())
+        KernelGate::open(GateCharge::default(), steers, GateRules::default(), None)
+            .map(|gate| gate.rung())
     }
 
     /// What there is, for the process that takes the place of this one.
