@@ -23,6 +23,7 @@ use proptest::sample::select;
 use proptest::test_runner::TestRunner;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Steered {
@@ -109,6 +110,24 @@ fn a_refused_request_makes_no_connection() {
         let (rank, ..) = steered.send(0, &[b"GET /n", b"o/a HTTP/1.1\r\n\r\n"]);
         assert_eq!(rank, None);
         assert!(steered.is_refused(FirstCount::Left, 0));
+    });
+}
+
+/// What a device, or the sender itself, puts together is one packet of several segments.
+#[test]
+fn segments_that_were_put_together_are_answered_once() {
+    in_namespace(|| {
+        let mtu = Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status().unwrap();
+        assert!(mtu.success());
+        let steered = judging(&policy(vec![refusing("no", "/no", Action::Reject(403))]));
+        let head = b"POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n";
+        for family in 0..2 {
+            let answer = steered.get(family, &[&head[..], &[b'x'; 9000]].concat()).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        }
+        steered.has_no_connection();
+        assert_eq!(steered.first(FirstCount::Answered), 2);
+        assert_eq!(steered.first(FirstCount::Damaged), 0);
     });
 }
 
