@@ -50,7 +50,9 @@ fn modes() -> Vec<(&'static str, String, Load)> {
     let full = |rest: &str| format!("gate = \"full\"\n{rest}");
     let over = |over: &str| format!("{LIMIT} \"{over}\" }}\n");
     let acts = |action: &str| format!("[[rule]]\nname = \"all\"\naction = \"{action}\"\n");
-    let judging = |rest: &str| format!("gate = \"full\"\ngate_rules = \"first_request\"\n{rest}");
+    let two = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n";
+    let judging =
+        |rest: &str| format!("gate = \"full\"\ngate_rules = \"first_request\"\n{two}{rest}");
     let by_path = |rest: &str| format!("[[rule]]\nname = \"all\"\npath = \"*\"\n{rest}\n");
     let wide_by_path = by_path("requests = { rate = \"1000000/s\", burst = 1000 }");
     let every = "[[rule]]\nname = \"all\"\npath = \"*\"\naction = \"reject\"\nstatus = 503\n";

@@ -111,11 +111,10 @@ fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), St
 }
 
 /// How many classes listening sockets are opened for, for a group: none where the kernel is not to tell
-/// requests apart, nor to judge them, or a proxy stands before them.
+/// requests apart, or a proxy stands before them.
 pub fn classes(gate: Option<&KernelGate>, plan: &Plan, group: &GroupPlan) -> usize {
     let ranks = plan.ranks.shares.len();
-    let tells = |gate: &KernelGate| gate.steers() && (ranks > 1 || gate.judges_requests());
-    let are_told = gate.is_some_and(tells) && !group.proxy_protocol;
+    let are_told = gate.is_some_and(KernelGate::steers) && !group.proxy_protocol && ranks > 1;
     if are_told { ranks } else { 0 }
 }
 

@@ -1,6 +1,7 @@
 //! First requests that the kernel judges: the whole server with `gate_rules = "first_request"`. See `net.rs` for where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use super::gate::CLASSES;
 use super::net::{Net, SERVER4, SERVER6, Server, configure, is_root, metric, wait_for};
 use forebay_tests::faults::soon;
 use forebay_tests::server::engine_lines;
@@ -27,7 +28,7 @@ fn engines() -> Vec<&'static str> {
 
 fn judging(engine: &str, rules: &str) -> String {
     format!(
-        "user = \"nobody\"\ngate = \"full\"\ngate_rules = \"first_request\"\n{}{rules}",
+        "user = \"nobody\"\ngate = \"full\"\ngate_rules = \"first_request\"\n{}{CLASSES}{rules}",
         engine_lines(engine)
     )
 }

@@ -20,7 +20,7 @@ enum GateRemark {
     },
     /// A limit on connections that only the server can enforce.
     NoLimit,
-    /// First requests are to be judged where no handshake is completed.
+    /// First requests are to be judged where no handshake is completed, or with one class.
     NotFull,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for GateRemark {
                 }
             }
             GateRemark::NotFull => {
-                f.write_str("it has no effect: first requests are seen with gate = \"full\" only")
+                f.write_str("it has no effect: it takes gate = \"full\" and two classes")
             }
             GateRemark::NoLimit => {
                 f.write_str("the kernel leaves it to the server: it keeps no limit for each client")
@@ -53,13 +53,14 @@ impl ConfigDraft {
     /// Which rules the kernel leaves to the server.
     pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         let judges = self.process.gate_rules == GateRules::FirstRequest;
-        if judges && self.process.gate != GateMode::Full {
+        let sees = self.process.gate == GateMode::Full && self.classes.len() > 1;
+        if judges && !sees {
             remarks.push((At::default().child("gate_rules"), Wrong::said(GateRemark::NotFull)));
         }
         if self.process.gate == GateMode::Off {
             return;
         }
-        let judges = judges && self.process.gate == GateMode::Full;
+        let judges = judges && sees;
         // rules tell first requests apart
         let mut has_any = self.process.gate == GateMode::Full
             && self.classes.len() > 1
@@ -124,14 +125,16 @@ mod tests {
         let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
         assert_eq!(remarks(&on(&by_url)), [nothing]);
         assert_eq!(remarks(&on(&by_url).replace("auto", "full")), [""; 0]);
-        let judging =
-            |text: &str| text.replace("\"auto\"", "\"full\"\ngate_rules = \"first_request\"");
+        let judging = |text: &str| {
+            let full = "\"full\"\ngate_rules = \"first_request\"";
+            text.replace("\"auto\"", full) + classes
+        };
         assert_eq!(remarks(&judging(&on(path))), [""; 0]);
-        assert_eq!(remarks(&judging(&on("[[rule]]\nconnections = { rate = \"1/s\" }\n"))), [""; 0]);
-        let not_full =
-            "gate_rules: it has no effect: first requests are seen with gate = \"full\" only";
+        assert_eq!(remarks(&judging(&on(&limit("rule")))), [""; 0]);
+        let not_full = "gate_rules: it has no effect: it takes gate = \"full\" and two classes";
         let without = judging(&on(action)).replace("\"full\"", "\"address\"");
         assert_eq!(remarks(&without), [not_full]);
+        assert_eq!(remarks(&judging(&on(action)).replace(classes, "")), [not_full]);
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
         assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
     }

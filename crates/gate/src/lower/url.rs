@@ -53,8 +53,10 @@ pub(super) fn lower(
 ) -> Result<UrlTables, GateError> {
     let mut tables = UrlTables::default();
     let is_classed = policy.classes().len() > 1;
-    let gives_classes = is_classed && policy.rules().iter().any(|rule| rule.class.is_some());
-    if !gives_classes && !(judges && policy.rules().iter().any(may_refuse)) {
+    let has_any =
+        policy.rules().iter().any(|rule| rule.class.is_some() || judges && may_refuse(rule));
+    // one class has no sockets of its own, which connections could be made on
+    if !is_classed || !has_any {
         return Ok(tables);
     }
     tables.ranks = policy.classes().len();

@@ -250,14 +250,17 @@ fn connections_that_a_rule_answers_cost_no_accept_either() {
 }
 
 #[test]
-fn one_class_is_enough_where_requests_are_judged() {
+fn classes_without_rules_are_enough_and_one_is_not() {
     in_namespace(|| {
         let no = Rule { class: None, ..refusing("no", "/no", Action::Reject(403)) };
-        let steered = judging(&Policy::new(&[], vec![no]).unwrap());
+        let steered = judging(&policy(vec![no.clone()]));
         assert!(steered.gate.answers());
         assert!(steered.get(0, &head("/no")).unwrap().contains(" 403 "));
-        assert_eq!(steered.send(0, &[&head("/yes")]).0, Some(0));
+        assert_eq!(steered.send(0, &[&head("/yes")]).0, Some(2));
         steered.has_no_connection();
+        let alone = Policy::new(&[], vec![no]).unwrap();
+        steered.gate.enforce(&steered.gate.lower(&alone).unwrap()).unwrap();
+        assert!(!steered.gate.answers());
     });
 }
 

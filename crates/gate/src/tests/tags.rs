@@ -157,7 +157,9 @@ fn a_first_request_is_judged_whatever_tags_it_has() {
         let public = TcpListener::bind(LOCAL).unwrap();
         let of_class = TcpListener::bind("10.99.0.1:0").unwrap();
         let gate = Gate::load_steering(Charge::AtHandshake).unwrap().judging_requests();
-        let policy = Policy::new(&[], vec![refusing("no", "/no", Action::Reject(403))]).unwrap();
+        let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
+        let policy =
+            Policy::new(&classes, vec![refusing("no", "/no", Action::Reject(403))]).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
         let address = LOCAL.parse().unwrap();
         gate.attach(&[address]).unwrap();

@@ -9,7 +9,9 @@ pub fn report(config: &Config) -> String {
     // a configuration that was read has no rules that are none
     let rules = config.policy().map(|policy| policy.rules().to_vec()).unwrap_or_default();
     let is_on = config.gate != GateMode::Off;
-    let judges = config.gate == GateMode::Full && config.gate_rules == GateRules::FirstRequest;
+    let judges = config.gate == GateMode::Full
+        && config.gate_rules == GateRules::FirstRequest
+        && config.classes.len() > 1;
     let mut text = String::new();
     if !is_on {
         text += "gate is off: every rule is enforced by the server. With gate = \"address\":\n";
@@ -39,6 +41,12 @@ mod tests {
     fn each_rule_is_told_where_it_is_enforced() {
         let rules = r#"
 root = "/"
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
 [[rule]]
 name = "foes"
 client = "192.0.2.0/24"
