@@ -50,7 +50,8 @@ fn modes() -> Vec<(&'static str, String, Load)> {
     let full = |rest: &str| format!("gate = \"full\"\n{rest}");
     let over = |over: &str| format!("{LIMIT} \"{over}\" }}\n");
     let acts = |action: &str| format!("[[rule]]\nname = \"all\"\naction = \"{action}\"\n");
-    let two = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n";
+    let two =
+        "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n";
     let judging =
         |rest: &str| format!("gate = \"full\"\ngate_rules = \"first_request\"\n{two}{rest}");
     let by_path = |rest: &str| format!("[[rule]]\nname = \"all\"\npath = \"*\"\n{rest}\n");

@@ -2,7 +2,7 @@
 //! run on a packet does not show.
 
 use super::filters::soon;
-use super::first_packets::refusing;
+use super::first_packets::refusing as rule;
 use super::packets::{ACK, Packet, assert_reset, sent_back};
 use super::steer::{head, sequence_of};
 use super::{in_namespace, load};
@@ -158,8 +158,7 @@ fn a_first_request_is_judged_whatever_tags_it_has() {
         let of_class = TcpListener::bind("10.99.0.1:0").unwrap();
         let gate = Gate::load_steering(Charge::AtHandshake).unwrap().judging_requests();
         let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
-        let policy =
-            Policy::new(&classes, vec![refusing("no", "/no", Action::Reject(403))]).unwrap();
+        let policy = Policy::new(&classes, vec![rule("no", "/no", Action::Reject(403))]).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
         let address = LOCAL.parse().unwrap();
         gate.attach(&[address]).unwrap();
