@@ -256,7 +256,7 @@ mod tests {
     fn a_first_request_is_refused_in_the_order_of_the_server() {
         let at_once = |over, per| Some(InFlight { most: 1, per, over });
         let rate = |text: &str| Rate::parse(text).unwrap();
-        let (least, most) = (rate("1/s"), rate("9/s"));
+        let (least, most) = (rate("1/m"), rate("9/s"));
         let queue = Over::Queue { deadline_ms: 1000, most: 5 };
         let of_client = Limit { per: Per::Client, ..limit("5/s", REJECT) };
         let with_cookie = |mut rule: Rule| {
