@@ -92,7 +92,7 @@ use forebay_policy::rule::Degree;
 use forebay_policy::{GivenWord, Policy};
 use kernel::Kernel;
 use libbpf_rs::{MapCore, MapFlags};
-use lower::{PlacesOfRules, Scope};
+use lower::{GateScope, PlacesOfRules};
 use maps::{array, leaves, paths, per_cpu, read_u64};
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -158,7 +158,7 @@ pub struct Gate {
     table: Mutex<u32>,
     steering: Option<Mutex<steer::Steering>>,
     /// Where first requests are judged: the errors they get.
-    pages: Option<Mutex<pages::Pages>>,
+    pages: Option<Mutex<pages::KernelPages>>,
 }
 
 /// Which rule has which place, by name. A place is never given to another rule: user space may still
@@ -238,9 +238,9 @@ impl Gate {
     /// [`GateError::TooMany`].
     pub fn lower(&self, policy: &Policy) -> Result<Tables, GateError> {
         let scope = match (&self.steering, &self.pages) {
-            (None, _) => Scope::Connections,
-            (Some(_), None) => Scope::Classes,
-            (Some(_), Some(_)) => Scope::FirstRequests,
+            (None, _) => GateScope::Connections,
+            (Some(_), None) => GateScope::Classes,
+            (Some(_), Some(_)) => GateScope::FirstRequests,
         };
         let mut slot = |name: &str| self.slot(name);
         let mut page = |status, retry_after_s| self.page(status, retry_after_s);

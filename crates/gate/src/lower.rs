@@ -19,7 +19,7 @@ use forebay_policy::endpoint::{Addresses, Endpoint};
 use forebay_policy::first;
 use forebay_policy::rule::{Limit, Rule};
 use places::Refuses;
-pub(crate) use places::{PlacesOfRules, Scope};
+pub(crate) use places::{GateScope, PlacesOfRules};
 use url::UrlTables;
 
 mod places;
@@ -101,10 +101,10 @@ struct MatchPrefix {
 /// [`GateError::TooMany`].
 pub(crate) fn lower(
     policy: &Policy,
-    scope: Scope,
+    scope: GateScope,
     mut places: PlacesOfRules<'_>,
 ) -> Result<Tables, GateError> {
-    let judges = scope == Scope::FirstRequests;
+    let judges = scope == GateScope::FirstRequests;
     let rules = policy.rules().iter().map(|rule| says(rule, judges, &mut places));
     let rules: Vec<Says> = rules.collect();
     let limited = |(says, rule): (&Says, &Rule)| {
@@ -131,7 +131,7 @@ pub(crate) fn lower(
     if spares {
         tables.rules.push(LEFT);
     }
-    if scope != Scope::Connections {
+    if scope != GateScope::Connections {
         tables.url = url::lower(policy, judges, &mut places)?;
     }
     if judges {
@@ -456,7 +456,7 @@ mod tests {
         mut slot: impl FnMut(&str) -> Option<u32>,
     ) -> Result<Tables, GateError> {
         let mut page = |_, _| None;
-        lower(policy, Scope::Connections, PlacesOfRules::new(&mut slot, &mut page))
+        lower(policy, GateScope::Connections, PlacesOfRules::new(&mut slot, &mut page))
     }
 
     fn tables(rules: Vec<Rule>) -> Tables {

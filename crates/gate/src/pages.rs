@@ -13,14 +13,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The errors that have a place: status, and seconds of `Retry-After` or 0.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
+pub(crate) struct KernelPages {
     places: Vec<(u16, u32)>,
     /// How many of them are in the map.
     written: usize,
     date: u64,
 }
 
-impl Pages {
+impl KernelPages {
     /// The place of an error; `None` if there are too many.
     pub(crate) fn place(&mut self, status: u16, retry_after_s: u32) -> Option<u16> {
         let wanted = (status, retry_after_s);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_error_keeps_its_place() {
-        let mut pages = Pages::default();
+        let mut pages = KernelPages::default();
         assert_eq!((pages.place(503, 1), pages.place(429, 1)), (Some(0), Some(1)));
         assert_eq!((pages.place(503, 2), pages.place(503, 1)), (Some(2), Some(0)));
         for more in 3..PAGES as u32 {

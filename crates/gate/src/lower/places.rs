@@ -6,7 +6,7 @@ use forebay_policy::first::LeftBecause;
 
 /// What is to be judged in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum GateScope {
     /// Connections, by their addresses.
     Connections,
     /// And the class of the first request is told.

@@ -55,7 +55,7 @@ impl fmt::Display for EnforcedAt {
                 write!(
                     f,
                     "in the kernel, by the first request of a connection: {}",
-                    Words(*answer)
+                    AnswerWords(*answer)
                 )?;
                 but.iter().try_for_each(|but| write!(f, "; not for {but}"))
             }
@@ -65,9 +65,9 @@ impl fmt::Display for EnforcedAt {
 }
 
 /// An answer, in words.
-struct Words(RefusalAnswer);
+struct AnswerWords(RefusalAnswer);
 
-impl fmt::Display for Words {
+impl fmt::Display for AnswerWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             RefusalAnswer::Drop => f.write_str("silence"),
