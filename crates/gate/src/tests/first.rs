@@ -57,7 +57,7 @@ fn a_refused_request_makes_no_connection() {
             refusing("reset", "/reset", Action::Reset),
             limited("slow", "/slow", 2, Over::Reject { status: Some(429) }),
         ]));
-        for family in 0..2 {
+        for (family, public) in PUBLIC.into_iter().enumerate() {
             for _ in 0..20 {
                 let answer = steered.get(family, &head("/no/a")).unwrap();
                 assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
@@ -69,7 +69,7 @@ fn a_refused_request_makes_no_connection() {
             let post =
                 [&b"POST /no/a HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n"[..], &[1; 900]];
             assert!(steered.get(family, &post.concat()).unwrap().contains(" 403 "));
-            let mut half = TcpStream::connect(PUBLIC[family]).unwrap();
+            let mut half = TcpStream::connect(public).unwrap();
             half.set_read_timeout(Some(super::steer::PATIENCE)).unwrap();
             half.write_all(&head("/no/b")).unwrap();
             half.shutdown(Shutdown::Write).unwrap();
