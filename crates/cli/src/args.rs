@@ -136,6 +136,9 @@ pub(crate) enum Command {
         /// See files as this user does, for a server that a service manager starts as that user; needs root
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
+        /// Print which rules the kernel enforces, and why not the others
+        #[arg(long)]
+        gate: bool,
     },
     /// Say what this machine's kernel can enforce of the policy, what is missing for more, and what gets
     /// in the way

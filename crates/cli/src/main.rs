@@ -98,8 +98,8 @@ fn main() -> ExitCode {
         }
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
-        Command::Check { config, print, strict, user } => {
-            see_as(user.as_deref()).and_then(|()| check(&config, print, strict))
+        Command::Check { config, print, strict, user, gate } => {
+            see_as(user.as_deref()).and_then(|()| check(&config, (print, gate), strict))
         }
         Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
@@ -216,7 +216,11 @@ fn see_as(name: Option<&str>) -> Result<(), CommandFailure> {
     privileges::become_user(&user, KeptPrivileges::Binding).map_err(|error| failed(Some(error)))
 }
 
-fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure> {
+fn check(
+    file: &Path,
+    (print, print_gate): (bool, bool),
+    is_strict: bool,
+) -> Result<(), CommandFailure> {
     let (config, remarks) =
         config_file::check(file, Depth::Surroundings).map_err(CommandFailure::Configuration)?;
     if is_strict && !remarks.is_empty() {
@@ -224,6 +228,9 @@ fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), CommandFailure
     }
     if print {
         print_out(&config.to_shown_toml())?;
+    }
+    if print_gate {
+        print_out(&forebay_server::gate::told::report(&config))?;
     }
     remarks.iter().for_each(|remark| say(&format!("warning: {remark}")));
     let with = match remarks.len() {

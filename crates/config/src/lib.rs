@@ -75,8 +75,8 @@ pub use values::account::Account;
 pub use values::address::{AdminListen, Listen, ListenEndpoint};
 pub use values::choice::{
     AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
-    GateCharge, GateMode, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice, PerChoice,
-    Refuse, Switch, WhenChoice,
+    GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice,
+    PerChoice, Refuse, Switch, WhenChoice,
 };
 pub use values::include::IncludePattern;
 pub use values::log_condition::LogCondition;
@@ -124,6 +124,8 @@ pub struct Config {
     pub gate: GateMode,
     /// `gate_charge`
     pub gate_charge: GateCharge,
+    /// `gate_rules`
+    pub gate_rules: GateRules,
     /// `firewall.*`
     pub firewall: FirewallSettings,
     /// For requests that belong to no site: what the top level says.

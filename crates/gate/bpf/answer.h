@@ -5,6 +5,11 @@
  */
 #pragma once
 
+/* Verdicts that are none of the kernel's: what is to be sent is sent at one place of each program, or by the program
+ * `reply`, which has a stack of its own. */
+#define SEND_REPLY 0x100
+#define SEND_RESET 0x101
+
 static __always_inline u16 fold(u64 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -19,6 +24,20 @@ struct pseudo {
 	u8 zero[3];
 	u8 protocol;
 };
+
+static __always_inline void pseudo_of(struct pseudo *pseudo, const u8 *from, const u8 *to, bool is_v4,
+				      u32 bytes)
+{
+	__builtin_memcpy(pseudo->from, from, 16);
+	__builtin_memcpy(pseudo->to, to, 16);
+	/* a mapped address would add what an IPv4 pseudo head has not */
+	if (is_v4) {
+		pseudo->from[10] = pseudo->from[11] = 0;
+		pseudo->to[10] = pseudo->to[11] = 0;
+	}
+	pseudo->bytes = bpf_htonl(bytes);
+	pseudo->protocol = IPPROTO_TCP;
+}
 
 /* Whether the device computes the checksum of what lies in the packet from a sum of the pseudo head:
  * then a change behind the pseudo head leaves the field as it is. The field is written anew later. */
@@ -38,15 +57,23 @@ struct answer {
 	u32 options[5];
 };
 
-/* Puts an answer of so many bytes, a multiple of four, in the place of the segment, and sends it back;
+/* What comes behind the head of an answer: at most GATE_PAGE_BYTES. */
+struct content {
+	const u8 *text; /* 0 for none; of GATE_PAGE_BYTES */
+	u32 bytes;
+	u32 sum; /* of the Internet checksum */
+};
+
+/* Puts an answer with so many bytes of head, a multiple of four, in the place of the segment, and sends it back;
  * TC_ACT_SHOT if that cannot be. Ports and checksum are filled in. */
-static __always_inline int send_back(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
-				     u32 bytes)
+static __always_inline int send_with(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
+				     u32 bytes, const struct content *content)
 {
 	u8 macs[12], back[12];
 	struct pseudo pseudo = {};
 	u32 tcp_at = ETH_HLEN + s->ip_bytes;
 	u32 field = tcp_at + __builtin_offsetof(struct tcphdr, check);
+	u32 all = bytes + content->bytes, text_bytes;
 	u64 of_pseudo, of_tcp;
 	bool partial;
 
@@ -57,7 +84,7 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct segment
 		return TC_ACT_SHOT;
 	if (bpf_skb_load_bytes(skb, 0, macs, 12))
 		return TC_ACT_SHOT;
-	if (bpf_skb_change_tail(skb, tcp_at + bytes, 0))
+	if (bpf_skb_change_tail(skb, tcp_at + all, 0))
 		return TC_ACT_SHOT;
 	partial = is_partial(skb, field);
 
@@ -68,7 +95,7 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct segment
 	if (s->is_v4) {
 		struct iphdr ip = {
 			.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_TCP,
-			.tot_len = bpf_htons(sizeof(ip) + bytes),
+			.tot_len = bpf_htons(sizeof(ip) + all),
 			.frag_off = bpf_htons(0x4000),
 			.saddr = s->ip4.daddr, .daddr = s->ip4.saddr,
 		};
@@ -78,7 +105,7 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct segment
 	} else {
 		struct ipv6hdr ip = {
 			.version = 6, .hop_limit = 64, .nexthdr = IPPROTO_TCP,
-			.payload_len = bpf_htons(bytes),
+			.payload_len = bpf_htons(all),
 			.saddr = s->ip6.daddr, .daddr = s->ip6.saddr,
 		};
 
@@ -88,20 +115,25 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct segment
 	answer->tcp.source = s->tcp.dest;
 	answer->tcp.dest = s->tcp.source;
 	answer->tcp.doff = bytes / 4;
-	/* a mapped address would add what an IPv4 pseudo head has not */
-	__builtin_memcpy(pseudo.from, s->tuple.local, 16);
-	__builtin_memcpy(pseudo.to, s->tuple.client, 16);
-	if (s->is_v4) {
-		pseudo.from[10] = pseudo.from[11] = 0;
-		pseudo.to[10] = pseudo.to[11] = 0;
-	}
-	pseudo.bytes = bpf_htonl(bytes);
-	pseudo.protocol = IPPROTO_TCP;
+	pseudo_of(&pseudo, s->tuple.local, s->tuple.client, s->is_v4, all);
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
-	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo);
+	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo) + content->sum;
 	answer->tcp.check = partial ? fold(of_pseudo) : (u16)~fold(of_tcp);
 	bpf_skb_store_bytes(skb, tcp_at, answer, bytes, 0);
+	if (content->text && content->bytes) {
+		text_bytes = ((content->bytes - 1) & (GATE_PAGE_BYTES - 1)) + 1;
+		bpf_skb_store_bytes(skb, tcp_at + bytes, content->text, text_bytes, 0);
+	}
 	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* The same without content. */
+static __always_inline int send_back(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
+				     u32 bytes)
+{
+	struct content nothing = {};
+
+	return send_with(skb, s, answer, bytes, &nothing);
 }
 
 /* Turns the packet into a reset and sends it back; TC_ACT_SHOT if that cannot be. */

@@ -33,24 +33,28 @@ static __always_inline bool look(u32 slot, u64 tolerance_ns, u64 now)
 	return !word || conforms(*(volatile u64 *)&word->arrival, now, tolerance_ns);
 }
 
-static __always_inline enum outcome charge(u32 slot, u64 interval_ns, u64 tolerance_ns, u64 now)
+static __always_inline enum outcome charge_word(u64 *word, u64 interval_ns, u64 tolerance_ns, u64 now)
 {
-	struct gate_word *word = bpf_map_lookup_elem(&words, &slot);
-	u64 arrival, next, seen;
+	u64 arrival = *(volatile u64 *)word, next, seen;
 
-	if (!word)
-		return CONTENDED;
-	arrival = *(volatile u64 *)&word->arrival;
 	for (int try = 0; try < GATE_TRIES; try++) {
 		if (!conforms(arrival, now, tolerance_ns))
 			return REFUSED;
 		next = plus(arrival > now ? arrival : now, interval_ns);
-		seen = __sync_val_compare_and_swap(&word->arrival, arrival, next);
+		seen = __sync_val_compare_and_swap(word, arrival, next);
 		if (seen == arrival)
 			return ADMITTED;
 		arrival = seen;
 	}
 	return CONTENDED;
+}
+
+/* A connection at `now`. */
+static __always_inline enum outcome charge(u32 slot, u64 interval_ns, u64 tolerance_ns, u64 now)
+{
+	struct gate_word *word = bpf_map_lookup_elem(&words, &slot);
+
+	return word ? charge_word(&word->arrival, interval_ns, tolerance_ns, now) : CONTENDED;
 }
 
 static __always_inline struct gate_tally *tally(u32 slot)

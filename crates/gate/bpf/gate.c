@@ -2,7 +2,7 @@
  *
  * Hook: TC ingress, on every interface that holds our addresses: `gate` by a TCX link, which vanishes with the
  * process (Linux 6.6), or `forebay_gate` by a filter at clsact, which does not. Minimum kernel: 6.1, the
- * oldest that it was tried on; `answer` and `complete` are loaded for the rung `full` only, which needs 6.9.
+ * oldest that it was tried on; `answer`, `complete` and `reply` are loaded for the rung `full` only, which needs 6.9.
  * Maps: maps.h. Verdicts: TC_ACT_SHOT (silence), a redirect of what the packet was turned into (a reset), and
  * TC_ACT_UNSPEC, which leaves the packet as it is to whatever comes next.
  *
@@ -34,9 +34,13 @@
 #include "rules.h"
 #include "url.h"
 #include "answer.h"
+#include "intact.h"
 #include "syn.h"
 #include "handshake.h"
+#include "first.h"
+#include "options.h"
 #include "steer.h"
+#include "reply.h"
 
 static __always_inline bool is_open(u16 wire_port)
 {
@@ -51,6 +55,7 @@ int gate(struct __sk_buff *skb)
 {
 	struct segment segment = {};
 	struct gate_control *set;
+	int verdict = TC_ACT_UNSPEC;
 	u32 zero = 0;
 
 	if (!skip_priority_tags(skb))
@@ -62,15 +67,16 @@ int gate(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	switch (segment.flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) {
 	case TCP_SYN:
-		return judge_syn(skb, &segment, set);
+		verdict = judge_syn(skb, &segment, set);
+		break;
 	case TCP_ACK:
 	case TCP_ACK | TCP_FIN:
 		if (set->completes)
 			bpf_tail_call(skb, &programs, GATE_COMPLETE);
 		if (set->charge == GATE_AT_HANDSHAKE)
-			return judge_acknowledgement(skb, &segment);
+			verdict = judge_acknowledgement(skb, &segment);
 	}
-	return TC_ACT_UNSPEC;
+	return verdict == SEND_RESET ? answer_reset(skb, &segment) : verdict;
 }
 
 /* What is attached as a filter: it stays when the process is killed, but judges nothing then. */
@@ -102,13 +108,38 @@ int complete(struct __sk_buff *skb)
 {
 	struct gate_control *set;
 	struct segment *segment;
+	struct reply *reply;
 	u32 zero = 0;
+	int verdict;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	segment = bpf_map_lookup_elem(&segments, &zero);
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
-	return judge_segment(skb, segment, set);
+	verdict = judge_segment(skb, segment, set);
+	if (verdict != SEND_REPLY && verdict != SEND_RESET)
+		return verdict;
+	reply = bpf_map_lookup_elem(&replies, &zero);
+	if (!reply)
+		return TC_ACT_SHOT;
+	reply->is_reset = verdict == SEND_RESET;
+	bpf_tail_call(skb, &programs, GATE_REPLY);
+	return TC_ACT_SHOT;
+}
+
+/* What `complete` has decided to send. */
+SEC("tc")
+int reply(struct __sk_buff *skb)
+{
+	struct gate_control *set;
+	struct segment *segment;
+	u32 zero = 0;
+
+	set = bpf_map_lookup_elem(&control, &zero);
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	if (!set || !segment)
+		return TC_ACT_SHOT;
+	return send_reply(skb, segment, set);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

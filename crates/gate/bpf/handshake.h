@@ -4,8 +4,8 @@
  * acknowledgement that the kernel waits for has received the SYN-ACK, so its address is its own. What the
  * kernel waits for is in the request socket (Linux 5.9 shows it), or in the kernel's own SYN cookie.
  * A connection without an entry in `pending` is left to user space, which charges it.
- * Reads and writes `pending` and `words`, writes `ignored`, `counts` and `tallies`. Verdicts: drop, a
- * reset, or nothing.
+ * Reads and writes `pending` and `words`, writes `ignored`, `counts` and `tallies`. Verdicts: drop,
+ * SEND_RESET, or nothing.
  */
 #pragma once
 
@@ -44,13 +44,11 @@ static __always_inline bool is_proven(struct __sk_buff *skb, struct segment *s)
 
 /* Charges the connection whose note this is: its client has proven its address. TC_ACT_UNSPEC if it may
  * go on. */
-static __always_inline int charge_proven(struct __sk_buff *skb, struct segment *s,
-					 struct gate_pending *known)
+static __always_inline int charge_proven(const struct segment *s, struct gate_pending *known)
 {
 	struct gate_tally *rule;
 	enum outcome outcome;
-	u8 client[16];
-	u64 now, until;
+	u64 now;
 
 	/* two segments of one connection, on two CPUs */
 	if (__sync_val_compare_and_swap(&known->state, GATE_LOOKED, GATE_CHARGING) != GATE_LOOKED)
@@ -66,17 +64,13 @@ static __always_inline int charge_proven(struct __sk_buff *skb, struct segment *
 	/* not charged: user space does that */
 	if (outcome == CONTENDED)
 		return TC_ACT_UNSPEC;
-	if (known->ignore_ns) {
-		client_of(s, client);
-		until = now + known->ignore_ns;
-		bpf_map_update_elem(&ignored, client, &until, BPF_ANY);
-	}
+	ignore_client(s, known->ignore_ns, now);
 	rule = tally(known->slot);
 	if (known->over == GATE_DO_RESET) {
 		count(GATE_LATE_RESET);
 		if (rule)
 			rule->reset += 1;
-		return answer_reset(skb, s);
+		return SEND_RESET;
 	}
 	count(GATE_LATE_DROPPED);
 	if (rule)
@@ -98,5 +92,5 @@ static __always_inline int judge_acknowledgement(struct __sk_buff *skb, struct s
 
 	if (!known || !is_proven(skb, s))
 		return TC_ACT_UNSPEC;
-	return charge_proven(skb, s, known);
+	return charge_proven(s, known);
 }

@@ -254,7 +254,38 @@ struct {
 	__type(value, u64);
 } counts SEC(".maps");
 
-/* By GATE_ANSWER, GATE_COMPLETE and GATE_JUDGE, as far as they are loaded. The kernel empties it when no process holds it any more,
+/* The maps that follow are there on the rung `full` only. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GATE_PAGES);
+	__type(key, u32);
+	__type(value, struct gate_page);
+} pages SEC(".maps");
+
+/* Whoever is forgotten gets a reset of the stack for its FIN. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, GATE_REFUSED);
+	__type(key, struct gate_tuple);
+	__type(value, struct gate_refused);
+} refused SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, GATE_CHARGED_REQUESTS);
+	__type(key, struct gate_tuple);
+	__type(value, struct gate_charged);
+} charged SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GATE_FIRST_COUNTS);
+	__type(key, u32);
+	__type(value, u64);
+} firsts SEC(".maps");
+
+/* By GATE_ANSWER, GATE_COMPLETE, GATE_JUDGE and GATE_REPLY, as far as they are loaded. The kernel empties it when no process holds it any more,
  * whatever is attached: then nothing is judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -274,6 +305,7 @@ struct gate_shapes {
 	struct gate_key key;
 	struct gate_sockets sockets;
 	enum gate_count count;
+	enum gate_first first;
 };
 
 struct {
@@ -287,6 +319,15 @@ struct {
 static __always_inline void count(u32 what)
 {
 	u64 *number = bpf_map_lookup_elem(&counts, &what);
+
+	if (number)
+		*number += 1;
+}
+
+/* One more first request, or segment behind one. */
+static __always_inline void count_first(u32 what)
+{
+	u64 *number = bpf_map_lookup_elem(&firsts, &what);
 
 	if (number)
 		*number += 1;

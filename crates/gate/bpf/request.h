@@ -49,8 +49,8 @@ static __always_inline bool is_within(u8 byte, u8 first, u8 last)
 
 static __always_inline bool is_of_path(u8 byte)
 {
-	/* a bit for each of !$&'()*+,-./0123456789:;= and @ABC…XYZ_abc…xyz~ */
-	const u64 low = 0x2fffffd200000000ULL, high = 0x47fffffe87ffffffULL;
+	/* a bit for each of !$&'()*+,-./0123456789:= and @ABC…XYZ_abc…xyz~ */
+	const u64 low = 0x27ffffd200000000ULL, high = 0x47fffffe87ffffffULL;
 
 	return byte < 64 ? low >> byte & 1 : byte < 128 && high >> (byte - 64) & 1;
 }

@@ -6,6 +6,9 @@
  */
 #pragma once
 
+/* More is needed to tell which rule it is. */
+#define FOUND_UNKNOWN (~0U)
+
 struct search {
 	void *entries;
 	void *rules;
@@ -13,10 +16,12 @@ struct search {
 	u16 client_port, local_port;
 	u32 first;
 	u32 degree;
-	/* found: the number of the rule and 1, or 0 */
+	/* found: the number of the rule and 1, or 0, or FOUND_UNKNOWN */
 	u32 action;
 	u32 limit;
 	/* for rules by URL: two lists, each in the order of the rules */
+	u32 busy;
+	u32 told; /* GATE_SAYS_…: what is found, or known to be unknown */
 	u32 end;
 	u32 first_by_path;
 	u32 end_by_path;

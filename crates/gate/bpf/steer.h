@@ -5,9 +5,10 @@
  * acknowledgement is not passed on; the first data makes the connection, on the socket of the class that
  * its request has, or on the public one. The kernel makes it as from its own cookies
  * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that, nothing of this is switched on.
+ * Where first requests are judged (first.h), one that is refused makes none.
  * Reads `control`, `listeners`, `locals`, `keys`, `sockets` and the tables by URL, reads and writes
  * `pending` and `words`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
- * SYN-ACK or a reset, or nothing, with the request socket assigned or not.
+ * SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or not.
  */
 #pragma once
 
@@ -40,115 +41,8 @@ struct sock___queue {
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk, struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym __weak;
 
-/* What is offered: the scale that the kernel takes for its own largest buffer, and a window that holds
- * what a client sends at first. */
-#define OUR_SCALE 7
+/* What is offered: a window that holds what a client sends at first. */
 #define OUR_WINDOW 29200
-
-#define OPTION_END 0
-#define OPTION_PAD 1
-#define OPTION_LARGEST 2
-#define OPTION_SCALE 3
-#define OPTION_SACK 4
-#define OPTION_TIMES 8
-
-/* Four bytes each, with OPTION_PAD in front. */
-#define PADDED_SACK 0x01010402
-#define PADDED_SCALE (0x01030300 | OUR_SCALE)
-#define PADDED_TIMES 0x0101080a
-#define SACK_AND_TIMES 0x0402080a
-
-struct options {
-	u8 bytes[128];
-	u32 end;
-	u32 at;
-	u32 value, echo; /* times */
-	u16 largest;
-	u8 scale;
-	u8 has_times;
-	u8 has_sack;
-	u8 has_largest;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct options);
-} options SEC(".maps");
-
-static __always_inline u32 big(const struct options *o, u32 at)
-{
-	return (u32)o->bytes[at & 127] << 24 | (u32)o->bytes[(at + 1) & 127] << 16 |
-	       (u32)o->bytes[(at + 2) & 127] << 8 | o->bytes[(at + 3) & 127];
-}
-
-static long read_option(u32 turn, struct options **context)
-{
-	struct options *o = *context;
-	u32 at = o->at, length;
-	u8 kind;
-
-	(void)turn;
-	if (at >= o->end)
-		return 1;
-	kind = o->bytes[at & 127];
-	if (kind == OPTION_END)
-		return 1;
-	if (kind == OPTION_PAD) {
-		o->at = at + 1;
-		return 0;
-	}
-	length = o->bytes[(at + 1) & 127];
-	if (length < 2 || at + length > o->end)
-		return 1;
-	if (kind == OPTION_LARGEST && length == 4) {
-		o->largest = big(o, at + 2) >> 16;
-		o->has_largest = 1;
-	} else if (kind == OPTION_SCALE && length == 3) {
-		o->scale = o->bytes[(at + 2) & 127] > 14 ? 14 : o->bytes[(at + 2) & 127];
-	} else if (kind == OPTION_SACK && length == 2) {
-		o->has_sack = 1;
-	} else if (kind == OPTION_TIMES && length == 10) {
-		o->has_times = 1;
-		o->value = big(o, at + 2);
-		o->echo = big(o, at + 6);
-	}
-	o->at = at + length;
-	return 0;
-}
-
-/* Takes the options of the segment in `segments` apart; whether they could be read. A function of its own,
- * as `rank_of` is. */
-__noinline int parse_options(struct __sk_buff *skb)
-{
-	u32 zero = 0, bytes;
-	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
-	struct options *o = bpf_map_lookup_elem(&options, &zero);
-
-	if (!s || !o)
-		return 0;
-	bytes = s->tcp.doff * 4 - sizeof(s->tcp);
-	o->end = bytes;
-	o->at = 0;
-	o->largest = 0;
-	o->scale = GATE_NO_SCALE;
-	o->has_times = o->has_sack = o->has_largest = 0;
-	if (!bytes)
-		return 1;
-	bytes = ((bytes - 1) & 63) + 1;
-	if (bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + sizeof(s->tcp), o->bytes, bytes))
-		return 0;
-	bpf_loop(40, read_option, &o, 0);
-	return 1;
-}
-
-static __always_inline struct options *read_options(struct __sk_buff *skb)
-{
-	u32 zero = 0;
-
-	return parse_options(skb) ? bpf_map_lookup_elem(&options, &zero) : 0;
-}
 
 /* The largest segment that the interface takes. */
 static __always_inline u32 largest_here(struct __sk_buff *skb, const struct segment *s)
@@ -160,13 +54,6 @@ static __always_inline u32 largest_here(struct __sk_buff *skb, const struct segm
 		return 0;
 	mtu -= heads;
 	return mtu > 65495 ? 65495 : mtu;
-}
-
-
-/* As the kernel's own, in milliseconds. */
-static __always_inline u32 time_of(u64 now)
-{
-	return now / 1000000;
 }
 
 /* A SYN that is within all limits is answered. */
@@ -289,14 +176,14 @@ static __always_inline int make_connection(struct __sk_buff *skb, const struct g
 
 /* What becomes of a first segment whose class has a full queue: the kernel would be silent to it, and its
  * client would believe that it is connected. */
-static __always_inline int refuse_full(struct __sk_buff *skb, struct segment *s, u32 waits)
+static __always_inline int refuse_full(u32 waits)
 {
 	if (waits) {
 		count(GATE_FULL_DROPPED);
 		return TC_ACT_SHOT;
 	}
 	count(GATE_FULL_RESET);
-	return answer_reset(skb, s);
+	return SEND_RESET;
 }
 
 /* The first segment of a connection that has data, or ends it: judged, charged, made. */
@@ -304,17 +191,19 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 					    const struct gate_control *set, struct bpf_sock *public,
 					    const struct gate_sockets *known, const struct offer *offer)
 {
-	u32 found = rank_of(skb, known->speaks_tls), rank = found & GATE_UNJUDGED;
+	u32 of_first = rank_of(skb, known->speaks_tls), rank = of_first & GATE_UNJUDGED;
 	struct bpf_sock *of_class = socket_of_rank(skb, known, rank);
 	struct gate_pending *note;
 	int verdict = TC_ACT_UNSPEC;
 
 	if (of_class && is_full(of_class)) {
-		verdict = refuse_full(skb, s, found & RANK_WAITS);
+		verdict = refuse_full(of_first & RANK_WAITS);
 	} else {
 		note = note_of(s);
 		if (note && set->charge == GATE_AT_HANDSHAKE)
-			verdict = charge_proven(skb, s, note);
+			verdict = charge_proven(s, note);
+		if (verdict == TC_ACT_UNSPEC && set->judges && !known->speaks_tls && s->data_bytes)
+			verdict = judge_first(offer->scale);
 		if (verdict == TC_ACT_UNSPEC)
 			verdict = make_connection(skb, set, public, of_class, offer, rank);
 	}
@@ -330,6 +219,7 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 {
 	struct bpf_sock *socket = socket_of(skb, s);
 	struct gate_sockets *known = 0;
+	struct gate_refused *answered;
 	struct gate_pending *note;
 	struct offer offer = {};
 	int proof = NOT_OURS;
@@ -345,6 +235,11 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		if (proof == LATER && is_of_kernel(socket, s))
 			proof = NOT_OURS;
 	}
+	answered = known && set->judges ? note_of_answer(s) : 0;
+	if (answered) {
+		bpf_sk_release(socket);
+		return go_on_after_answer(s, answered);
+	}
 	if (!known || proof == NOT_OURS) {
 		bpf_sk_release(socket);
 		return set->charge == GATE_AT_HANDSHAKE ? judge_acknowledgement(skb, s) : TC_ACT_UNSPEC;
@@ -355,13 +250,19 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		return TC_ACT_SHOT;
 	}
 	recall_offer(proof, &offer);
+	/* what is not as it was sent is not judged: the stack drops it */
+	if (set->judges && s->data_bytes && !known->speaks_tls && !is_intact(skb)) {
+		bpf_sk_release(socket);
+		count_first(GATE_FIRST_DAMAGED);
+		return TC_ACT_UNSPEC;
+	}
 	if (s->data_bytes || s->flags & TCP_FIN) {
 		verdict = begin_connection(skb, s, set, socket, known, &offer);
 	} else {
 		/* what the limit has no room for is told at once */
 		note = note_of(s);
 		if (note && set->charge == GATE_AT_HANDSHAKE)
-			verdict = charge_proven(skb, s, note);
+			verdict = charge_proven(s, note);
 		if (verdict == TC_ACT_UNSPEC) {
 			count(GATE_BARE);
 			verdict = TC_ACT_SHOT;

@@ -3,7 +3,7 @@
  * SYN policing (voigt §4.4): a SYN for one of our listeners is judged by the rules that ask for addresses
  * only, before anything is kept for it. Reads `control`, `listeners`, `locals`, `ignored` and the
  * tables, reads and
- * writes `words` and `pending`, writes `counts` and `tallies`. Verdicts: drop, a reset, or nothing.
+ * writes `words` and `pending`, writes `counts` and `tallies`. Verdicts: drop, SEND_RESET, or nothing.
  */
 #pragma once
 
@@ -88,8 +88,20 @@ static __always_inline bool is_ignored(const struct segment *s, u64 now)
 	return until && *until > now;
 }
 
+/* A limit has refused a client that has proven its address: its SYNs are dropped for so long, if that is any time. */
+static __always_inline void ignore_client(const struct segment *s, u64 ignore_ns, u64 now)
+{
+	u64 until = now + ignore_ns;
+	u8 client[16];
+
+	if (!ignore_ns)
+		return;
+	client_of(s, client);
+	bpf_map_update_elem(&ignored, client, &until, BPF_ANY);
+}
+
 /* What becomes of a SYN that `rule` refuses. */
-static __always_inline int refuse_syn(struct __sk_buff *skb, struct segment *s, u8 what, u32 slot)
+static __always_inline int refuse_syn(u8 what, u32 slot)
 {
 	struct gate_tally *rule = tally(slot);
 
@@ -97,7 +109,7 @@ static __always_inline int refuse_syn(struct __sk_buff *skb, struct segment *s, 
 		count(GATE_RESET);
 		if (rule)
 			rule->reset += 1;
-		return answer_reset(skb, s);
+		return SEND_RESET;
 	}
 	count(GATE_DROPPED);
 	if (rule)
@@ -105,16 +117,16 @@ static __always_inline int refuse_syn(struct __sk_buff *skb, struct segment *s, 
 	return TC_ACT_SHOT;
 }
 
-/* Whether the limit lets a SYN through; then it is remembered. */
-static __always_inline enum outcome admit_syn(const struct segment *s, const struct gate_rule *rule,
-					      u32 when, u64 now)
+/* Whether the limit lets a connection through whose SYN has this number; then it is remembered. */
+static __always_inline enum outcome admit(const struct segment *s, u32 sequence,
+					  const struct gate_rule *rule, u32 when, u64 now)
 {
 	struct gate_pending next = {
 		.interval_ns = rule->interval_ns,
 		.tolerance_ns = rule->tolerance_ns,
 		.ignore_ns = rule->ignore_ns,
 		.slot = rule->slot,
-		.sequence = s->sequence,
+		.sequence = sequence,
 		.over = rule->over,
 	};
 	enum outcome outcome;
@@ -181,8 +193,9 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	switch (decision.action.action) {
 	case GATE_DO_DROP:
 	case GATE_DO_RESET:
-		return refuse_syn(skb, s, decision.action.action, decision.action.slot);
+		return refuse_syn(decision.action.action, decision.action.slot);
 	case GATE_DO_USER:
+	case GATE_DO_ANSWER:
 		count(GATE_LEFT_USER);
 		return pass_syn(skb, set, is_steered, in_place);
 	}
@@ -195,7 +208,7 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		count(GATE_PASSED);
 		return pass_syn(skb, set, is_steered, in_place);
 	}
-	if (decision.limit.over == GATE_DO_USER) {
+	if (decision.limit.over == GATE_DO_USER || decision.limit.over == GATE_DO_ANSWER) {
 		count(GATE_LEFT_USER);
 		return pass_syn(skb, set, is_steered, in_place);
 	}
@@ -204,7 +217,7 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		count(GATE_REPEATED);
 		return pass_syn(skb, set, is_steered, in_place);
 	}
-	switch (admit_syn(s, &decision.limit, set->charge, now)) {
+	switch (admit(s, s->sequence, &decision.limit, set->charge, now)) {
 	case ADMITTED:
 		count(GATE_PASSED);
 		rule = tally(decision.limit.slot);
@@ -212,7 +225,7 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 			rule->admitted += 1;
 		return pass_syn(skb, set, is_steered, in_place);
 	case REFUSED:
-		return refuse_syn(skb, s, decision.limit.over, decision.limit.slot);
+		return refuse_syn(decision.limit.over, decision.limit.slot);
 	default:
 		count(GATE_LEFT_RACE);
 		return pass_syn(skb, set, is_steered, in_place);

@@ -12,6 +12,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef long long s64;
 
 /* Two sets of rules: one in force, one being filled. */
 #define GATE_TABLES 2
@@ -32,6 +33,7 @@ struct gate_control {
 	u32 answers;  /* SYNs are answered here, for listeners with class sockets */
 	u32 completes; /* there may be clients with an answer from here */
 	u32 offers;   /* GATE_OFFER_…: what the stack of this machine has switched on */
+	u32 judges;   /* first requests are judged here */
 };
 
 enum { GATE_OFFER_SCALE = 1, GATE_OFFER_SACK = 2, GATE_OFFER_TIMES = 4, GATE_OFFER_ECN = 8 };
@@ -43,7 +45,7 @@ struct gate_key {
 
 /* Programs that others call in their place: with a stack of their own those that most packets do not need,
  * and what a filter calls. */
-enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_PROGRAMS = 3 };
+enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_REPLY = 3, GATE_PROGRAMS = 4 };
 
 /* When a connection is charged to its rule's bucket. */
 enum { GATE_AT_SYN = 0, GATE_AT_HANDSHAKE = 1 };
@@ -73,10 +75,17 @@ struct gate_rule {
 	u8 marks;                      /* GATE_MARK_… */
 	u8 action;                     /* GATE_DO_… */
 	u8 over;                       /* GATE_DO_…, of what is over the limit */
+	u16 action_page;               /* for GATE_DO_ANSWER: which */
+	u16 over_page;
+	u32 unused;
 };
 
 #define GATE_SAYS_ACTION 1
 #define GATE_SAYS_LIMIT 2
+/* Of rules for first requests. */
+#define GATE_SAYS_BUSY 4
+#define GATE_SAYS_CLASS 8
+#define GATE_SAYS_ALL 15
 #define GATE_MARK_STOP 1
 /* From which degree of overload on it counts: these bits, shifted. */
 #define GATE_MARK_DEGREE 6
@@ -102,11 +111,20 @@ struct gate_asked {
 /* There are alternatives besides, which cannot be tried here. */
 #define GATE_ASKED_MORE 2
 
-/* A rule for the class of a first request. */
+/* A rule for first requests: for their class, and for whether they come through. */
 struct gate_url_rule {
 	struct gate_asked method, path, host;
 	u32 rank;  /* or GATE_UNJUDGED */
 	u32 marks; /* GATE_MARK_… */
+	u64 interval_ns, tolerance_ns; /* of its bucket for requests */
+	u64 ignore_ns;                 /* how long whoever is refused is ignored */
+	u32 slot;                      /* of its word and its counts */
+	u8 says;                       /* GATE_SAYS_… */
+	u8 action;                     /* GATE_DO_… */
+	u8 over;                       /* GATE_DO_…, of what is over the limit */
+	u8 busy;                       /* GATE_DO_…, while there are as many at once as may be */
+	u16 action_page, over_page, busy_page; /* for GATE_DO_ANSWER: which */
+	u16 unused;
 };
 
 #define GATE_PATTERN_BYTES 160
@@ -124,13 +142,16 @@ struct gate_pattern {
 	u32 is_prefix; /* everything that begins with it fits */
 };
 
-/* USER is what only user space can do. */
-enum { GATE_DO_ALLOW = 0, GATE_DO_DROP = 1, GATE_DO_RESET = 2, GATE_DO_USER = 3 };
+/* USER is what only user space can do. ANSWER is an error, once the client has proven its address: of a SYN it is
+ * left to user space. */
+enum { GATE_DO_ALLOW = 0, GATE_DO_DROP = 1, GATE_DO_RESET = 2, GATE_DO_USER = 3, GATE_DO_ANSWER = 4 };
 
-/* The bucket of a rule, on a cache line of its own: user space charges it, too. */
+/* The buckets of a rule, on a cache line of their own: user space charges them, too. */
 struct gate_word {
-	u64 arrival;
-	u64 unused[7];
+	u64 arrival;    /* of connections */
+	u64 requests;
+	u64 full_until; /* it has as many requests at once as it may: user space says so, and for how long */
+	u64 unused[5];
 };
 
 /* What became of SYNs and handshakes that a rule decided about. */
@@ -138,7 +159,7 @@ struct gate_tally {
 	u64 admitted;
 	u64 dropped;
 	u64 reset;
-	u64 unused;
+	u64 answered;
 };
 
 /* Both ends of a connection, ports as the wire has them. */
@@ -157,6 +178,35 @@ struct gate_pending {
 	u32 state;    /* GATE_LOOKED… */
 	u32 over;
 };
+
+/* An answer that refuses: different ones, which all rules share. */
+#define GATE_PAGES 256
+#define GATE_PAGE_BYTES 512
+
+struct gate_page {
+	u32 head_bytes; /* all that HEAD gets */
+	u32 bytes;
+	u32 head_sum;   /* of the Internet checksum, of as many bytes */
+	u32 sum;
+	u8 text[GATE_PAGE_BYTES];
+};
+
+/* A connection whose first request was answered here. */
+struct gate_refused {
+	u32 first;        /* sequence number of its first segment */
+	u32 begin, end;   /* of the answer: the last one is its FIN */
+	u16 page;
+	u16 is_head;
+};
+
+/* A first request that was charged, for user space, which does not charge it again. */
+struct gate_charged {
+	u32 slot;
+	u32 sequence;
+};
+
+#define GATE_REFUSED 65536
+#define GATE_CHARGED_REQUESTS 65536
 
 /* Its bucket was looked at; somebody charges it; it is charged. */
 enum { GATE_LOOKED = 1, GATE_CHARGING = 2, GATE_CHARGED = 3 };
@@ -213,4 +263,23 @@ enum gate_count {
 	/* SYNs that are not answered here: in the place of a connection that has just ended */
 	GATE_TIME_WAIT,
 	GATE_COUNTS,
+};
+
+/* What became of first requests that were judged; each is in one of these up to GATE_FIRST_CONTENDED. */
+enum gate_first {
+	GATE_FIRST_PASSED,
+	GATE_FIRST_CHARGED,
+	GATE_FIRST_DROPPED,
+	GATE_FIRST_RESET,
+	GATE_FIRST_ANSWERED,
+	GATE_FIRST_LEFT,      /* only user space can judge it */
+	GATE_FIRST_CONTENDED, /* too many charge the same bucket at the same time */
+	/* not judged */
+	GATE_FIRST_DAMAGED,   /* its checksum is wrong */
+	/* behind an answer */
+	GATE_FIRST_REPEATED,  /* it was sent again */
+	GATE_FIRST_ACKED,     /* what came was acknowledged: the client's FIN, or more data */
+	GATE_FIRST_HELD,      /* nothing is to be said */
+	GATE_FIRST_CUT,       /* a reset: more data than is acknowledged */
+	GATE_FIRST_COUNTS,
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
  * The class of a first request, or of a hello of TLS: the same as `forebay_policy::Policy::first_segment` and
- * `first_hello`, and a test holds the two against one another. Rules are found by the network of the client, or by the path. Reads `control`,
- * `segments` and the tables by URL, reads and writes `texts`.
+ * `first_hello`, and a test holds the two against one another. Of a request also which rules decide whether it comes
+ * through (first.h has what becomes of it then). Rules are found by the network of the client, or by the path.
+ * Reads `control`, `segments` and the tables by URL, reads and writes `texts`, writes `found`.
  */
 #pragma once
 
@@ -94,11 +95,52 @@ static __always_inline struct gate_entry *next_entry(struct search *search)
 	return of_path;
 }
 
+/* Which rules decide about the first request in `segments`: as `struct search` has it. */
+struct found {
+	u32 action;
+	u32 limit;
+	u32 busy;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct found);
+} found SEC(".maps");
+
+/* These settings are decided by a rule with this number and 1, or it is unknown by which. */
+static __always_inline void settle(struct search *search, u32 settings, u32 number)
+{
+	if (settings & GATE_SAYS_ACTION)
+		search->action = number;
+	if (settings & GATE_SAYS_LIMIT)
+		search->limit = number;
+	if (settings & GATE_SAYS_BUSY)
+		search->busy = number;
+	search->told |= settings;
+}
+
+static __always_inline void settle_class(struct search *search, const struct gate_url_rule *rule)
+{
+	bool by_request = rule->marks & GATE_MARK_BY_REQUEST;
+
+	if (rule->rank == GATE_UNJUDGED || (!by_request && search->by_address))
+		return;
+	search->rank = rule->rank;
+	search->waits = rule->marks & GATE_MARK_WAITS;
+	if (by_request)
+		search->told |= GATE_SAYS_CLASS;
+	else
+		search->by_address = 1;
+}
+
 static long try_url(u32 at, struct search *search)
 {
-	u32 number, method, path, host;
+	u32 number, says, method, path, host;
 	struct gate_entry *entry = next_entry(search);
 	struct gate_url_rule *rule;
+	bool stops;
 
 	(void)at;
 	if (!entry)
@@ -111,6 +153,10 @@ static long try_url(u32 at, struct search *search)
 		return 1;
 	if ((rule->marks & GATE_MARK_DEGREE) >> GATE_DEGREE_SHIFT > search->degree)
 		return 0;
+	says = rule->says & ~search->told;
+	stops = rule->marks & GATE_MARK_STOP;
+	if (!says && !stops)
+		return 0;
 	method = asked_holds(search, &rule->method, TEXT_METHOD);
 	path = method ? asked_holds(search, &rule->path, TEXT_PATH) : HOLDS_NOT;
 	host = path ? asked_holds(search, &rule->host, TEXT_HOST) : HOLDS_NOT;
@@ -118,22 +164,18 @@ static long try_url(u32 at, struct search *search)
 		return 0;
 	if (method == HOLDS_PERHAPS || path == HOLDS_PERHAPS || host == HOLDS_PERHAPS ||
 	    rule->marks & GATE_MARK_MORE) {
-		search->rank = GATE_UNJUDGED;
-		return 1;
+		/* one that may end it leaves nothing certain behind it */
+		if (stops)
+			says = GATE_SAYS_ALL & ~search->told;
+		settle(search, says, FOUND_UNKNOWN);
+		if (says & GATE_SAYS_CLASS)
+			search->rank = GATE_UNJUDGED;
+		return search->told == GATE_SAYS_ALL;
 	}
-	if (rule->rank != GATE_UNJUDGED) {
-		if (rule->marks & GATE_MARK_BY_REQUEST) {
-			search->rank = rule->rank;
-			search->waits = rule->marks & GATE_MARK_WAITS;
-			return 1;
-		}
-		if (!search->by_address) {
-			search->by_address = 1;
-			search->rank = rule->rank;
-			search->waits = rule->marks & GATE_MARK_WAITS;
-		}
-	}
-	return rule->marks & GATE_MARK_STOP;
+	settle(search, says & ~GATE_SAYS_CLASS, number + 1);
+	if (says & GATE_SAYS_CLASS)
+		settle_class(search, rule);
+	return stops || search->told == GATE_SAYS_ALL;
 }
 
 /* With a rank: GATE_MARK_WAITS, above all ranks. */
@@ -166,12 +208,15 @@ __noinline int rank_of(struct __sk_buff *skb, u32 speaks_tls)
 	struct gate_control *set;
 	struct gate_list *list, *by_path;
 	struct segment *s;
+	struct found *f;
 	u32 zero = 0, table, count;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	s = bpf_map_lookup_elem(&segments, &zero);
-	if (!set || !s)
+	f = bpf_map_lookup_elem(&found, &zero);
+	if (!set || !s || !f)
 		return GATE_UNJUDGED;
+	f->action = f->limit = f->busy = FOUND_UNKNOWN;
 	if (speaks_tls ? !read_hello(skb) : !read_request(skb))
 		return GATE_UNJUDGED;
 	table = set->table;
@@ -193,7 +238,13 @@ __noinline int rank_of(struct __sk_buff *skb, u32 speaks_tls)
 		search.end_by_path = by_path->first + by_path->count;
 		count += by_path->count;
 	}
+	/* whoever encrypts has said nothing of a request yet */
+	if (!set->judges || speaks_tls)
+		search.told = GATE_SAYS_ALL & ~GATE_SAYS_CLASS;
 	bpf_loop(count, try_url, &search, 0);
+	f->action = search.action;
+	f->limit = search.limit;
+	f->busy = search.busy;
 	if (search.rank != GATE_UNJUDGED && search.waits)
 		return search.rank | RANK_WAITS;
 	return search.rank;

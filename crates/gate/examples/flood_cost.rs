@@ -1,5 +1,5 @@
 //! What a refused connection costs the server's core, where it is refused: in the kernel by silence or
-//! a reset, at accept by a reset, after the head by a 503; and what the gate costs connections that are
+//! a reset, by its SYN or by its first request, at accept by a reset, after the head by a 503, here or there; and what the gate costs connections that are
 //! there.
 //!
 //! ```text
@@ -50,6 +50,12 @@ fn modes() -> Vec<(&'static str, String, Load)> {
     let full = |rest: &str| format!("gate = \"full\"\n{rest}");
     let over = |over: &str| format!("{LIMIT} \"{over}\" }}\n");
     let acts = |action: &str| format!("[[rule]]\nname = \"all\"\naction = \"{action}\"\n");
+    let two =
+        "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n";
+    let judging =
+        |rest: &str| format!("gate = \"full\"\ngate_rules = \"first_request\"\n{two}{rest}");
+    let by_path = |rest: &str| format!("[[rule]]\nname = \"all\"\npath = \"*\"\n{rest}\n");
+    let wide_by_path = by_path("requests = { rate = \"1000000/s\", burst = 1000 }");
     let every = "[[rule]]\nname = \"all\"\npath = \"*\"\naction = \"reject\"\nstatus = 503\n";
     let classes = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
                    [[rule]]\nname = \"files\"\npath = \"/*\"\nclass = \"gold\"\n";
@@ -61,10 +67,22 @@ fn modes() -> Vec<(&'static str, String, Load)> {
         ("SYN passed in the kernel, to the stack", gate(&over("drop")), Load::Syns(100_000)),
         ("connection reset at accept", over("reset"), Load::Connections(4000)),
         ("503 after the head", every.to_owned(), Load::Connections(4000)),
+        (
+            "first request reset in the kernel",
+            judging(&by_path("action = \"reset\"")),
+            Load::Connections(4000),
+        ),
+        ("503 in the kernel", judging(every), Load::Connections(4000)),
         ("connection served", wide.to_owned(), Load::Connections(4000)),
         ("connection served, gate on", gate(wide), Load::Connections(4000)),
         ("connection served, classes", classes.to_owned(), Load::Connections(4000)),
         ("connection served, classes, full", full(classes), Load::Connections(4000)),
+        ("connection served, a limit by path", wide_by_path.clone(), Load::Connections(4000)),
+        (
+            "connection served, a limit by path, in the kernel",
+            judging(&wide_by_path),
+            Load::Connections(4000),
+        ),
         ("1 KB on a kept connection", wide.to_owned(), Load::Requests(20_000, KB)),
         ("1 KB on a kept connection, gate on", gate(wide), Load::Requests(20_000, KB)),
         ("1 KB, classes", classes.to_owned(), Load::Requests(20_000, KB)),
@@ -77,7 +95,7 @@ fn modes() -> Vec<(&'static str, String, Load)> {
 }
 
 /// How the name of a row ends that is held against the one before it.
-const PAIRED: [&str; 2] = [", gate on", ", full"];
+const PAIRED: [&str; 3] = [", gate on", ", full", ", in the kernel"];
 
 fn main() {
     let mut words: Vec<String> = std::env::args().collect();

@@ -1,7 +1,7 @@
 //! The programs and maps in the kernel: loading, links, look-ups. Nothing here decides anything.
 
 use crate::error::GateError;
-use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain};
+use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain, REPLY};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{
     AsRawLibbpf, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenMapMut, PrintLevel,
@@ -45,9 +45,21 @@ pub(crate) struct Kernel {
     pub(crate) sockets: MapHandle,
     pub(crate) keys: MapHandle,
     pub(crate) judged: MapHandle,
+    /// For first requests.
+    pub(crate) first: Option<FirstMaps>,
     /// The kernel empties it when no process holds it.
     _programs: MapHandle,
 }
+
+/// The maps for first requests that are judged, where handshakes are completed.
+pub(crate) struct FirstMaps {
+    pub(crate) pages: MapHandle,
+    pub(crate) charged: MapHandle,
+    pub(crate) counts: MapHandle,
+}
+
+/// Maps that nothing needs unless handshakes are completed.
+const OF_FIRST: [&str; 4] = ["pages", "refused", "charged", "firsts"];
 
 /// The maps that hold tables.
 pub(crate) struct Outer {
@@ -93,7 +105,8 @@ impl Kernel {
         libbpf_rs::num_possible_cpus()?;
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut map in object.maps_mut() {
-            if map.name() == "shapes" {
+            let is_of_first = OF_FIRST.iter().any(|name| map.name() == *name);
+            if map.name() == "shapes" || is_of_first && !steers {
                 map.set_autocreate(false)?;
             }
             if let Some((_, of_other)) = kept.iter().find(|(name, _)| map.name() == name.as_str()) {
@@ -104,7 +117,7 @@ impl Kernel {
             }
         }
         // older kernels refuse them
-        let of_steering = [("answer", ANSWER), ("complete", COMPLETE)];
+        let of_steering = [("answer", ANSWER), ("complete", COMPLETE), ("reply", REPLY)];
         for mut program in object.progs_mut() {
             let is_one = of_steering.iter().any(|(name, _)| program.name() == *name);
             program.set_autoload(steers || !is_one);
@@ -124,6 +137,9 @@ impl Kernel {
         for (name, at) in of_steering.into_iter().filter(|_| steers) {
             place_program(&programs, at, &program(name)?)?;
         }
+        let first = || -> libbpf_rs::Result<FirstMaps> {
+            Ok(FirstMaps { pages: map("pages")?, charged: map("charged")?, counts: map("firsts")? })
+        };
         Ok(Kernel {
             program: judge,
             caller: program("forebay_gate")?,
@@ -153,6 +169,7 @@ impl Kernel {
             sockets: map("sockets")?,
             keys: map("keys")?,
             judged: map("judged")?,
+            first: steers.then(first).transpose()?,
             _programs: programs,
         })
     }
@@ -184,8 +201,12 @@ impl Kernel {
 
     /// The maps that another process may go on with, by name: what they hold means the same there, as long as
     /// [`LAYOUT`](crate::handing::LAYOUT) does.
-    pub(crate) fn kept(&self) -> [(&'static str, BorrowedFd<'_>); 7] {
-        [
+    pub(crate) fn kept(&self) -> Vec<(&'static str, BorrowedFd<'_>)> {
+        let first = self
+            .first
+            .as_ref()
+            .map(|first| [("charged", first.charged.as_fd()), ("firsts", first.counts.as_fd())]);
+        let always = [
             ("words", self.words.map.as_fd()),
             ("tallies", self.tallies.as_fd()),
             ("pending", self.pending.as_fd()),
@@ -193,7 +214,8 @@ impl Kernel {
             ("counts", self.counts.as_fd()),
             ("keys", self.keys.as_fd()),
             ("judged", self.judged.as_fd()),
-        ]
+        ];
+        always.into_iter().chain(first.into_iter().flatten()).collect()
     }
 
     /// Whether the kernel has links at TC.
@@ -412,6 +434,7 @@ pub(crate) const CONTROL_IGNORES: usize = std::mem::offset_of!(Control, ignores)
 pub(crate) const CONTROL_ANSWERS: usize = std::mem::offset_of!(Control, answers);
 pub(crate) const CONTROL_COMPLETES: usize = std::mem::offset_of!(Control, completes);
 pub(crate) const CONTROL_OFFERS: usize = std::mem::offset_of!(Control, offers);
+pub(crate) const CONTROL_JUDGES: usize = std::mem::offset_of!(Control, judges);
 
 /// Whether the kernel can make a connection of a cookie that is not its own (Linux 6.9).
 pub fn makes_connections() -> bool {

@@ -8,15 +8,19 @@
 //!
 //! A gate that [steers](Gate::load_steering) answers SYNs itself, keeps nothing for them, and has the kernel
 //! make a connection when its first data comes, on a listening socket of the class that the request has
-//! ([`forebay_policy::first`]).
+//! ([`forebay_policy::first`]). If it is [told to](Gate::judging_requests), a first request that a rule refuses makes
+//! none: its client gets silence, a reset, or an error and the end of the connection, all from the program.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `bpf/` | the program, in C, one file for each concern |
 //! | `types` | the structs of `bpf/types.h` |
 //! | `lower` | rules into tables |
+//! | `pages` | errors that the program sends |
+//! | `counts` | what is counted |
+//! | `first` | first requests that are judged: what was charged, what has become of them |
 //! | `kernel` | loading, links, look-ups |
-//! | `maps` | lowered tables as maps, keys and values |
+//! | `maps` | lowered tables as maps |
 //! | `error` | what can go wrong |
 //! | `attached` | on which interfaces it is, for which listeners |
 //! | `filters` | how it is attached where there are no links, and who takes it away |
@@ -25,8 +29,8 @@
 //! | `stack` | what the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
 //!
-//! It deliberately keeps nothing for a client but what its next SYN is judged by, answers no request, and says nothing to anybody: what
-//! it counts is asked for. Nothing of it outlives the process: links are not pinned, and filters, in the place
+//! It deliberately keeps nothing for a client but what its next SYN is judged by, and what leads a refused one to its
+//! end, serves no request, and says nothing to anybody: what it counts is asked for. Nothing of it outlives the process: links are not pinned, and filters, in the place
 //! of links before Linux 6.6, are taken away by [another process](guard).
 //!
 //! ```no_run
@@ -37,7 +41,7 @@
 //! let policy = std::sync::Arc::new(Policy::default());
 //! let tables = gate.lower(&policy)?;
 //! // user space charges the same words
-//! let state = State::with_words(policy, None, 0, &mut |rule| gate.word(rule), None);
+//! let state = State::with_words(policy, None, 0, &mut |rule, of| gate.word(rule, of), None);
 //! gate.enforce(&tables)?;
 //! gate.attach(&["192.0.2.1:80".parse().unwrap()])?;
 //! # Ok(()) }
@@ -53,13 +57,16 @@
 extern crate self as forebay_gate;
 
 mod attached;
+mod counts;
 mod error;
 mod filters;
+mod first;
 mod handing;
 mod interfaces;
 mod kernel;
 mod lower;
 mod maps;
+mod pages;
 mod stack;
 mod steer;
 mod types;
@@ -67,26 +74,28 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use counts::{Count, FirstCount};
 pub use error::GateError;
 pub use filters::{HandedFilters, guard};
 pub use handing::{HandedGate, LAYOUT};
 pub use kernel::makes_connections;
 pub use lower::Tables;
 pub use steer::ClassSockets;
-pub use types::Count;
 
 use crate::types::{
-    CHARGED, Control, Plain, RawEntry, RawPattern, RawPending, RawTally, SLOTS, Says, Tuple,
-    UrlRule,
+    CHARGED, Control, Plain, RawEntry, RawPattern, RawPending, RawTally, RawWord, SLOTS, Says,
+    Tuple, UrlRule, mapped,
 };
 use attached::Attached;
 use filters::Filters;
-use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
+use forebay_policy::{GivenWord, Policy};
 use kernel::Kernel;
 use libbpf_rs::{MapCore, MapFlags};
-use maps::{array, leaves, mapped, paths, per_cpu, read_u64};
+use lower::{GateScope, PlacesOfRules};
+use maps::{array, leaves, paths, per_cpu, read_u64};
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -123,15 +132,17 @@ pub enum Charge {
     AtHandshake,
 }
 
-/// What became of SYNs and handshakes that a rule decided about.
+/// What became of SYNs, handshakes and first requests that a rule decided about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// SYNs within its limit.
+    /// SYNs within its limit on connections, and first requests within that on requests.
     pub admitted: u64,
     /// Refused by silence.
     pub dropped: u64,
     /// Refused by a reset.
     pub reset: u64,
+    /// First requests that it has refused with an error.
+    pub answered: u64,
 }
 
 /// The programs in the kernel, and what they share with this process.
@@ -146,6 +157,8 @@ pub struct Gate {
     /// The set of tables in force.
     table: Mutex<u32>,
     steering: Option<Mutex<steer::Steering>>,
+    /// Where first requests are judged: the errors they get.
+    pages: Option<Mutex<pages::KernelPages>>,
 }
 
 /// Which rule has which place, by name. A place is never given to another rule: user space may still
@@ -179,6 +192,7 @@ impl Gate {
             filters: None,
             table: Mutex::new(0),
             steering: None,
+            pages: None,
         };
         gate.control(kernel::CONTROL_CHARGE, u32::from(charge == Charge::AtHandshake));
         gate.enforce(&Tables::default())?;
@@ -223,7 +237,14 @@ impl Gate {
     /// # Errors
     /// [`GateError::TooMany`].
     pub fn lower(&self, policy: &Policy) -> Result<Tables, GateError> {
-        lower::lower(policy, self.steering.is_some(), |name| self.slot(name))
+        let scope = match (&self.steering, &self.pages) {
+            (None, _) => GateScope::Connections,
+            (Some(_), None) => GateScope::Classes,
+            (Some(_), Some(_)) => GateScope::FirstRequests,
+        };
+        let mut slot = |name: &str| self.slot(name);
+        let mut page = |status, retry_after_s| self.page(status, retry_after_s);
+        lower::lower(policy, scope, PlacesOfRules::new(&mut slot, &mut page))
     }
 
     fn slot(&self, name: &str) -> Option<u32> {
@@ -236,11 +257,19 @@ impl Gate {
         Some(slot)
     }
 
-    /// The word of the bucket that the kernel charges for the rule with this name, if it was
+    /// The word that the kernel charges, or reads, for the rule with this name, if it was
     /// [lowered](Gate::lower).
-    pub fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
+    pub fn word(&self, rule: &str, of: GivenWord) -> Option<&'static AtomicU64> {
+        let at = match of {
+            GivenWord::Connections => offset_of!(RawWord, arrival),
+            GivenWord::Requests => offset_of!(RawWord, requests),
+            GivenWord::FullUntil => offset_of!(RawWord, full_until),
+        };
+        if of != GivenWord::Connections && !self.judges_requests() {
+            return None;
+        }
         let slot = *lock(&self.slots).by_name.get(rule)?;
-        self.kernel.words.word(slot as usize * WORD_BYTES)
+        self.kernel.words.word(slot as usize * size_of::<RawWord>() + at)
     }
 
     /// Puts tables in force, from one packet to the next.
@@ -268,8 +297,10 @@ impl Gate {
         ] {
             kernel::place(outer, next, &inner)?;
         }
+        self.write_pages()?;
         self.control(kernel::CONTROL_IGNORES, u32::from(tables.ignores));
         self.control(kernel::CONTROL_TABLE, next);
+        self.control(kernel::CONTROL_JUDGES, u32::from(tables.judges));
         *table = next;
         self.wants_classes(tables.url.ranks > 0);
         Ok(())
@@ -289,13 +320,8 @@ impl Gate {
     /// Whether this connection, which was just accepted, has been charged to the rule that has this
     /// slot. It is asked once: then it is forgotten. One system call.
     pub fn take_charged(&self, client: SocketAddr, local: SocketAddr, slot: u32) -> bool {
-        let key = Tuple {
-            client: mapped(client.ip()),
-            local: mapped(local.ip()),
-            client_port: client.port().to_be(),
-            local_port: local.port().to_be(),
-        };
-        let known: Option<RawPending> = kernel::take(&self.kernel.pending, &key);
+        let known: Option<RawPending> =
+            kernel::take(&self.kernel.pending, &Tuple::between(client, local));
         known.is_some_and(|pending| pending.state == CHARGED && pending.slot == slot)
     }
 
@@ -345,6 +371,7 @@ impl Gate {
             admitted: sum.admitted + one.admitted,
             dropped: sum.dropped + one.dropped,
             reset: sum.reset + one.reset,
+            answered: sum.answered + one.answered,
         })
     }
 
@@ -366,9 +393,8 @@ impl Gate {
     }
 }
 
-/// Of one bucket in the map of words.
-const WORD_BYTES: usize = 64;
-const _: () = assert!(size_of::<Control>() == 28);
+const _: () = assert!(size_of::<RawWord>() == 64);
+const _: () = assert!(size_of::<Control>() == 32);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

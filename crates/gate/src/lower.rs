@@ -9,16 +9,20 @@
 use crate::Family;
 use crate::error::GateError;
 use crate::types::{
-    DEGREE_SHIFT, DO_ALLOW, DO_DROP, DO_RESET, DO_USER, LONGEST, MARK_DEGREE, MARK_STOP, RawEntry,
-    RawList, SAYS_ACTION, SAYS_LIMIT, Says,
+    DEGREE_SHIFT, DO_ALLOW, DO_USER, LONGEST, MARK_DEGREE, MARK_STOP, RawEntry, RawList,
+    SAYS_ACTION, SAYS_LIMIT, Says,
 };
 use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
+use forebay_policy::bucket::BucketTerms;
 use forebay_policy::endpoint::{Addresses, Endpoint};
+use forebay_policy::first;
 use forebay_policy::rule::{Limit, Rule};
-use forebay_policy::syn::{self, NeedsMore, Refusing};
+use places::Refuses;
+pub(crate) use places::{GateScope, PlacesOfRules};
 use url::UrlTables;
 
+mod places;
 pub(crate) mod url;
 
 /// Entries of all lists together: 48 bytes each.
@@ -52,8 +56,12 @@ pub struct Tables {
     pub(crate) url: UrlTables,
     /// Whether a rule has clients ignored.
     pub(crate) ignores: bool,
-    /// By the number of the rule: the slot of the bucket that the kernel charges.
+    /// By the number of the rule: the slot of the bucket that the kernel charges for connections.
     pub(crate) slots: Box<[Option<u32>]>,
+    /// And for requests.
+    pub(crate) request_slots: Box<[Option<u32>]>,
+    /// First requests are judged.
+    pub(crate) judges: bool,
 }
 
 impl Tables {
@@ -66,6 +74,17 @@ impl Tables {
     pub fn slot(&self, rule: u32) -> Option<u32> {
         self.slots.get(rule as usize).copied().flatten()
     }
+
+    /// Whether the kernel charges first requests to any rule.
+    pub fn charge_requests(&self) -> bool {
+        self.request_slots.iter().any(Option::is_some)
+    }
+
+    /// The rule whose bucket for requests has this slot.
+    pub fn rule_of_requests(&self, slot: u32) -> Option<u32> {
+        let at = self.request_slots.iter().position(|one| *one == Some(slot))?;
+        u32::try_from(at).ok()
+    }
 }
 
 /// A way in which a rule matches.
@@ -76,17 +95,18 @@ struct MatchPrefix {
     entry: RawEntry,
 }
 
-/// Makes tables of a policy, for first requests too if it `steers`. `slot` gives rules a place for bucket
-/// and counts, by name.
+/// Makes tables of a policy for what is in `scope`.
 ///
 /// # Errors
 /// [`GateError::TooMany`].
 pub(crate) fn lower(
     policy: &Policy,
-    steers: bool,
-    mut slot: impl FnMut(&str) -> Option<u32>,
+    scope: GateScope,
+    mut places: PlacesOfRules<'_>,
 ) -> Result<Tables, GateError> {
-    let rules: Vec<Says> = policy.rules().iter().map(|rule| says(rule, &mut slot)).collect();
+    let judges = scope == GateScope::FirstRequests;
+    let rules = policy.rules().iter().map(|rule| says(rule, judges, &mut places));
+    let rules: Vec<Says> = rules.collect();
     let limited = |(says, rule): (&Says, &Rule)| {
         (is_charged(says) && rule.is_for_connections()).then_some(says.slot)
     };
@@ -102,7 +122,7 @@ pub(crate) fn lower(
     };
     let is_any_counted = || policy.rules().iter().enumerate().any(|(n, rule)| counts(n, rule));
     let has_spared = policy.spared().blocks().next().is_some();
-    let spares = has_spared && (tables.ignores || is_any_counted());
+    let spares = has_spared && (judges || tables.ignores || is_any_counted());
     // whoever is spared is left to the server, whatever rules say: one more rule, that is tried before them
     let spared = if spares { Some(tables.rules.len() as u32) } else { None };
     let rules = &tables.rules;
@@ -111,8 +131,13 @@ pub(crate) fn lower(
     if spares {
         tables.rules.push(LEFT);
     }
-    if steers {
-        tables.url = url::lower(policy)?;
+    if scope != GateScope::Connections {
+        tables.url = url::lower(policy, judges, &mut places)?;
+    }
+    if judges {
+        let rules = tables.url.rules.iter().take(policy.rules().len());
+        tables.request_slots = rules.map(url::charged_slot).collect();
+        tables.judges = tables.url.ranks > 0;
     }
     Ok(tables)
 }
@@ -127,9 +152,14 @@ const LEFT: Says = Says {
     marks: 0,
     action: DO_USER,
     over: DO_USER,
+    action_page: 0,
+    over_page: 0,
+    unused: 0,
 };
 
-fn says(rule: &Rule, slot: &mut impl FnMut(&str) -> Option<u32>) -> Says {
+/// What a rule says of connections. Where first requests are judged, there is an answer for those that the rule
+/// refuses with an error.
+fn says(rule: &Rule, judges: bool, places: &mut PlacesOfRules<'_>) -> Says {
     let mut says = Says { slot: u32::MAX, ..Says::default() };
     if !rule.is_for_connections() {
         return says;
@@ -141,29 +171,26 @@ fn says(rule: &Rule, slot: &mut impl FnMut(&str) -> Option<u32>) -> Says {
     let mut needs_slot = false;
     if rule.action.is_some() {
         says.says |= SAYS_ACTION;
-        says.action = match syn::acts(rule) {
-            Ok(None) => DO_ALLOW,
-            Ok(Some(refusing)) => {
-                needs_slot = true;
-                doing(refusing)
-            }
-            Err(NeedsMore) => DO_USER,
-        };
+        if let Some(answer) = first::acts(rule) {
+            let refuses = places.refuses(Ok(answer), judges);
+            (says.action, says.action_page) = (refuses.does, refuses.page);
+            needs_slot = refuses != Refuses::LEFT;
+        }
     }
     if let Some(limit) = &rule.connections {
         says.says |= SAYS_LIMIT;
-        says.over = DO_USER;
-        if limit.rate.is_unlimited() {
-            says.over = DO_ALLOW;
-        } else if let Ok((terms, refusing)) = syn::limits(limit) {
-            needs_slot = true;
-            says.over = doing(refusing);
+        says.over = DO_ALLOW;
+        if let Some(answer) = first::connections(rule) {
+            let refuses = places.refuses(answer, judges);
+            (says.over, says.over_page) = (refuses.does, refuses.page);
+            needs_slot |= refuses != Refuses::LEFT;
+            let terms = BucketTerms::of(limit);
             (says.interval_ns, says.tolerance_ns) = (terms.interval_ns, terms.tolerance_ns);
             says.ignore_ns = ignore_ns(limit);
         }
     }
     if needs_slot {
-        match slot(&rule.name) {
+        match places.slot(&rule.name) {
             Some(slot) => says.slot = slot,
             // without a word it cannot be charged; an action is only not counted
             None if is_charged(&says) => says.over = DO_USER,
@@ -180,13 +207,6 @@ fn is_charged(says: &Says) -> bool {
 
 fn ignore_ns(limit: &Limit) -> u64 {
     u64::from(limit.ignore_ms.unwrap_or(0)) * 1_000_000
-}
-
-fn doing(refusing: Refusing) -> u8 {
-    match refusing {
-        Refusing::Drop => DO_DROP,
-        Refusing::Reset => DO_RESET,
-    }
 }
 
 fn mask(len: u8) -> u128 {
@@ -431,9 +451,17 @@ mod tests {
         Rule { connections: Some(limit), ..rule }
     }
 
+    fn by_slot(
+        policy: &Policy,
+        mut slot: impl FnMut(&str) -> Option<u32>,
+    ) -> Result<Tables, GateError> {
+        let mut page = |_, _| None;
+        lower(policy, GateScope::Connections, PlacesOfRules::new(&mut slot, &mut page))
+    }
+
     fn tables(rules: Vec<Rule>) -> Tables {
         let mut slots = 0..;
-        lower(&Policy::new(&[], rules).unwrap(), false, |_| slots.next()).unwrap()
+        by_slot(&Policy::new(&[], rules).unwrap(), |_| slots.next()).unwrap()
     }
 
     /// The numbers of the rules in the list of each network.
@@ -459,7 +487,7 @@ mod tests {
         ];
         let mut slots = 0..;
         let policy = Policy::new(&[], rules).unwrap().sparing(spared.clone());
-        let tables = lower(&policy, false, |_| slots.next()).unwrap();
+        let tables = by_slot(&policy, |_| slots.next()).unwrap();
         assert_eq!(
             lists(&tables, &tables.syn.clients4),
             [(96, vec![2]), (112, vec![1]), (128, vec![3])]
@@ -471,7 +499,7 @@ mod tests {
         // where the kernel refuses nobody, nobody has to be spared
         let few = Rule { requests_per_connection: Some(5), ..rule("few", &[]) };
         let policy = Policy::new(&[], vec![few]).unwrap().sparing(spared);
-        let tables = lower(&policy, false, |_| None).unwrap();
+        let tables = by_slot(&policy, |_| None).unwrap();
         assert_eq!((tables.rules.len(), tables.syn.clients4.len()), (1, 1));
     }
 
@@ -567,6 +595,6 @@ mod tests {
             ..limited(rule(&n.to_string(), &[]))
         });
         let policy = Policy::new(&[], rules.collect()).unwrap();
-        assert!(matches!(lower(&policy, false, |_| Some(0)), Err(GateError::TooMany)));
+        assert!(matches!(by_slot(&policy, |_| Some(0)), Err(GateError::TooMany)));
     }
 }

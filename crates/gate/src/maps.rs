@@ -1,4 +1,4 @@
-//! Lowered tables as maps of the kernel, and what maps have as keys and values.
+//! Lowered tables as maps of the kernel.
 
 use crate::Family;
 use crate::kernel::{plain, table};
@@ -7,7 +7,6 @@ use crate::lower::url::PathLeaf;
 use crate::types::{PATH_KEY_BYTES, Plain, RawList};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::io;
-use std::net::IpAddr;
 
 const NO_PREALLOC: u32 = 1;
 const INNER_MAP: u32 = 1 << 12;
@@ -53,12 +52,4 @@ pub(crate) fn per_cpu(map: &MapHandle, at: u32) -> Vec<Vec<u8>> {
 
 pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))
-}
-
-/// In IPv6's form.
-pub(crate) fn mapped(address: IpAddr) -> [u8; 16] {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
 }

@@ -214,6 +214,8 @@ impl Gate {
             steering.offers = steering.stack.offers();
             self.switch(&mut steering);
         }
+        // they are sent with the time of before if that cannot be
+        let _ = self.write_pages();
     }
 
     /// Answers SYNs or does not. Handshakes that have begun are completed as long as cookies hold.

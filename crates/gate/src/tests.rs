@@ -4,6 +4,8 @@
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;
+mod first;
+mod first_packets;
 mod handing;
 mod noise;
 mod packets;

@@ -1,6 +1,8 @@
 //! What the programs and the server share: `bpf/types.h`, for the server. A test compares size and
 //! offset of every field with those in the compiled program.
 
+use std::net::{IpAddr, SocketAddr};
+
 /// Rules that can have a bucket or a count in the kernel, by name, as long as the server runs.
 pub(crate) const SLOTS: usize = 4096;
 /// Entries of one list.
@@ -60,6 +62,7 @@ shared! {
         answers: u32,
         completes: u32,
         offers: u32,
+        judges: u32,
     }
 }
 
@@ -98,6 +101,9 @@ shared! {
         marks: u8,
         action: u8,
         over: u8,
+        action_page: u16,
+        over_page: u16,
+        unused: u32,
     }
 }
 
@@ -107,7 +113,7 @@ shared! {
         admitted: u64,
         dropped: u64,
         reset: u64,
-        unused: u64,
+        answered: u64,
     }
 }
 
@@ -161,13 +167,69 @@ shared! {
 }
 
 shared! {
-    /// A rule for the class of a first request.
+    /// A rule for first requests.
     UrlRule = "gate_url_rule" {
         method: RawAsked,
         path: RawAsked,
         host: RawAsked,
         rank: u32,
         marks: u32,
+        interval_ns: u64,
+        tolerance_ns: u64,
+        ignore_ns: u64,
+        slot: u32,
+        says: u8,
+        action: u8,
+        over: u8,
+        busy: u8,
+        action_page: u16,
+        over_page: u16,
+        busy_page: u16,
+        unused: u16,
+    }
+}
+
+shared! {
+    /// The buckets of a rule.
+    RawWord = "gate_word" {
+        arrival: u64,
+        requests: u64,
+        full_until: u64,
+        unused: [u64; 5],
+    }
+}
+
+/// Bytes of a page.
+pub(crate) const PAGE_BYTES: usize = 512;
+/// Different pages.
+pub(crate) const PAGES: usize = 256;
+
+/// A `gate_page`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct RawPage {
+    pub(crate) head_bytes: u32,
+    pub(crate) bytes: u32,
+    pub(crate) head_sum: u32,
+    pub(crate) sum: u32,
+    pub(crate) text: [u8; PAGE_BYTES],
+}
+
+impl Default for RawPage {
+    fn default() -> RawPage {
+        RawPage { head_bytes: 0, bytes: 0, head_sum: 0, sum: 0, text: [0; PAGE_BYTES] }
+    }
+}
+
+// SAFETY: numbers and an array of them; there is no padding, as the next line checks.
+unsafe impl Plain for RawPage {}
+const _: () = assert!(size_of::<RawPage>() == 16 + PAGE_BYTES);
+
+shared! {
+    /// A first request that was charged.
+    RawCharged = "gate_charged" {
+        slot: u32,
+        sequence: u32,
     }
 }
 
@@ -190,10 +252,31 @@ shared! {
     }
 }
 
+/// In IPv6's form.
+pub(crate) fn mapped(address: IpAddr) -> [u8; 16] {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+impl Tuple {
+    /// Of a connection.
+    pub(crate) fn between(client: SocketAddr, local: SocketAddr) -> Tuple {
+        Tuple {
+            client: mapped(client.ip()),
+            local: mapped(local.ip()),
+            client_port: client.port().to_be(),
+            local_port: local.port().to_be(),
+        }
+    }
+}
+
 /// Programs that others call in their place.
 pub(crate) const ANSWER: u32 = 0;
 pub(crate) const COMPLETE: u32 = 1;
 pub(crate) const JUDGE: u32 = 2;
+pub(crate) const REPLY: u32 = 3;
 
 /// Sockets of classes: one half in force, one being filled.
 pub(crate) const SOCKETS: u32 = 65536;
@@ -213,6 +296,8 @@ pub(crate) const UNJUDGED: u32 = 255;
 
 pub(crate) const SAYS_ACTION: u8 = 1;
 pub(crate) const SAYS_LIMIT: u8 = 2;
+pub(crate) const SAYS_BUSY: u8 = 4;
+pub(crate) const SAYS_CLASS: u8 = 8;
 pub(crate) const MARK_STOP: u8 = 1;
 /// From which degree of overload on it counts: these bits, shifted.
 pub(crate) const MARK_DEGREE: u8 = 6;
@@ -222,98 +307,14 @@ pub(crate) const DO_ALLOW: u8 = 0;
 pub(crate) const DO_DROP: u8 = 1;
 pub(crate) const DO_RESET: u8 = 2;
 pub(crate) const DO_USER: u8 = 3;
+pub(crate) const DO_ANSWER: u8 = 4;
 
 pub(crate) const CHARGED: u32 = 3;
-
-/// What is counted, in the order of `enum gate_count`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// SYNs for a listener of ours: each is in exactly one of those up to [`Count::LeftRace`].
-    Syns,
-    /// No limit, or within it.
-    Passed,
-    /// Sent again after it was let through.
-    Repeated,
-    /// A rule refused it, silently.
-    Dropped,
-    /// A rule refused it, with a reset.
-    Reset,
-    /// Its client was refused a moment ago, and is ignored.
-    Ignored,
-    /// Only user space can judge it.
-    LeftUser,
-    /// It has data, which is TCP Fast Open.
-    LeftData,
-    /// Too many CPUs charged the same bucket at the same time.
-    LeftRace,
-    /// A handshake that was completed, and then charged.
-    Completed,
-    /// The bucket was empty when it was completed: a segment dropped.
-    LateDropped,
-    /// The same, with a reset.
-    LateReset,
-    /// TCP with IP options or extension headers.
-    LeftOptions,
-    /// A fragment of TCP.
-    LeftFragment,
-    /// TCP whose head is not whole.
-    LeftShort,
-    /// A SYN that was answered here, without state. It is among those above, too.
-    Answered,
-    /// The acknowledgement of such an answer, without data: it is not passed on.
-    Bare,
-    /// A segment of such a connection before its first one.
-    Later,
-    /// A connection made on the socket of its class.
-    Made,
-    /// On the public socket, because its class could not be told.
-    MadeUnjudged,
-    /// The same, because its class has no socket.
-    MadePublic,
-    /// The kernel refused to make the connection.
-    NotMade,
-    /// The queue of its class is full: a first segment dropped, which comes again.
-    FullDropped,
-    /// The same, with a reset.
-    FullReset,
-    /// A SYN in the place of a connection that has just ended: for class sockets, but not answered here.
-    TimeWait,
-}
-
-impl Count {
-    /// All of them.
-    pub const ALL: [Count; 25] = [
-        Count::Syns,
-        Count::Passed,
-        Count::Repeated,
-        Count::Dropped,
-        Count::Reset,
-        Count::Ignored,
-        Count::LeftUser,
-        Count::LeftData,
-        Count::LeftRace,
-        Count::Completed,
-        Count::LateDropped,
-        Count::LateReset,
-        Count::LeftOptions,
-        Count::LeftFragment,
-        Count::LeftShort,
-        Count::Answered,
-        Count::Bare,
-        Count::Later,
-        Count::Made,
-        Count::MadeUnjudged,
-        Count::MadePublic,
-        Count::NotMade,
-        Count::FullDropped,
-        Count::FullReset,
-        Count::TimeWait,
-    ];
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counts::{Count, FirstCount};
     use libbpf_rs::btf::{Btf, HasSize, types};
 
     #[test]
@@ -333,6 +334,8 @@ mod tests {
             UrlRule::layout(),
             RawPattern::layout(),
             RawSockets::layout(),
+            RawWord::layout(),
+            RawCharged::layout(),
         ] {
             let found: types::Struct<'_> =
                 btf.type_by_name(name).unwrap_or_else(|| panic!("{name}"));
@@ -352,6 +355,13 @@ mod tests {
         }
         let path: types::Struct<'_> = btf.type_by_name("gate_path").unwrap();
         assert_eq!(path.size(), PATH_KEY_BYTES);
+        let page: types::Struct<'_> = btf.type_by_name("gate_page").unwrap();
+        assert_eq!(page.size(), size_of::<RawPage>());
+        let counts: types::Enum<'_> = btf.type_by_name("gate_first").unwrap();
+        assert_eq!(counts.len(), FirstCount::ALL.len() + 1);
+        for (at, count) in FirstCount::ALL.into_iter().enumerate() {
+            assert_eq!(count as usize, at);
+        }
         let counts: types::Enum<'_> = btf.type_by_name("gate_count").unwrap();
         assert_eq!(counts.len(), Count::ALL.len() + 1);
         for (at, count) in Count::ALL.into_iter().enumerate() {

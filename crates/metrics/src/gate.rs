@@ -18,6 +18,14 @@ pub struct GateFigures {
     pub first: Vec<(&'static str, u64)>,
     /// Those of which the class could be told, by rank.
     pub by_rank: Vec<u64>,
+    /// Whether first requests are judged in the kernel.
+    pub judges_requests: bool,
+    /// First requests that were judged there, by what became of them.
+    pub requests: Vec<(&'static str, u64)>,
+    /// Segments of clients whose first request was answered there with an error, by what became of them.
+    pub behind: Vec<(&'static str, u64)>,
+    /// First segments with a wrong checksum, which were not judged.
+    pub damaged: u64,
     /// Segments of such connections that were not passed on, by reason.
     pub held: Vec<(&'static str, u64)>,
     /// Interfaces that it judges SYNs of now.
@@ -37,22 +45,29 @@ pub struct GateFigures {
 pub struct GateRule {
     /// Its name.
     pub name: String,
-    /// SYNs within its limit.
+    /// SYNs within its limit on connections, and first requests within that on requests.
     pub admitted: u64,
-    /// SYNs and handshakes refused by silence.
+    /// SYNs, handshakes and first requests refused by silence.
     pub dropped: u64,
-    /// SYNs and handshakes refused by a reset.
+    /// Those refused by a reset.
     pub reset: u64,
+    /// First requests refused with an error.
+    pub answered: u64,
 }
 
 impl GateRule {
-    fn outcomes(&self) -> [(&'static str, u64); 3] {
-        [("admitted", self.admitted), ("dropped", self.dropped), ("reset", self.reset)]
+    fn outcomes(&self) -> [(&'static str, u64); 4] {
+        [
+            ("admitted", self.admitted),
+            ("dropped", self.dropped),
+            ("reset", self.reset),
+            ("answered", self.answered),
+        ]
     }
 }
 
 /// The metrics, and what they say.
-pub const OF_GATE: [(&str, &str); 12] = [
+pub const OF_GATE: [(&str, &str); 15] = [
     ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
     (
         "forebay_gate_answers",
@@ -73,6 +88,20 @@ pub const OF_GATE: [(&str, &str); 12] = [
     (
         "forebay_gate_first_requests_total",
         "Of these, those whose class could be told, by rank: 0 is the first class.",
+    ),
+    (
+        "forebay_gate_requests_total",
+        "First requests that were judged in the kernel (gate_rules = \"first_request\"), by what became of \
+         them: answered is refused with an error, left_… went on to the server unjudged.",
+    ),
+    (
+        "forebay_gate_refused_segments_total",
+        "Segments of clients whose first request was refused with an error in the kernel, by what became of \
+         them: the client's acknowledgement and FIN, and what it sent again.",
+    ),
+    (
+        "forebay_gate_damaged_segments_total",
+        "First segments with a wrong checksum, which were not judged.",
     ),
     (
         "forebay_gate_held_segments_total",
@@ -103,6 +132,9 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
         time_wait,
         first,
         by_rank,
+        requests,
+        behind,
+        damaged,
         held,
         interfaces,
         syns,
@@ -118,6 +150,8 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
     line(text, answered.0, "", &figures.answered.to_string());
     announce(text, time_wait.0, time_wait.1, "counter");
     line(text, time_wait.0, "", &figures.time_wait.to_string());
+    announce(text, damaged.0, damaged.1, "counter");
+    line(text, damaged.0, "", &figures.damaged.to_string());
     announce(text, by_rank.0, by_rank.1, "counter");
     for (rank, count) in figures.by_rank.iter().enumerate() {
         line(text, by_rank.0, &format!("rank=\"{rank}\""), &count.to_string());
@@ -129,6 +163,8 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
         (handshakes, "outcome", &figures.handshakes),
         (unread, "reason", &figures.unread),
         (first, "outcome", &figures.first),
+        (requests, "outcome", &figures.requests),
+        (behind, "outcome", &figures.behind),
         (held, "reason", &figures.held),
     ] {
         announce(text, metric, help, "counter");
@@ -153,7 +189,7 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let _ = write!(
         text,
         "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"time_wait_syns\":{},\"first_segments\":{},\
-         \"first_requests\":{:?},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
+         \"first_requests\":{:?},\"judges_requests\":{},\"requests\":{},\"refused_segments\":{},\"damaged_segments\":{},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
          \"rules\":{{{}}}}},",
         figures.rung,
         figures.answers,
@@ -161,6 +197,10 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
         figures.time_wait,
         counts(&figures.first),
         figures.by_rank,
+        figures.judges_requests,
+        counts(&figures.requests),
+        counts(&figures.behind),
+        figures.damaged,
         counts(&figures.held),
         figures.interfaces,
         counts(&figures.syns),

@@ -1,5 +1,6 @@
 //! What was decided.
 
+use crate::rule::{Over, Per};
 pub use forebay_metrics::{RefusalReason, RefusedAt};
 
 /// Which rule decides what: numbers of rules in the order they were written, from 0.
@@ -22,7 +23,7 @@ pub struct Decisions {
 }
 
 /// What becomes of that which is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefusalAnswer {
     /// An error.
     Reject {
@@ -35,6 +36,26 @@ pub enum RefusalAnswer {
     Reset,
     /// Silence where that is possible, else a reset.
     Drop,
+}
+
+impl RefusalAnswer {
+    /// What becomes of that which is over a limit, and would be admitted after so long. When one of the requests at
+    /// once ends is not known; a second is as good as anything.
+    pub(crate) fn of(over: Over, per: Per, retry_ns: u64) -> RefusalAnswer {
+        let stated = match over {
+            Over::Reject { status } => status,
+            Over::Queue { .. } => None,
+            Over::Reset => return RefusalAnswer::Reset,
+            Over::Drop => return RefusalAnswer::Drop,
+        };
+        let retry_after_s = RefusalAnswer::seconds(retry_ns);
+        RefusalAnswer::Reject { status: per.status(stated), retry_after_s }
+    }
+
+    /// Rounded up, at least 1.
+    pub(crate) fn seconds(ns: u64) -> u32 {
+        u32::try_from(ns.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 /// A refusal.

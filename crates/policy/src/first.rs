@@ -6,15 +6,19 @@
 //!
 //! Where TLS begins there is no request to be read, but perhaps the name of the server. That tells the class of
 //! requests for this name, if nothing else is needed for it; a client that asks for another one by the same
-//! connection has said something else than it does.
+//! connection has said something else than it does. Nothing is refused for it.
 
+mod enforced_at;
 mod hello;
+mod refusing;
 
 use crate::condition::{ConditionKind, Conditions};
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Degree, JudgePhase, Rule};
+pub use enforced_at::{EnforcedAt, LeftPatterns, WhyServer, enforced_at};
 pub use hello::{FirstHello, MOST_EXTENSIONS};
+pub use refusing::{FirstRequest, LeftBecause, acts, connections, in_flight, requests};
 
 /// So many bytes of the segment are looked at.
 pub const MOST_READ: usize = 384;
@@ -66,9 +70,10 @@ fn is_plain(path: &[u8]) -> bool {
         && !is_form
 }
 
-/// Bytes of paths that mean themselves (RFC 3986 §3.3).
+/// Bytes of paths that mean themselves (RFC 3986 §3.3). Behind a semicolon stand parameters, which are no part of a name
+/// where an application answers: rules go by the path without them there.
 fn is_of_path(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(&byte)
 }
 
 /// Bytes of hosts that mean themselves.
@@ -322,6 +327,7 @@ mod tests {
             "GET /a\\b ",
             "GET /\u{e4} ",
             "GET /a#b ",
+            "GET /a;b ",
             "GET /a\r\n",
             "GET /a.css.gz ",
             "GET /a.br?x ",

@@ -17,7 +17,7 @@
 //! | `search`, `index`, `networks`, `trie` | which rules may match, found by network and by the beginning of a text, and the first that does |
 //! | `explain` | why it is so: for each rule what it decides, or what stands in its way |
 //! | `check`, `error` | whether classes and rules make sense together, and why they are no policy |
-//! | `state` | [`State`]: what is used of the limits |
+//! | `state` | [`State`]: what is used of the limits; what somebody else has charged |
 //! | `meter`, `clients` | what is charged for each rule or client, and [`InFlightGuard`]s for what is counted |
 //! | `per_connection` | after how many requests a connection ends |
 //! | `trace` | what has come of each rule so far |
@@ -123,7 +123,7 @@ pub use error::{At, PolicyError, PolicyFault};
 pub use explain::{Brief, Explanation, RuleOutcome, RuleSetting};
 pub use glob::Glob;
 pub use matcher::RegexError;
-pub use meter::InFlightGuard;
+pub use meter::{GivenWord, InFlightGuard};
 pub use per_connection::ConnectionCounts;
 pub use policy::{FactsNeeded, Policy};
 pub use rule::JudgePhase;

@@ -77,14 +77,55 @@ impl BucketWord {
     }
 }
 
-/// Gives the buckets of rules their words, by the name of the rule: `None` for a word of its own.
-pub(crate) type Words<'w> = dyn FnMut(&str) -> Option<&'static AtomicU64> + 'w;
+/// What a word in memory that the kernel sees, too, is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenWord {
+    /// The bucket for connections that all clients of a rule share.
+    Connections,
+    /// That for requests.
+    Requests,
+    /// Until when a rule has as many requests at once as it may, for those who do not count them.
+    FullUntil,
+}
+
+/// Gives rules their words, by the name of the rule: `None` for a word of its own.
+pub(crate) type Words<'w> = dyn FnMut(&str, GivenWord) -> Option<&'static AtomicU64> + 'w;
+
+/// For so long a rule is taken to have as many requests at once as it may, if nobody looks: then one that comes
+/// is let through, to be counted.
+const FULL_NS: u64 = 50_000_000;
 
 /// A limit on how many at once.
 #[derive(Debug)]
 pub(crate) struct InFlightMeter {
     pub(crate) limit: InFlight,
     count: InFlightCount,
+    /// Where it is said that there are as many as may be.
+    full_until: FullUntil,
+}
+
+/// A word that says until when a rule is full; none if nobody reads it.
+#[derive(Clone, Copy, Debug, Default)]
+struct FullUntil(Option<&'static AtomicU64>);
+
+impl FullUntil {
+    /// One has found no place. Whoever gives one back at the same time says so after that, or is seen here.
+    #[cold]
+    fn set(self, until_ns: u64, is_full: impl FnOnce() -> bool) {
+        let Some(word) = self.0 else { return };
+        word.store(until_ns, SeqCst);
+        if !is_full() {
+            word.store(0, SeqCst);
+        }
+    }
+
+    /// One has given its place back.
+    #[inline]
+    fn clear(self) {
+        if let Some(word) = self.0 {
+            word.store(0, SeqCst);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,12 +144,12 @@ enum RuleCount {
 
 impl RuleCount {
     #[inline]
-    fn enter(&self, most: u32) -> Option<Held> {
+    fn enter(&self, most: u32, full: FullUntil) -> Option<Held> {
         match self {
             RuleCount::Own(count) => {
                 let more = |now: u32| (now < most).then_some(now + 1);
                 count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
-                Some(Held::Rule(Arc::clone(count)))
+                Some(Held::Rule(Arc::clone(count), full))
             }
             RuleCount::Shared(count) => {
                 if !count.take_below(most) {
@@ -118,7 +159,7 @@ impl RuleCount {
                 if !is_room {
                     count.give_back();
                 }
-                is_room.then(|| Held::Shared(count.word()))
+                is_room.then(|| Held::Shared(count.word(), full))
             }
         }
     }
@@ -127,6 +168,16 @@ impl RuleCount {
         match self {
             RuleCount::Own(count) => count.0.load(Relaxed),
             RuleCount::Shared(count) => count.own(),
+        }
+    }
+
+    /// Whether there are as many as may be, in all processes.
+    fn is_full(&self, most: u32) -> bool {
+        match self {
+            RuleCount::Own(count) => count.0.load(SeqCst) >= most,
+            RuleCount::Shared(count) => {
+                u64::from(count.own()) + u64::from(count.others()) >= most.into()
+            }
         }
     }
 }
@@ -147,19 +198,34 @@ impl RuleMeters {
             limit.map(|limit| Rated::new(&rule.name, setting, limit, before, now_ns, given))
         };
         let tally = before.and_then(|before| before.in_flight.as_ref());
-        let is_shared = rule
-            .connections
-            .is_some_and(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
-        let given = if is_shared { words(&rule.name) } else { None };
-        let given = given.map(|word| (word, is_first));
+        let mut given = |limit: &Option<Limit>, of| {
+            let is_shared =
+                limit.is_some_and(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
+            let word = if is_shared { words(&rule.name, of) } else { None };
+            word.map(|word| (word, is_first))
+        };
+        let of_connections = given(&rule.connections, GivenWord::Connections);
+        // a rate that moves has its interval in this process alone
+        let of_requests = match rule.bounds {
+            None => given(&rule.requests, GivenWord::Requests),
+            Some(_) => None,
+        };
         let connections = before.map(|before| &before.connections);
+        let requests = before.map(|before| &before.requests);
         RuleMeters {
-            connections: rated(1, &rule.connections, connections, given),
-            requests: rated(2, &rule.requests, before.map(|before| &before.requests), None)
+            connections: rated(1, &rule.connections, connections, of_connections),
+            requests: rated(2, &rule.requests, requests, of_requests)
                 .map(|rated| rated.bounded(rule.bounds, before, now_ns)),
-            in_flight: rule
-                .in_flight
-                .map(|limit| InFlightMeter::new(&rule.name, limit, tally, shared)),
+            in_flight: rule.in_flight.map(|limit| {
+                let full_until = match limit.per {
+                    Per::Rule => words(&rule.name, GivenWord::FullUntil),
+                    Per::Client => None,
+                };
+                InFlightMeter {
+                    full_until: FullUntil(full_until),
+                    ..InFlightMeter::new(&rule.name, limit, tally, shared)
+                }
+            }),
             per_connection: PerConnectionLimit::new(4, &rule.name, rule.requests_per_connection),
         }
     }
@@ -375,7 +441,7 @@ impl InFlightMeter {
             }
             (Per::Rule, _) => InFlightCount::Rule(of_rule().map_or_else(own, RuleCount::Shared)),
         };
-        InFlightMeter { limit, count }
+        InFlightMeter { limit, count, full_until: FullUntil::default() }
     }
 
     /// Counts one more, until the ticket is dropped.
@@ -384,9 +450,17 @@ impl InFlightMeter {
         &self,
         clients: &Arc<ClientTable>,
         client: IpAddr,
+        now_ns: u64,
     ) -> Option<InFlightGuard> {
         match &self.count {
-            InFlightCount::Rule(count) => Some(InFlightGuard(Some(count.enter(self.limit.most)?))),
+            InFlightCount::Rule(count) => {
+                let held = count.enter(self.limit.most, self.full_until);
+                if held.is_none() {
+                    let until_ns = now_ns.saturating_add(FULL_NS);
+                    self.full_until.set(until_ns, || count.is_full(self.limit.most));
+                }
+                Some(InFlightGuard(Some(held?)))
+            }
             InFlightCount::Client(number) => {
                 let key: ClientHash = clients.key(*number, client);
                 let client_slot = clients.enter(key, self.limit.most).ok()?;
@@ -421,8 +495,8 @@ pub struct InFlightGuard(Option<Held>);
 
 #[derive(Debug)]
 enum Held {
-    Rule(Arc<CacheLine<AtomicU32>>),
-    Shared(&'static AtomicU64),
+    Rule(Arc<CacheLine<AtomicU32>>, FullUntil),
+    Shared(&'static AtomicU64, FullUntil),
     Client(Arc<ClientTable>, ClientSlot),
 }
 
@@ -438,8 +512,14 @@ impl Drop for InFlightGuard {
     fn drop(&mut self) {
         match self.0.take() {
             None => {}
-            Some(Held::Rule(count)) => drop(count.0.fetch_sub(1, Relaxed)),
-            Some(Held::Shared(count)) => drop(count.fetch_sub(1, SeqCst)),
+            Some(Held::Rule(count, full)) => {
+                count.0.fetch_sub(1, SeqCst);
+                full.clear();
+            }
+            Some(Held::Shared(count, full)) => {
+                count.fetch_sub(1, SeqCst);
+                full.clear();
+            }
             Some(Held::Client(clients, client_slot)) => clients.leave(client_slot),
         }
     }

@@ -9,7 +9,7 @@ use crate::bucket::{self, BucketTerms};
 use crate::class::Class;
 use crate::clients::ClientTable;
 use crate::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
-use crate::meter::{CacheLine, InFlightGuard, Rated, RuleMeters};
+use crate::meter::{CacheLine, GivenWord, InFlightGuard, Rated, RuleMeters};
 use crate::per_connection::{ConnectionCounts, PerConnectionLimit};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per, Rule};
@@ -20,6 +20,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+mod first_request;
 
 /// How much the agent's limit on a class lets through at once, as time: what comes within it may come
 /// together. Loops know the time to the turn, so it must be several turns.
@@ -121,10 +123,10 @@ impl State {
     /// changed keeps what it is charged for, as far as it can be under the new one; tickets that are
     /// out are counted on, and so is what rules have refused. `now_ns` is the time of a clock that never goes back, the same in all calls.
     pub fn new(policy: Arc<Policy>, before: Option<&State>, now_ns: u64) -> State {
-        State::with_words(policy, before, now_ns, &mut |_| None, None)
+        State::with_words(policy, before, now_ns, &mut |_, _| None, None)
     }
 
-    /// The same, but buckets for connections that all share lie in the words that `words` gives, by the
+    /// The same, but buckets that all share lie in the words that `words` gives, by the
     /// name of the rule; only a rule of that name may have had such a word. Where it gives
     /// none, a bucket has a word of its own. What is counted and charged for clients, and what rules count, is
     /// `shared` with other processes, if that is there.
@@ -132,7 +134,7 @@ impl State {
         policy: Arc<Policy>,
         before: Option<&State>,
         now_ns: u64,
-        words: &mut dyn FnMut(&str) -> Option<&'static AtomicU64>,
+        words: &mut dyn FnMut(&str, GivenWord) -> Option<&'static AtomicU64>,
         shared: Option<&SharedCounts>,
     ) -> State {
         let meters = policy.rules().iter().map(|rule| {
@@ -263,7 +265,7 @@ impl State {
         {
             self.ignore(rated, client, now_ns);
             let reason = RefusalReason::Connections;
-            let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
+            let answer = RefusalAnswer::of(rated.limit.over, rated.limit.per, retry_ns);
             return self.refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
         }
         if self.pace(rank, Paces::Connections, now_ns).is_err() {
@@ -288,6 +290,18 @@ impl State {
         client: IpAddr,
         now_ns: u64,
     ) -> ChargeOutcome {
+        self.charge_but(decisions, client, now_ns, None)
+    }
+
+    /// `charged` is the rule whose limit on requests need not be charged.
+    #[inline]
+    fn charge_but(
+        &self,
+        decisions: &Decisions,
+        client: IpAddr,
+        now_ns: u64,
+        charged: Option<u32>,
+    ) -> ChargeOutcome {
         let rank = decisions.rank;
         if let Some(refused) = self.act(decisions) {
             return self.refuse(refused, client);
@@ -299,10 +313,10 @@ impl State {
         {
             if tally.is_queue() {
                 queued_by = Some(rule);
-            } else if let Some(counted) = tally.enter(&self.clients, client) {
+            } else if let Some(counted) = tally.enter(&self.clients, client, now_ns) {
                 ticket = counted;
             } else {
-                let answer = answer(tally.limit.over, tally.limit.per, 0);
+                let answer = RefusalAnswer::of(tally.limit.over, tally.limit.per, 0);
                 let reason = RefusalReason::InFlight;
                 return self
                     .refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
@@ -310,7 +324,9 @@ impl State {
         }
         let rated = self.rated(decisions.requests, |meters| &meters.requests);
         let mut wait_ns = 0;
-        if let Some((rule, rated)) = rated {
+        if let Some((rule, rated)) = rated
+            && charged != Some(rule)
+        {
             match rated.charge(&self.clients, client, now_ns) {
                 Ok(wait) => wait_ns = wait,
                 Err(retry_ns) => {
@@ -318,7 +334,7 @@ impl State {
                     let is_queue = matches!(rated.limit.over, Over::Queue { .. });
                     let reason =
                         if is_queue { RefusalReason::Queue } else { RefusalReason::Requests };
-                    let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
+                    let answer = RefusalAnswer::of(rated.limit.over, rated.limit.per, retry_ns);
                     return self
                         .refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
                 }
@@ -328,7 +344,8 @@ impl State {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, ClientKey::of(client), now_ns);
             }
-            let answer = RefusalAnswer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
+            let retry_after_s = RefusalAnswer::seconds(retry_ns);
+            let answer = RefusalAnswer::Reject { status: 503, retry_after_s };
             return self.refuse(
                 PolicyRefusal { rank, rule: None, reason: RefusalReason::Agent, answer },
                 client,
@@ -572,21 +589,4 @@ impl Paced {
         let tolerance_ns = CLASS_TOLERANCE_NS.saturating_sub(interval_ns);
         (interval_ns != 0).then_some(BucketTerms { interval_ns, tolerance_ns, most_wait_ns: 0 })
     }
-}
-
-/// What the client gets. It is not known when one of the requests at once ends; a second is as good as
-/// anything.
-fn answer(over: Over, per: Per, retry_ns: u64) -> RefusalAnswer {
-    let stated = match over {
-        Over::Reject { status } => status,
-        Over::Queue { .. } => None,
-        Over::Reset => return RefusalAnswer::Reset,
-        Over::Drop => return RefusalAnswer::Drop,
-    };
-    RefusalAnswer::Reject { status: per.status(stated), retry_after_s: seconds(retry_ns) }
-}
-
-/// Rounded up, at least 1.
-fn seconds(ns: u64) -> u32 {
-    u32::try_from(ns.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1)
 }

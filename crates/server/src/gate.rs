@@ -5,7 +5,7 @@
 
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
-use forebay_config::{GateCharge, GateMode};
+use forebay_config::{GateCharge, GateMode, GateRules};
 use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub(crate) mod needs;
+pub mod told;
 
 pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 
@@ -30,12 +31,13 @@ pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
 pub fn open(
     mode: GateMode,
     charge: GateCharge,
+    rules: GateRules,
     before: Option<(HandedKernel, Vec<OwnedFd>)>,
 ) -> Result<Option<Arc<KernelGate>>, String> {
     if mode == GateMode::Off {
         return Ok(None);
     }
-    let gate = KernelGate::open(charge, mode == GateMode::Full, before);
+    let gate = KernelGate::open(charge, mode == GateMode::Full, rules, before);
     let gate = gate.map_err(|error| because(mode, error));
     match gate {
         Err(why) if mode == GateMode::Auto => Ok(without(why)),

@@ -419,6 +419,7 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
         ("sandbox", next.sandbox != now.sandbox),
         ("gate", next.gate != now.gate),
         ("gate_charge", next.gate_charge != now.gate_charge),
+        ("gate_rules", next.gate_rules != now.gate_rules),
         ("firewall", next.firewall != now.firewall),
     ];
     match changed.into_iter().find(|(_, is_changed)| *is_changed) {

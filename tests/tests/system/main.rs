@@ -8,6 +8,7 @@ mod faults_descriptors;
 mod faults_hang;
 mod faults_log;
 mod firewall;
+mod first_requests;
 mod gate;
 mod ladder;
 mod net;

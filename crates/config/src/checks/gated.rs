@@ -1,9 +1,12 @@
-//! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it.
+//! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it. Where each rule is enforced,
+//! `forebay check --gate` tells.
 
-use crate::GateMode;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
+use crate::{GateMode, GateRules};
+use forebay_policy::first::{EnforcedAt, enforced_at};
+use forebay_policy::rule::Per;
 use forebay_policy::syn;
 use std::fmt;
 
@@ -17,6 +20,8 @@ enum GateRemark {
     },
     /// A limit on connections that only the server can enforce.
     NoLimit,
+    /// First requests are to be judged where no handshake is completed, or with one class.
+    NotFull,
 }
 
 impl Finding for GateRemark {}
@@ -34,6 +39,9 @@ impl fmt::Display for GateRemark {
                     false => Ok(()),
                 }
             }
+            GateRemark::NotFull => {
+                f.write_str("it has no effect: it takes gate = \"full\" and two classes")
+            }
             GateRemark::NoLimit => {
                 f.write_str("the kernel leaves it to the server: it keeps no limit for each client")
             }
@@ -44,15 +52,23 @@ impl fmt::Display for GateRemark {
 impl ConfigDraft {
     /// Which rules the kernel leaves to the server.
     pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let judges = self.process.gate_rules == GateRules::FirstRequest;
+        let sees = self.process.gate == GateMode::Full && self.classes.len() > 1;
+        if judges && !sees {
+            remarks.push((At::default().child("gate_rules"), Wrong::said(GateRemark::NotFull)));
+        }
         if self.process.gate == GateMode::Off {
             return;
         }
+        let judges = judges && sees;
         // rules tell first requests apart
         let mut has_any = self.process.gate == GateMode::Full
             && self.classes.len() > 1
             && self.rules.iter().any(|rule| rule.class.is_some());
         for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
             let rule = rule.to_policy(index);
+            let mut places = enforced_at(&rule, judges).into_iter();
+            has_any |= places.any(|(_, at)| matches!(at, EnforcedAt::FirstRequest { .. }));
             if !rule.is_for_connections() {
                 // the kernel ignores those whom it refuses
                 let limits = [&rule.connections, &rule.requests];
@@ -63,6 +79,8 @@ impl ConfigDraft {
             let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited());
             match limit.map(syn::limits) {
                 Some(Ok(_)) => has_any = true,
+                // an error is sent from there
+                Some(Err(_)) if judges && limit.is_some_and(|limit| limit.per == Per::Rule) => {}
                 Some(Err(_)) => {
                     remarks.push((at.child("connections"), Wrong::said(GateRemark::NoLimit)))
                 }
@@ -107,6 +125,16 @@ mod tests {
         let by_url = format!("{classes}[[rule]]\npath = \"/a\"\nclass = \"a\"\n");
         assert_eq!(remarks(&on(&by_url)), [nothing]);
         assert_eq!(remarks(&on(&by_url).replace("auto", "full")), [""; 0]);
+        let judging = |text: &str| {
+            let full = "\"full\"\ngate_rules = \"first_request\"";
+            text.replace("\"auto\"", full) + classes
+        };
+        assert_eq!(remarks(&judging(&on(path))), [""; 0]);
+        assert_eq!(remarks(&judging(&on(&limit("rule")))), [""; 0]);
+        let not_full = "gate_rules: it has no effect: it takes gate = \"full\" and two classes";
+        let without = judging(&on(action)).replace("\"full\"", "\"address\"");
+        assert_eq!(remarks(&without), [not_full]);
+        assert_eq!(remarks(&judging(&on(action)).replace(classes, "")), [not_full]);
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
         assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
     }

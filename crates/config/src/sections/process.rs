@@ -3,8 +3,8 @@
 use crate::table::{Preset, Section, Setting};
 use crate::{
     AcmeConfig, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig, FirewallSettings,
-    GateCharge, GateMode, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig, LimitsConfig,
-    LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
+    GateCharge, GateMode, GateRules, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig,
+    LimitsConfig, LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
 };
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;
@@ -25,6 +25,7 @@ impl Section for Config {
             agent: Switch::default(),
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),
+            gate_rules: GateRules::default(),
             firewall: FirewallSettings::default(),
             log: LogConfig::default(),
             server_header: true,
@@ -161,6 +162,18 @@ const SETTINGS: &[Setting<Config>] = &[
                   when its SYN comes, so that invented addresses use limits up. Only read at the start.",
         example: "\"syn\"",
         at: |c| &mut c.gate_charge,
+    },
+    Setting {
+        key: "gate_rules",
+        preset: Preset::Value("addresses"),
+        range: None,
+        meaning: "Which rules the kernel enforces with gate = \"full\". addresses: those that ask for \
+                  client and local only. first_request: also those that method, path or host tell \
+                  in the first segment of a connection's first request; what they refuse costs no \
+                  accept, gets silence, a reset or a short error from the kernel, and is in no log. \
+                  Only read at the start.",
+        example: "\"first_request\"",
+        at: |c| &mut c.gate_rules,
     },
     Setting {
         key: "user",

@@ -156,6 +156,22 @@ impl Keyword for GateCharge {
     const MEANINGS: &'static [GateCharge] = &[GateCharge::Handshake, GateCharge::Syn];
 }
 
+/// Which rules the kernel enforces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateRules {
+    /// Those that ask for addresses only.
+    #[default]
+    Addresses,
+    /// And those that the first segment of a connection's first request tells.
+    FirstRequest,
+}
+
+impl Keyword for GateRules {
+    const EXPECTED: &'static str = "\"addresses\" or \"first_request\"";
+    const WORDS: &'static [&'static str] = &["addresses", "first_request"];
+    const MEANINGS: &'static [GateRules] = &[GateRules::Addresses, GateRules::FirstRequest];
+}
+
 /// Whether the machine's firewall drops clients that the server ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirewallMode {

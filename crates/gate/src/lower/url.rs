@@ -1,19 +1,21 @@
-//! Rules that give classes to first requests into tables, as far as [`forebay_policy::first`] can tell
-//! them.
+//! Rules about first requests into tables, as far as [`forebay_policy::first`] can tell them: those that give them
+//! classes, and those that refuse them.
 //!
 //! A rule that asks for a path, and for no network of clients, is found by the path: by its longest beginning
 //! that some rule names, or as a whole. There stands a list of all rules that fit then, in their order, as
 //! for networks. The others are found by the client. The program goes through both lists at once.
 
-use super::{Leaf, Lists, everything, mask, networks, ways};
+use super::{Leaf, Lists, PlacesOfRules, Refuses, everything, ignore_ns, mask, networks, ways};
 use crate::Family;
 use crate::error::GateError;
 use crate::types::{
-    ASKED, ASKED_MORE, DEGREE_SHIFT, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE, MARK_STOP,
-    MARK_WAITS, PATH_KEY_BYTES, RawAsked, RawEntry, RawList, RawPattern, UNJUDGED, UrlRule,
+    ASKED, ASKED_MORE, DEGREE_SHIFT, DO_ALLOW, DO_USER, MARK_BY_REQUEST, MARK_DEGREE, MARK_MORE,
+    MARK_STOP, MARK_WAITS, PATH_KEY_BYTES, RawAsked, RawEntry, RawList, RawPattern, SAYS_ACTION,
+    SAYS_BUSY, SAYS_CLASS, SAYS_LIMIT, UNJUDGED, UrlRule,
 };
+use forebay_policy::bucket::BucketTerms;
 use forebay_policy::endpoint::{Addresses, Endpoint};
-use forebay_policy::first::{Alternatives, SegmentConditions};
+use forebay_policy::first::{self, Alternatives, SegmentConditions};
 use forebay_policy::rule::{Over, Rule};
 use forebay_policy::{JudgePhase, Policy};
 use std::collections::BTreeMap;
@@ -44,16 +46,25 @@ pub(crate) struct PathLeaf {
     pub(crate) list: RawList,
 }
 
-pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
+pub(super) fn lower(
+    policy: &Policy,
+    judges: bool,
+    places: &mut PlacesOfRules<'_>,
+) -> Result<UrlTables, GateError> {
     let mut tables = UrlTables::default();
     let is_classed = policy.classes().len() > 1;
-    if !is_classed || policy.rules().iter().all(|rule| rule.class.is_none()) {
+    let has_any =
+        policy.rules().iter().any(|rule| rule.class.is_some() || judges && may_refuse(rule));
+    // one class has no sockets of its own, which connections could be made on
+    if !is_classed || !has_any {
         return Ok(tables);
     }
     tables.ranks = policy.classes().len();
-    let default = UrlRule { rank: policy.default_rank().into(), ..UrlRule::default() };
+    let (rank, says) = (policy.default_rank().into(), SAYS_CLASS);
+    let default = UrlRule { rank, says, ..UrlRule::default() };
     for (rule, rank) in policy.rules().iter().zip(policy.ranks()) {
-        let rule = tables.rule(rule, *rank, policy.default_rank())?;
+        let refusing = if judges { refusing(rule, places) } else { UrlRule::default() };
+        let rule = tables.rule(rule, refusing, *rank, policy.default_rank())?;
         tables.rules.push(rule);
     }
     let last = tables.rules.len() as u32;
@@ -64,12 +75,14 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
     }
     let last_of_hellos = tables.rules.len() as u32;
     tables.rules.push(default);
-    let counts = |rule: &Rule| rule.class.is_some() || rule.stop;
-    let by_client = |_, rule: &Rule| counts(rule) && paths_of(rule).is_none();
+    let counting: Box<[bool]> =
+        tables.rules.iter().map(|rule| rule.says != 0 || is_stop(rule)).collect();
+    let counts = |number: usize| counting.get(number).copied().unwrap_or_default();
+    let by_client = |number, rule: &Rule| counts(number) && paths_of(rule).is_none();
     [tables.lists.clients4, tables.lists.clients6] =
         tables.lists.add_with_last(policy, by_client, (0, last), |_| {})?;
     tables.add_hellos(policy, (last + 1, last_of_hellos))?;
-    let by_path = |_, rule: &Rule| counts(rule) && paths_of(rule).is_some();
+    let by_path = |number, rule: &Rule| counts(number) && paths_of(rule).is_some();
     let ways = [Family::V4, Family::V6].map(|family| ways(policy, family, &by_path)).concat();
     let mut found: BTreeMap<Vec<u8>, Vec<RawEntry>> = BTreeMap::new();
     for way in ways {
@@ -85,12 +98,66 @@ pub(super) fn lower(policy: &Policy) -> Result<UrlTables, GateError> {
     Ok(tables)
 }
 
+fn is_stop(rule: &UrlRule) -> bool {
+    rule.marks & u32::from(MARK_STOP) != 0
+}
+
+/// Whether a rule may refuse a connection, or a request.
+fn may_refuse(rule: &Rule) -> bool {
+    first::acts(rule).is_some()
+        || rule.connections.is_some()
+        || rule.requests.is_some()
+        || rule.in_flight.is_some()
+}
+
+/// What a rule says of whether first requests come through.
+fn refusing(rule: &Rule, places: &mut PlacesOfRules<'_>) -> UrlRule {
+    let mut says = UrlRule { slot: u32::MAX, ..UrlRule::default() };
+    let mut refuses = |answer: Option<_>| {
+        let nothing = Refuses { does: DO_ALLOW, page: 0 };
+        let refuses = answer.map_or(nothing, |answer| places.refuses(answer, true));
+        (refuses.does, refuses.page)
+    };
+    (says.action, says.action_page) = refuses(first::acts(rule).map(Ok));
+    (says.over, says.over_page) = refuses(first::requests(rule));
+    (says.busy, says.busy_page) = refuses(first::in_flight(rule));
+    let of = |is_said: bool, setting| if is_said { setting } else { 0 };
+    says.says = of(rule.action.is_some(), SAYS_ACTION)
+        | of(rule.requests.is_some(), SAYS_LIMIT)
+        | of(rule.in_flight.is_some(), SAYS_BUSY);
+    if let Some(limit) = &rule.requests {
+        let terms = BucketTerms::of(limit);
+        (says.interval_ns, says.tolerance_ns) = (terms.interval_ns, terms.tolerance_ns);
+        says.ignore_ns = ignore_ns(limit);
+    }
+    let does = [says.action, says.over, says.busy];
+    if does.iter().any(|does| ![DO_ALLOW, DO_USER].contains(does)) {
+        match places.slot(&rule.name) {
+            Some(slot) => says.slot = slot,
+            // without words; an action is only not counted
+            None => [says.over, says.busy] = [says.over, says.busy].map(without_word),
+        }
+    }
+    says
+}
+
+fn without_word(does: u8) -> u8 {
+    if does == DO_ALLOW { DO_ALLOW } else { DO_USER }
+}
+
+/// The slot of the bucket for requests that the kernel charges, if it does.
+pub(super) fn charged_slot(rule: &UrlRule) -> Option<u32> {
+    let is_charged = rule.says & SAYS_LIMIT != 0 && ![DO_ALLOW, DO_USER].contains(&rule.over);
+    is_charged.then_some(rule.slot)
+}
+
 /// The same rule for a hello, which has no request but its host.
 fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
     let SegmentConditions { methods, paths, .. } = SegmentConditions::of(of);
     let more = if methods.is_some() || paths.is_some() { MARK_MORE } else { 0 };
     let nothing = RawAsked::default();
-    UrlRule { method: nothing, path: nothing, marks: rule.marks | more, ..rule }
+    let says = rule.says & SAYS_CLASS;
+    UrlRule { method: nothing, path: nothing, marks: rule.marks | more, says, ..rule }
 }
 
 /// The paths that a rule can be found by, and whether all that begin with one fit; `None` if it is found by the
@@ -158,7 +225,8 @@ impl UrlTables {
             // of so many none is told
             Err(GateError::TooMany) => {
                 self.lists.entries.truncate(before);
-                let none = UrlRule { rank: UNJUDGED, marks: MARK_MORE, ..UrlRule::default() };
+                let (rank, marks, says) = (UNJUDGED, MARK_MORE, SAYS_CLASS);
+                let none = UrlRule { rank, marks, says, ..UrlRule::default() };
                 self.rules.push(none);
                 let number = self.rules.len() as u32 - 1;
                 self.lists.add_with_last(policy, |_, _| false, (0, number), |_| {})
@@ -169,16 +237,25 @@ impl UrlTables {
         Ok(())
     }
 
-    fn rule(&mut self, rule: &Rule, rank: u8, default: u8) -> Result<UrlRule, GateError> {
-        if rule.class.is_none() && !rule.stop {
+    /// The rule; what it says besides of whether requests come through is `refusing`.
+    fn rule(
+        &mut self,
+        rule: &Rule,
+        refusing: UrlRule,
+        rank: u8,
+        default: u8,
+    ) -> Result<UrlRule, GateError> {
+        let says_class = rule.class.is_some() || rule.stop;
+        if !says_class && refusing.says == 0 {
             return Ok(UrlRule { rank: UNJUDGED, ..UrlRule::default() });
         }
         let SegmentConditions { methods, paths, hosts, needs_more } = SegmentConditions::of(rule);
         let mark = |is: bool, mark| if is { mark } else { 0 };
         // behind a rule that stops and has no class, the default one is left, if none came before
         let (rank, by_request) = match rule.class {
-            Some(_) => (rank, !rule.is_for_connections()),
-            None => (default, false),
+            Some(_) => (rank.into(), !rule.is_for_connections()),
+            None if rule.stop => (default.into(), false),
+            None => (UNJUDGED, false),
         };
         let degree = u32::from(rule.when.from(JudgePhase::Request).number());
         Ok(UrlRule {
@@ -186,12 +263,14 @@ impl UrlTables {
             // which is known of those that are found by it
             path: if paths_of(rule).is_some() { RawAsked::default() } else { self.asked(paths)? },
             host: self.asked(hosts)?,
-            rank: rank.into(),
+            rank,
+            says: refusing.says | if says_class { SAYS_CLASS } else { 0 },
             marks: mark(rule.stop, u32::from(MARK_STOP))
                 | mark(needs_more, MARK_MORE)
                 | mark(by_request, MARK_BY_REQUEST)
                 | mark(waits(rule), MARK_WAITS)
                 | degree << DEGREE_SHIFT & u32::from(MARK_DEGREE),
+            ..refusing
         })
     }
 
@@ -252,7 +331,9 @@ mod tests {
 
     fn tables(rules: Vec<Rule>) -> UrlTables {
         let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
-        lower(&Policy::new(&classes, rules).unwrap()).unwrap()
+        let (mut slot, mut page) = (|_: &str| None, |_, _| None);
+        let mut places = PlacesOfRules::new(&mut slot, &mut page);
+        lower(&Policy::new(&classes, rules).unwrap(), false, &mut places).unwrap()
     }
 
     fn numbers(tables: &UrlTables, list: RawList) -> Vec<u32> {

@@ -5,7 +5,7 @@ use super::check::{self, LISTENERS, WatchedGate};
 use super::in_namespace;
 use super::packets::{ACK, FIN, Packet, RST, SYN};
 use super::steer::{head, sequence_of};
-use crate::Count;
+use crate::{Count, FirstCount};
 use std::fs;
 use std::net::SocketAddr;
 
@@ -41,12 +41,23 @@ fn run(packets: u64) {
     let seed = std::env::var("NOISE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("NOISE_SEED={seed}");
-    let mut noise = Noise { random: fastrand::Rng::with_seed(seed), begun: Vec::new(), last: None };
+    let mut noise = Noise {
+        random: fastrand::Rng::with_seed(seed),
+        begun: Vec::new(),
+        ending: Vec::new(),
+        last: None,
+    };
     let mut watched = WatchedGate::new();
     let before = held();
     for _ in 0..packets {
         let packet = noise.packet();
         let answer = watched.feed(&noise.bend(packet.bytes()));
+        if let Some(behind) = answer.as_ref().and_then(|answer| behind_error(answer, &packet)) {
+            noise.ending.push(behind);
+            if noise.ending.len() > BEGUN {
+                noise.ending.swap_remove(noise.random.usize(..BEGUN));
+            }
+        }
         // what comes back of a SYN may be its answer
         if let Some(answer) = answer.filter(|answer| packet.flags & ACK == 0 && answer.len() > 54) {
             noise.begun.push(Packet {
@@ -63,6 +74,12 @@ fn run(packets: u64) {
     watched.add_up();
     for count in Count::ALL {
         println!("{count:?} {}", watched.counted(count));
+    }
+    for count in FirstCount::ALL {
+        println!("first {count:?} {}", watched.firsts(count));
+        // user space counts none at once here, and no other CPU charges anything
+        let is_reached = watched.firsts(count) > 0;
+        assert!(is_reached || count == FirstCount::Contended, "none was {count:?}");
     }
     for reached in [
         Count::Passed,
@@ -87,6 +104,21 @@ fn run(packets: u64) {
     assert_eq!(held(), before);
 }
 
+/// A segment that acknowledges an error, as the client that has sent `packet` would.
+fn behind_error(answer: &[u8], packet: &Packet) -> Option<Packet> {
+    let tcp_at = if packet.client.is_ipv4() { 34 } else { 54 };
+    let tcp = answer.get(tcp_at..).filter(|tcp| tcp.len() > 100)?;
+    let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap_or_default());
+    let bytes = tcp.len() - usize::from(tcp[12] >> 4) * 4;
+    Some(Packet {
+        sequence: number(8),
+        acknowledged: number(4).wrapping_add(bytes as u32 + 1),
+        flags: ACK,
+        data: Vec::new(),
+        ..packet.clone()
+    })
+}
+
 /// The sockets of TCP that this network namespace holds.
 fn held() -> String {
     let held = fs::read_to_string("/proc/thread-self/net/sockstat").unwrap();
@@ -99,6 +131,8 @@ struct Noise {
     random: fastrand::Rng,
     /// With the numbers that complete them.
     begun: Vec<Packet>,
+    /// What acknowledges errors.
+    ending: Vec<Packet>,
     last: Option<Packet>,
 }
 
@@ -109,7 +143,18 @@ impl Noise {
         if !self.begun.is_empty() && random.u8(..) < 100 {
             let begun = self.begun[random.usize(..self.begun.len())].clone();
             let flags = [ACK, ACK, ACK | 8, ACK | FIN, ACK | RST, RST][random.usize(..6)];
-            let paths = ["/gold/a", "/silver", "/", "/gold", "/%67old/a"];
+            let paths = [
+                "/gold/a",
+                "/silver",
+                "/",
+                "/gold",
+                "/%67old/a",
+                "/no",
+                "/reset",
+                "/silent",
+                "/slow",
+                "/once",
+            ];
             let mut data = head(paths[random.usize(..paths.len())]);
             match random.u8(..4) {
                 0 => data.clear(),
@@ -118,6 +163,13 @@ impl Noise {
                 _ => {}
             }
             return Packet { flags, data, ..begun };
+        }
+        if !self.ending.is_empty() && random.u8(..) < 30 {
+            let ending = self.ending[random.usize(..self.ending.len())].clone();
+            let flags = [ACK, ACK | FIN, ACK | 8][random.usize(..3)];
+            let sequence = ending.sequence.wrapping_add([0, 0, 1000, 70_000][random.usize(..4)]);
+            let data = vec![1; [0, 0, 400][random.usize(..3)]];
+            return Packet { flags, sequence, data, ..ending };
         }
         if let Some(last) = self.last.take().filter(|_| random.u8(..) < 20) {
             return last;

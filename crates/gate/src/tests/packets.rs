@@ -21,6 +21,7 @@ pub(super) struct Packet {
     pub(super) between: Vec<u8>,
     /// Flags and offset of a fragment of IPv4.
     pub(super) fragment: u16,
+    pub(super) window: u16,
     pub(super) data: Vec<u8>,
 }
 
@@ -39,6 +40,7 @@ impl Packet {
             options: vec![2, 4, 5, 0xb4],
             between: Vec::new(),
             fragment: 0,
+            window: 0xffff,
             data: Vec::new(),
         }
     }
@@ -84,16 +86,9 @@ impl Packet {
         tcp.extend(self.local.port().to_be_bytes());
         tcp.extend(self.sequence.to_be_bytes());
         tcp.extend(self.acknowledged.to_be_bytes());
-        tcp.extend([
-            ((20 + self.options.len()) / 4) as u8 * 16,
-            self.flags,
-            0xff,
-            0xff,
-            0,
-            0,
-            0,
-            0,
-        ]);
+        tcp.extend([((20 + self.options.len()) / 4) as u8 * 16, self.flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0, 0, 0, 0]);
         tcp.extend(&self.options);
         tcp.extend(&self.data);
         let sum = !fold(sum(&tcp) + pseudo(self.client.ip(), self.local.ip(), tcp.len()));
@@ -126,19 +121,30 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// Checks that a packet is a whole reset with right checksums, in answer to `packet`; returns its
-/// numbers.
-pub(super) fn assert_reset(answer: &[u8], packet: &Packet) -> (u32, u32, u8) {
+/// A segment that was sent back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SentBack {
+    pub(super) sequence: u32,
+    pub(super) acknowledged: u32,
+    pub(super) flags: u8,
+    pub(super) options: Vec<u8>,
+    pub(super) data: Vec<u8>,
+}
+
+/// Checks that a packet is a whole segment with right checksums, in answer to `packet`.
+pub(super) fn sent_back(answer: &[u8], packet: &Packet) -> SentBack {
     let ip_bytes = if packet.client.is_ipv4() { 20 } else { 40 };
-    assert_eq!(answer.len(), 14 + ip_bytes + 20, "{answer:x?}");
     let sent = packet.bytes();
     assert_eq!((&answer[..6], &answer[6..12]), (&sent[6..12], &sent[..6]));
     let ip = &answer[14..14 + ip_bytes];
+    let number = |bytes: &[u8]| usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
     if packet.client.is_ipv4() {
         assert_eq!(fold(sum(ip)), 0xffff, "{answer:x?}");
         assert_eq!((&ip[12..16], &ip[16..20]), (&sent[30..34], &sent[26..30]));
+        assert_eq!(number(&ip[2..4]), answer.len() - 14);
     } else {
         assert_eq!((&ip[8..24], &ip[24..40]), (&sent[38..54], &sent[22..38]));
+        assert_eq!(number(&ip[4..6]), answer.len() - 54);
     }
     let tcp = &answer[14 + ip_bytes..];
     let all = sum(tcp) + pseudo(packet.local.ip(), packet.client.ip(), tcp.len());
@@ -146,5 +152,20 @@ pub(super) fn assert_reset(answer: &[u8], packet: &Packet) -> (u32, u32, u8) {
     assert_eq!(tcp[..2], packet.local.port().to_be_bytes());
     assert_eq!(tcp[2..4], packet.client.port().to_be_bytes());
     let number = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
-    (number(4), number(8), tcp[13])
+    let (head, data) = tcp.split_at(usize::from(tcp[12] >> 4) * 4);
+    SentBack {
+        sequence: number(4),
+        acknowledged: number(8),
+        flags: tcp[13],
+        options: head[20..].to_vec(),
+        data: data.to_vec(),
+    }
+}
+
+/// Checks that a packet is a whole reset with right checksums, in answer to `packet`; returns its
+/// numbers.
+pub(super) fn assert_reset(answer: &[u8], packet: &Packet) -> (u32, u32, u8) {
+    let sent = sent_back(answer, packet);
+    assert!(sent.options.is_empty() && sent.data.is_empty(), "{sent:?}");
+    (sent.sequence, sent.acknowledged, sent.flags)
 }

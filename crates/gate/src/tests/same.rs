@@ -5,13 +5,13 @@ use super::packets::{ACK, Packet, RST, assert_reset};
 use super::vectors::{DROPPED, REDIRECTED, UNTOUCHED};
 use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate};
-use forebay_policy::Policy;
 use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Degree, Limit, Over, Per, Rule, When};
 use forebay_policy::syn::{Refusing, Syn};
+use forebay_policy::{GivenWord, Policy};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::net::{IpAddr, SocketAddr};
@@ -150,7 +150,7 @@ fn expected(gate: &Gate, policy: &Policy, verdict: Syn) -> (u32, Count) {
         Syn::Charge(rule, refusing) => {
             let rule = &policy.rules()[rule as usize];
             let terms = forebay_policy::bucket::BucketTerms::of(rule.connections.as_ref().unwrap());
-            let copy = gate.word(&rule.name).unwrap().load(Relaxed);
+            let copy = gate.word(&rule.name, GivenWord::Connections).unwrap().load(Relaxed);
             let copy = std::sync::atomic::AtomicU64::new(copy);
             match forebay_policy::bucket::charge(&copy, now_ns(), &terms) {
                 Ok(_) => (UNTOUCHED, Count::Passed),
@@ -160,7 +160,7 @@ fn expected(gate: &Gate, policy: &Policy, verdict: Syn) -> (u32, Count) {
     }
 }
 
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is writable.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
@@ -180,7 +180,8 @@ fn the_kernel_judges_as_user_space_does() {
         let judged = runner.run(&case, |(mut rules, packets)| {
             for (number, rule) in rules.iter_mut().enumerate() {
                 rule.name = number.to_string();
-                gate.word(&rule.name).inspect(|word| word.store(0, Relaxed));
+                gate.word(&rule.name, GivenWord::Connections)
+                    .inspect(|word| word.store(0, Relaxed));
             }
             let policy = Policy::new(&[], rules);
             prop_assume!(policy.is_ok());

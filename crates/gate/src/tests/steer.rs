@@ -37,7 +37,10 @@ pub(super) struct Steered {
 
 impl Steered {
     pub(super) fn new(policy: &Policy) -> Steered {
-        let gate = Gate::load_steering(Charge::AtHandshake).unwrap();
+        Steered::by(Gate::load_steering(Charge::AtHandshake).unwrap(), policy)
+    }
+
+    pub(super) fn by(gate: Gate, policy: &Policy) -> Steered {
         gate.enforce(&gate.lower(policy).unwrap()).unwrap();
         let public = PUBLIC.map(|address| TcpListener::bind(address).unwrap());
         let mut steered = Steered { gate, public: public.into(), classes: Vec::new() };
@@ -65,7 +68,7 @@ impl Steered {
     }
 
     /// Gives the listeners these sockets of classes.
-    fn place(&self, classes: &[Vec<Vec<TcpListener>>], speaks_tls: bool) {
+    pub(super) fn place(&self, classes: &[Vec<Vec<TcpListener>>], speaks_tls: bool) {
         let placed = self.public.iter().zip(classes).map(|(public, classes)| ClassSockets {
             address: public.local_addr().unwrap(),
             speaks_tls,
@@ -374,7 +377,7 @@ fn segments_are_completed_by_their_cookie_alone() {
     });
 }
 
-fn conditions() -> impl Strategy<Value = Conditions> {
+pub(super) fn conditions() -> impl Strategy<Value = Conditions> {
     let paths = vec!["/", "/*", "/a", "/a*", "/a/*", "/a/b", "*b", "*", "/abcdefgh", "/abcdefghi*"];
     let clients =
         vec!["127.0.0.0/8", "127.0.0.1", "127.0.0.2:1000-2000", "::1", "*:1500", "0.0.0.0/0"];
@@ -427,7 +430,7 @@ fn rules() -> impl Strategy<Value = Vec<Rule>> {
 }
 
 /// The beginning of a request, or something like it.
-fn first() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn first() -> impl Strategy<Value = Vec<u8>> {
     let paths = prop_oneof![
         6 => "/[ab/]{0,4}",
         1 => select(vec!["/abcdefgh", "/abcdefghi", "/abcdefghij", "/a.gz", "/b.br", "/.a", "*", "/a%62"])

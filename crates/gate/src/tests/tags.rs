@@ -2,14 +2,17 @@
 //! run on a packet does not show.
 
 use super::filters::soon;
-use super::packets::{Packet, assert_reset};
+use super::first_packets::refusing as rule;
+use super::packets::{ACK, Packet, assert_reset, sent_back};
+use super::steer::{head, sequence_of};
 use super::{in_namespace, load};
-use crate::{Charge, Count, Gate};
+use crate::{Charge, ClassSockets, Count, FirstCount, Gate};
 use forebay_policy::Policy;
 use forebay_policy::class::Class;
 use forebay_policy::rule::{Action, Rule};
 use std::cell::RefCell;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::process::Command;
 
 const LOCAL: &str = "10.99.0.1:8080";
@@ -144,5 +147,51 @@ fn tags_of_vlan_0_do_not_lead_past_the_gate() {
         let last = next();
         assert_reset(&wire.ask(&last, &[]), &last);
         assert_eq!(resets(), tagged.len() as u64 + 1);
+    });
+}
+
+#[test]
+fn a_first_request_is_judged_whatever_tags_it_has() {
+    in_namespace(|| {
+        let wire = Wire::new();
+        let public = TcpListener::bind(LOCAL).unwrap();
+        let of_class = TcpListener::bind("10.99.0.1:0").unwrap();
+        let gate = Gate::load_steering(Charge::AtHandshake).unwrap().judging_requests();
+        let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
+        let policy = Policy::new(&classes, vec![rule("no", "/no", Action::Reject(403))]).unwrap();
+        gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
+        let address = LOCAL.parse().unwrap();
+        gate.attach(&[address]).unwrap();
+        let sockets = vec![vec![of_class.as_fd()]];
+        gate.place(&[ClassSockets { address, speaks_tls: false, sockets }]).unwrap();
+        let tagged: [&[[u8; 4]]; 5] = [&[], &[Q], &[Q7], &[AD], &[AD, Q7]];
+        for (count, tags) in tagged.into_iter().enumerate() {
+            let client = format!("{CLIENT}:{}", 5000 + count);
+            let syn = Packet { sequence: 77, ..Packet::syn(&client, LOCAL) };
+            let acknowledged = sequence_of(&wire.ask(&syn, tags)).wrapping_add(1);
+            let segment = Packet {
+                sequence: 78,
+                acknowledged,
+                flags: ACK,
+                options: Vec::new(),
+                data: head("/no"),
+                ..syn
+            };
+            // one that was damaged on its way comes again
+            let mut damaged = wire.frame(&segment, tags);
+            let last = damaged.len() - 1;
+            damaged[last] ^= 1;
+            assert!(wire.put(&damaged));
+            let damaged = || gate.first_counts()[FirstCount::Damaged as usize];
+            assert!(soon(|| damaged() == count as u64 + 1), "{tags:?}");
+            let page = sent_back(&wire.ask(&segment, tags), &segment);
+            assert!(page.data.starts_with(b"HTTP/1.1 403 "), "{tags:?}: {page:?}");
+        }
+        assert_eq!(gate.first_counts()[FirstCount::Damaged as usize], 5);
+        assert_eq!(gate.tally("no").answered, 5);
+        for listener in [public, of_class] {
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.accept().is_err());
+        }
     });
 }

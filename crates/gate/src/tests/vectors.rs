@@ -4,11 +4,11 @@ use super::filters::soon;
 use super::packets::{ACK, FIN, Packet, RST, SYN, assert_reset};
 use super::{in_namespace, listen, load};
 use crate::{Charge, Count, Gate, Tally};
-use forebay_policy::Policy;
 use forebay_policy::condition::Conditions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Limit, Over, Rule};
+use forebay_policy::{GivenWord, Policy};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
@@ -268,7 +268,7 @@ fn a_syn_is_charged_once() {
         for _ in 0..2 {
             set.expect(&third, DROPPED, &[Count::Syns, Count::Dropped]);
         }
-        let expected = Tally { admitted: 2, dropped: 2, reset: 0 };
+        let expected = Tally { admitted: 2, dropped: 2, ..Tally::default() };
         assert_eq!(set.gate.tally("slow"), expected);
         let told = Packet::syn("192.0.2.1:1", at);
         set.expect(&told, UNTOUCHED, PASSED);
@@ -288,9 +288,12 @@ fn a_syn_is_charged_once() {
         let tables = set.gate.lower(&Policy::new(&[], rules()).unwrap()).unwrap();
         set.gate.enforce(&tables).unwrap();
         set.expect(&third, DROPPED, &[Count::Syns, Count::Dropped]);
-        set.gate.word("slow").unwrap().store(0, Relaxed);
+        set.gate.word("slow", GivenWord::Connections).unwrap().store(0, Relaxed);
         set.expect(&third, UNTOUCHED, PASSED);
-        assert!(set.gate.word("slow").unwrap().load(Relaxed) > 3_600_000_000_000);
+        assert!(
+            set.gate.word("slow", GivenWord::Connections).unwrap().load(Relaxed)
+                > 3_600_000_000_000
+        );
     });
 }
 
@@ -299,7 +302,7 @@ fn a_syn_only_looks_where_handshakes_are_charged() {
     in_namespace(|| {
         let rules = vec![Rule { connections: limit(Over::Drop, 1), ..rule("slow", "10.0.0.0/8") }];
         let set = Set::new(Charge::AtHandshake, rules);
-        let word = set.gate.word("slow").unwrap();
+        let word = set.gate.word("slow", GivenWord::Connections).unwrap();
         for port in 1..100 {
             let packet = Packet::syn(&format!("10.0.0.1:{port}"), "127.0.0.1:8080");
             set.expect(&packet, UNTOUCHED, PASSED);

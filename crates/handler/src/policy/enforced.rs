@@ -8,9 +8,9 @@
 //! reached.
 
 use forebay_metrics::GateFigures;
-use forebay_policy::Policy;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Degree;
+use forebay_policy::{GivenWord, Policy};
 use forebay_sys::stderr::say;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
@@ -86,14 +86,25 @@ impl Enforced {
         Arc::clone(&self.gate)
     }
 
-    /// The word that the kernel charges for the rule with this name.
-    pub fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
-        self.gate.word(rule)
+    /// The word that the kernel charges, or reads, for the rule with this name.
+    pub fn word(&self, rule: &str, of: GivenWord) -> Option<&'static AtomicU64> {
+        self.gate.word(rule, of)
     }
 
     /// Whether the kernel charges any rule.
     pub fn charges(&self) -> bool {
-        self.tables.charge()
+        self.tables.charge() || self.charges_requests()
+    }
+
+    /// Whether the kernel charges first requests to any rule.
+    pub fn charges_requests(&self) -> bool {
+        self.tables.charge_requests()
+    }
+
+    /// The rule that the kernel has charged the first request of this connection to, if it has. It is asked once.
+    pub fn take_charged_request(&self, ends: &ConnectionFacts) -> Option<u32> {
+        let slot = self.gate.take_charged_request(ends.client, ends.local)?;
+        self.tables.rule_of_requests(slot)
     }
 
     /// Whether the kernel charges this rule.

@@ -63,6 +63,8 @@ pub struct ConnectionRecord {
     pub counts: policy::ConnectionCounts,
     /// The identity it has proven.
     pub identity: Remembered,
+    /// It was asked whether the kernel has charged its first request.
+    has_asked: bool,
 }
 
 impl Judge {
@@ -144,7 +146,8 @@ impl Judge {
         known: JudgeContext<'_>,
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
-        let ConnectionRecord { counts, identity } = record;
+        let charged = self.charged_in_kernel(request.peer, record);
+        let ConnectionRecord { counts, identity, has_asked: _ } = record;
         let (judgement, client, brought) = self.decide(request, known, identity);
         let Judgement { mut decisions, is_divided } = judgement;
         let InForce { state, slots, number, .. } = &*self.in_force;
@@ -153,6 +156,9 @@ impl Judge {
         let trace = Trace { slot, rule, refused: None, brought, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
         if self.is_banned(client.ip(), RefusedAt::Request) {
+            if let Some(rule) = charged {
+                state.refund_request(rule, ClientKey::of(client.ip()), now_ns);
+            }
             self.refused(slot, RefusedAt::Request, RefusalReason::Banned);
             if is_own_connection(request.peer, client.ip()) {
                 return Verdict::Reset;
@@ -167,7 +173,7 @@ impl Judge {
         {
             self.in_force.say_unnamed(client.ip());
         }
-        match state.charge_request(&decisions, client.ip(), now_ns) {
+        match state.charge_first_request(&decisions, client.ip(), now_ns, charged) {
             ChargeOutcome::Admit(policy::ChargedWork { rank, wait_ns, queued_by, ticket }) => {
                 let key = || ClientKey::of(client.ip());
                 let charged = decisions.requests.and_then(RuleNumber::of);
@@ -195,6 +201,16 @@ impl Judge {
                 verdict(&refused, Some(ticket))
             }
         }
+    }
+
+    /// The rule whose limit on requests the kernel has charged this request to: the first of its connection.
+    #[inline]
+    fn charged_in_kernel(&self, peer: &Peer, record: &mut ConnectionRecord) -> Option<u32> {
+        let gate = self.in_force.gate.as_ref()?;
+        if std::mem::replace(&mut record.has_asked, true) || !gate.charges_requests() {
+            return None;
+        }
+        gate.take_charged_request(&ConnectionFacts { client: peer.address(), local: peer.local })
     }
 
     /// The ban that keeps a client out now. Nobody who is spared is banned, also within a network that is.

@@ -120,7 +120,7 @@ impl InForce {
         let PolicySettings { policy, shares, slots, agent } = settings;
         let used = before.map(|before| &before.state);
         let gate = gate.map(|gate| Enforced::new(gate, &policy));
-        let mut word = |rule: &str| gate.as_ref().and_then(|gate| gate.word(rule));
+        let mut word = |rule: &str, of| gate.as_ref().and_then(|gate| gate.word(rule, of));
         let now_ns = clock::monotonic_ns();
         let state =
             State::with_words(Arc::clone(&policy), used, now_ns, &mut word, shared.as_deref());

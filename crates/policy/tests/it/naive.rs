@@ -5,11 +5,11 @@
 use forebay_policy::certificate::{CertificateFacts, CertificatePattern};
 use forebay_policy::class::Class;
 use forebay_policy::condition::Conditions;
-use forebay_policy::decision::Decisions;
+use forebay_policy::decision::{Decisions, RefusalAnswer};
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::field::FieldCondition;
-use forebay_policy::first::FirstSegment;
+use forebay_policy::first::{FirstRequest, FirstSegment};
 use forebay_policy::identity::IdentityPattern;
 use forebay_policy::pattern::{FileType, MethodPattern, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
@@ -287,6 +287,22 @@ fn settings(decisions: &Decisions) -> [Option<u32>; 6] {
     RuleSetting::ALL.map(|setting| setting.rule(decisions))
 }
 
+/// Whether what is told of a first segment is what becomes of the whole request.
+fn is_so(rules: &[Rule], of: &Decisions, is_full: bool, told: FirstRequest) -> bool {
+    let rule = |number: u32| &rules[number as usize];
+    let refusing = of.action.filter(|number| rule(*number).action != Some(Action::Allow));
+    let full = of.in_flight.filter(|_| is_full);
+    match told {
+        FirstRequest::Refuse(number, RefusalAnswer::Reset) => refusing == Some(number),
+        FirstRequest::Refuse(number, _) => refusing.is_none() && full == Some(number),
+        FirstRequest::Charge(number, _) => {
+            refusing.is_none() && full.is_none() && of.requests == Some(number)
+        }
+        FirstRequest::Pass => refusing.is_none() && full.is_none() && of.requests.is_none(),
+        FirstRequest::CannotTell => true,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
@@ -313,6 +329,12 @@ proptest! {
             let Asked { method, path, query, host, .. } = &asked;
             let data = format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\n\r\n");
             let first = FirstSegment::read(data.as_bytes());
+            if let Some(first) = &first {
+                for full in [false, true] {
+                    let told = policy.first_request(&asked.ends, first, asked.degree, |_| full);
+                    prop_assert!(is_so(&rules, &request, full, told), "{:?} of {:?}", told, data);
+                }
+            }
             let first = first.and_then(|it| policy.first_segment(&asked.ends, &it, asked.degree));
             prop_assert!(first.is_none_or(|rank| rank == request.rank), "{:?}", data);
 

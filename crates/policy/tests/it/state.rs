@@ -8,7 +8,7 @@ use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalR
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
 use forebay_policy::{
-    ChargeOutcome, ChargedWork, ConnectionCounts, InFlightGuard, Paces, Policy, State,
+    ChargeOutcome, ChargedWork, ConnectionCounts, GivenWord, InFlightGuard, Paces, Policy, State,
 };
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -445,8 +445,8 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
     };
     let make = |burst, before: Option<&State>, word: Option<&'static AtomicU64>| {
         let policy = Policy::new(&[Class::new("gold", 0)], rules(burst)).unwrap();
-        let mut words = |name: &str| {
-            assert_ne!(name, "each");
+        let mut words = |name: &str, of: GivenWord| {
+            assert_eq!((name == "each", of), (false, GivenWord::Connections));
             word.filter(|_| name == "shared")
         };
         State::with_words(Arc::new(policy), before, START, &mut words, None)
@@ -483,6 +483,70 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
     WORDS[0].store(0, Relaxed);
     make(1, Some(&alone), Some(&WORDS[0]));
     assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
+}
+
+#[test]
+fn a_request_that_was_charged_elsewhere_is_not_charged_again() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let at_once = InFlight { most: 1, per: Per::Rule, over: Over::default() };
+    let rules = vec![
+        Rule { requests: Some(limit(1, 2)), ..rule("given") },
+        Rule { requests: Some(limit(1, 2)), in_flight: Some(at_once), ..rule("other") },
+    ];
+    let policy = Policy::new(&[Class::new("gold", 0)], rules).unwrap();
+    let mut words =
+        |name: &str, of| Some(&WORD).filter(|_| (name, of) == ("given", GivenWord::Requests));
+    let state = State::with_words(Arc::new(policy), None, START, &mut words, None);
+    let ask =
+        |decisions: &Decisions, charged| state.charge_first_request(decisions, A, START, charged);
+    let of = |rule| Decisions { requests: Some(rule), ..Decisions::default() };
+    let left = |rule| state.requests_left(rule, START).unwrap();
+    // somebody else has charged the first of two
+    WORD.store(START + SECOND, Relaxed);
+    assert!(matches!(ask(&of(0), Some(0)), ChargeOutcome::Admit(_)));
+    assert_eq!(left(0), 1);
+    assert!(matches!(ask(&of(0), None), ChargeOutcome::Admit(_)));
+    assert_eq!(left(0), 0);
+    // it was the last one, and is admitted all the same
+    assert!(matches!(ask(&of(0), Some(0)), ChargeOutcome::Admit(_)));
+    assert_eq!(left(0), 0);
+    // another rule decides by now: that is charged, and the first gets its own back
+    assert!(matches!(ask(&of(1), Some(0)), ChargeOutcome::Admit(_)));
+    assert_eq!((left(0), left(1)), (1, 1));
+    // it is refused for something else
+    WORD.store(START + SECOND, Relaxed);
+    let busy = Decisions { in_flight: Some(1), ..of(0) };
+    let _one = match ask(&busy, Some(0)) {
+        ChargeOutcome::Admit(admitted) => admitted.ticket,
+        ChargeOutcome::Refuse(refused) => panic!("{refused:?}"),
+    };
+    assert_eq!(left(0), 1);
+    assert!(matches!(ask(&busy, Some(0)), ChargeOutcome::Refuse(_)));
+    assert_eq!(left(0), 2);
+    // the agent's limit is reached: once is given back what was charged
+    WORD.store(START + SECOND, Relaxed);
+    state.set_class_rate(0, Paces::Requests, Some(1e-9), START);
+    assert!(matches!(ask(&of(0), None), ChargeOutcome::Admit(_)));
+    assert!(matches!(ask(&of(0), Some(0)), ChargeOutcome::Refuse(_)));
+    assert_eq!(left(0), 1);
+}
+
+#[test]
+fn who_does_not_count_requests_at_once_is_told_when_there_are_enough() {
+    static FULL_UNTIL: AtomicU64 = AtomicU64::new(0);
+    let at_once = InFlight { most: 1, per: Per::Rule, over: Over::default() };
+    let rules = vec![Rule { in_flight: Some(at_once), ..rule("one") }];
+    let policy = Policy::new(&[Class::new("gold", 0)], rules).unwrap();
+    let mut words = |_: &str, of| Some(&FULL_UNTIL).filter(|_| of == GivenWord::FullUntil);
+    let state = State::with_words(Arc::new(policy), None, START, &mut words, None);
+    let first = request(&state, A, START);
+    assert!(matches!(first, ChargeOutcome::Admit(_)));
+    assert_eq!(FULL_UNTIL.load(Relaxed), 0, "nobody was refused yet");
+    assert!(matches!(request(&state, B, START), ChargeOutcome::Refuse(_)));
+    assert_eq!(FULL_UNTIL.load(Relaxed), START + 50 * MS);
+    drop(first);
+    assert_eq!(FULL_UNTIL.load(Relaxed), 0);
+    assert!(matches!(request(&state, B, START), ChargeOutcome::Admit(_)));
 }
 
 #[test]

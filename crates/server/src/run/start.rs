@@ -99,7 +99,8 @@ impl Server {
         let control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
         let handed = inheritance.as_mut().and_then(Inheritance::gate);
-        let gate = gate::open(config.gate, config.gate_charge, handed).map_err(RunError::Gate)?;
+        let gate = gate::open(config.gate, config.gate_charge, config.gate_rules, handed)
+            .map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
             let classes = gate::classes(gate.as_deref(), &plan, group);
             listeners.take_ranked(&group.listen, group.listener_sets, classes)

@@ -1,11 +1,13 @@
 //! With the feature `gate`: the programs of `forebay_gate`.
 
 use super::{HandedKernel, OfClasses};
-use forebay_config::GateCharge;
-use forebay_gate::{Charge, ClassSockets, Count, Gate, GateError, HandedFilters, HandedGate};
+use forebay_config::{GateCharge, GateRules};
+use forebay_gate::{
+    Charge, ClassSockets, Count, FirstCount, Gate, GateError, HandedFilters, HandedGate,
+};
 use forebay_metrics::{GateFigures, GateRule};
-use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
+use forebay_policy::{GivenWord, Policy};
 use forebay_sys::{privileges, stderr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
@@ -59,17 +61,26 @@ impl KernelTables {
     pub(super) fn charge(&self) -> bool {
         self.0.charge()
     }
+
+    pub(super) fn charge_requests(&self) -> bool {
+        self.0.charge_requests()
+    }
+
+    pub(super) fn rule_of_requests(&self, slot: u32) -> Option<u32> {
+        self.0.rule_of_requests(slot)
+    }
 }
 
 impl KernelGate {
-    /// One that `steers` also answers SYNs, where classes have sockets. It takes the place of one that another process
-    /// has handed, where it is attached.
+    /// One that `steers` also answers SYNs, where classes have sockets, and judges first requests if `rules` are to be
+    /// enforced on them. It takes the place of one that another process has handed, where it is attached.
     ///
     /// # Errors
     /// Why this machine cannot.
     pub fn open(
         charge: GateCharge,
         steers: bool,
+        rules: GateRules,
         before: Option<(HandedKernel, Vec<OwnedFd>)>,
     ) -> Result<KernelGate, String> {
         let charge = match charge {
@@ -89,6 +100,10 @@ impl KernelGate {
                     .process_group(0)
                     .stderr(stderr::of_children()),
             ),
+        });
+        let gate = gate.map(|gate| match rules {
+            GateRules::Addresses => gate,
+            GateRules::FirstRequest => gate.judging_requests(),
         });
         gate.map(KernelGate).map_err(|error| error.to_string())
     }
@@ -163,6 +178,11 @@ impl KernelGate {
         self.0.steers()
     }
 
+    /// Whether it judges first requests.
+    pub fn judges_requests(&self) -> bool {
+        self.0.judges_requests()
+    }
+
     /// Its name, as the setting has it.
     pub fn rung(&self) -> &'static str {
         if self.steers() { "full" } else { "address" }
@@ -171,6 +191,9 @@ impl KernelGate {
     /// What it does, in words.
     pub fn does(&self) -> &'static str {
         match (self.steers(), self.0.has_filters()) {
+            (true, _) if self.judges_requests() => {
+                "the kernel judges SYNs and first requests, and queues by class"
+            }
             (false, false) => "the kernel judges SYNs",
             (false, true) => "the kernel judges SYNs, by filters at clsact",
             (true, _) => "the kernel judges SYNs and queues by class",
@@ -181,8 +204,16 @@ impl KernelGate {
         self.0.lower(policy).map(KernelTables).map_err(|error| error.to_string())
     }
 
-    pub(super) fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
-        self.0.word(rule)
+    pub(super) fn word(&self, rule: &str, of: GivenWord) -> Option<&'static AtomicU64> {
+        self.0.word(rule, of)
+    }
+
+    pub(super) fn take_charged_request(
+        &self,
+        client: SocketAddr,
+        local: SocketAddr,
+    ) -> Option<u32> {
+        self.0.take_charged_request(client, local)
     }
 
     pub(super) fn enforce(&self, tables: &KernelTables) -> Result<(), String> {
@@ -232,11 +263,14 @@ impl KernelGate {
     pub(super) fn figures(&self, ranks: usize) -> GateFigures {
         let counts = self.0.counts();
         let count = |count: Count| counts[count as usize];
+        let firsts = self.0.first_counts();
+        let first = |count: FirstCount| firsts[count as usize];
         let rules = self.0.tallies().into_iter().take(MOST_RULES).map(|(name, tally)| GateRule {
             name: name.into(),
             admitted: tally.admitted,
             dropped: tally.dropped,
             reset: tally.reset,
+            answered: tally.answered,
         });
         GateFigures {
             rung: self.rung(),
@@ -251,6 +285,23 @@ impl KernelGate {
                 ("full_dropped", count(Count::FullDropped)),
                 ("full_reset", count(Count::FullReset)),
             ],
+            judges_requests: self.judges_requests(),
+            requests: vec![
+                ("passed", first(FirstCount::Passed)),
+                ("charged", first(FirstCount::Charged)),
+                ("dropped", first(FirstCount::Dropped)),
+                ("reset", first(FirstCount::Reset)),
+                ("answered", first(FirstCount::Answered)),
+                ("left_to_server", first(FirstCount::Left)),
+                ("left_contended", first(FirstCount::Contended)),
+            ],
+            behind: vec![
+                ("answered_again", first(FirstCount::Repeated)),
+                ("acknowledged", first(FirstCount::Acked)),
+                ("silent", first(FirstCount::Held)),
+                ("reset", first(FirstCount::Cut)),
+            ],
+            damaged: first(FirstCount::Damaged),
             by_rank: self.first_requests(ranks),
             held: vec![("bare", count(Count::Bare)), ("early", count(Count::Later))],
             interfaces: self.0.interfaces().len() as u64,

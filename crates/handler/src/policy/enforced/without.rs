@@ -1,10 +1,10 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
 use super::{HandedKernel, OfClasses};
-use forebay_config::GateCharge;
+use forebay_config::{GateCharge, GateRules};
 use forebay_metrics::GateFigures;
-use forebay_policy::Policy;
 use forebay_policy::rule::Degree;
+use forebay_policy::{GivenWord, Policy};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -44,6 +44,14 @@ impl KernelTables {
     pub(super) fn charge(&self) -> bool {
         false
     }
+
+    pub(super) fn charge_requests(&self) -> bool {
+        false
+    }
+
+    pub(super) fn rule_of_requests(&self, _slot: u32) -> Option<u32> {
+        None
+    }
 }
 
 impl KernelGate {
@@ -54,6 +62,7 @@ impl KernelGate {
     pub fn open(
         _charge: GateCharge,
         _steers: bool,
+        _rules: GateRules,
         _before: Option<(HandedKernel, Vec<OwnedFd>)>,
     ) -> Result<KernelGate, String> {
         Err("this program was built without it (the Cargo feature gate)".to_owned())
@@ -64,7 +73,8 @@ impl KernelGate {
     /// # Errors
     /// Always.
     pub fn try_load(steers: bool) -> Result<&'static str, String> {
-        KernelGate::open(GateCharge::default(), steers, None).map(|gate| gate.rung())
+        KernelGate::open(GateCharge::default(), steers, GateRules::default(), None)
+            .map(|gate| gate.rung())
     }
 
     /// What there is, for the process that takes the place of this one.
@@ -116,6 +126,11 @@ impl KernelGate {
         match *self {}
     }
 
+    /// Whether it judges first requests.
+    pub fn judges_requests(&self) -> bool {
+        match *self {}
+    }
+
     /// Its name, as the setting has it.
     pub fn rung(&self) -> &'static str {
         match *self {}
@@ -130,7 +145,15 @@ impl KernelGate {
         match *self {}
     }
 
-    pub(super) fn word(&self, _rule: &str) -> Option<&'static AtomicU64> {
+    pub(super) fn word(&self, _rule: &str, _of: GivenWord) -> Option<&'static AtomicU64> {
+        match *self {}
+    }
+
+    pub(super) fn take_charged_request(
+        &self,
+        _client: SocketAddr,
+        _local: SocketAddr,
+    ) -> Option<u32> {
         match *self {}
     }
 

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * The answer to a first request that is refused: a reset, one segment with an error and the end of the connection, or
+ * an acknowledgement of what its client sends behind that. Reads `control`, `segments`, `replies` and `pages`.
+ */
+#pragma once
+
+/* What may come behind an answer: with the scale that we offer 32 KiB. */
+#define REPLY_WINDOW 256
+
+/* Sends what is in `replies` in the place of the segment in `segments`. */
+static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
+				      const struct gate_control *set)
+{
+	u32 zero = 0, bytes = sizeof(struct tcphdr);
+	struct reply *reply = bpf_map_lookup_elem(&replies, &zero);
+	struct answer answer = {};
+	struct content content = {};
+	struct gate_page *page;
+	struct options *o;
+
+	if (!reply)
+		return TC_ACT_SHOT;
+	if (reply->is_reset)
+		return answer_reset(skb, s);
+	o = read_options(skb);
+	answer.tcp.seq = bpf_htonl(reply->sequence);
+	answer.tcp.ack_seq = bpf_htonl(reply->acknowledged);
+	answer.tcp.ack = 1;
+	answer.tcp.window = bpf_htons(REPLY_WINDOW);
+	if (reply->page != NO_PAGE) {
+		page = bpf_map_lookup_elem(&pages, &reply->page);
+		if (!page)
+			return TC_ACT_SHOT;
+		answer.tcp.psh = 1;
+		answer.tcp.fin = 1;
+		content.text = page->text;
+		content.bytes = reply->is_head ? page->head_bytes : page->bytes;
+		content.sum = reply->is_head ? page->head_sum : page->sum;
+		if (content.bytes > GATE_PAGE_BYTES)
+			return TC_ACT_SHOT;
+	}
+	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
+		answer.options[0] = bpf_htonl(PADDED_TIMES);
+		answer.options[1] = bpf_htonl(time_of(bpf_ktime_get_ns()));
+		answer.options[2] = bpf_htonl(o->value);
+		bytes += 12;
+	}
+	return send_with(skb, s, &answer, bytes, &content);
+}

@@ -1,0 +1,60 @@
+//! First requests that are judged in the kernel: what was charged there, and what has become of them.
+
+use crate::counts::FirstCount;
+use crate::kernel;
+use crate::maps::{per_cpu, read_u64};
+use crate::types::{RawCharged, Tuple};
+use crate::{Gate, GateError, lock};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+impl Gate {
+    /// The same gate, which also judges the first request of each connection that it has made, as far as its first
+    /// segment tells: a gate that [steers](Gate::load_steering); of another nothing changes. To be said before it
+    /// [lowers](Gate::lower) rules.
+    #[must_use]
+    pub fn judging_requests(mut self) -> Gate {
+        if self.steers() {
+            self.pages = Some(Mutex::default());
+        }
+        self
+    }
+
+    /// Whether it does.
+    pub fn judges_requests(&self) -> bool {
+        self.pages.is_some()
+    }
+
+    /// The slot of the rule whose bucket the first request of this connection was charged to. It is asked once: then
+    /// it is forgotten. One system call.
+    pub fn take_charged_request(&self, client: SocketAddr, local: SocketAddr) -> Option<u32> {
+        let first = self.kernel.first.as_ref()?;
+        let known: Option<RawCharged> =
+            kernel::take(&first.charged, &Tuple::between(client, local));
+        known.map(|charged| charged.slot)
+    }
+
+    /// What has become of first requests since the gate was loaded, in the order of [`FirstCount::ALL`].
+    pub fn first_counts(&self) -> [u64; FirstCount::ALL.len()] {
+        let mut counts = [0; FirstCount::ALL.len()];
+        let Some(first) = &self.kernel.first else { return counts };
+        for (at, count) in counts.iter_mut().enumerate() {
+            let numbers = per_cpu(&first.counts, at as u32);
+            *count = numbers.iter().filter_map(|bytes| read_u64(bytes)).sum();
+        }
+        counts
+    }
+
+    /// The place of an error.
+    pub(crate) fn page(&self, status: u16, retry_after_s: u32) -> Option<u16> {
+        lock(self.pages.as_ref()?).place(status, retry_after_s)
+    }
+
+    /// Brings the errors in the kernel up to date.
+    pub(crate) fn write_pages(&self) -> Result<(), GateError> {
+        match (&self.pages, &self.kernel.first) {
+            (Some(pages), Some(first)) => Ok(lock(pages).write(&first.pages)?),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! First requests that are judged: real connections over the loopback, buckets that user space shares, and the same
+//! verdict as user space.
+
+use super::filters::soon;
+use super::first_packets::{judging, limited, refusing};
+use super::in_namespace;
+use super::steer::{PUBLIC, Steered, conditions, first, head, policy, rule};
+use super::vectors::{DROPPED, REDIRECTED, UNTOUCHED};
+use crate::{Count, FirstCount};
+use forebay_http::cidr::CidrBlock;
+use forebay_policy::bucket::BucketTerms;
+use forebay_policy::condition::Conditions;
+use forebay_policy::decision::RefusalAnswer;
+use forebay_policy::endpoint::Endpoint;
+use forebay_policy::facts::ConnectionFacts;
+use forebay_policy::first::{FirstRequest, FirstSegment};
+use forebay_policy::rate::Rate;
+use forebay_policy::rule::{Action, Degree, InFlight, Limit, Over, Per, Rule, When};
+use forebay_policy::spared::{SparedAs, SparedClients};
+use forebay_policy::{GivenWord, Policy};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestRunner;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Steered {
+    /// What a client gets that sends this.
+    fn get(&self, family: usize, data: &[u8]) -> std::io::Result<String> {
+        let mut client = TcpStream::connect(PUBLIC[family]).unwrap();
+        client.set_read_timeout(Some(super::steer::PATIENCE)).unwrap();
+        client.write_all(data)?;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    #[track_caller]
+    fn has_no_connection(&self) {
+        for listener in self.public.iter().chain(self.classes.iter().flatten().flatten()) {
+            assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+    }
+
+    fn is_refused(&self, count: FirstCount, before: u64) -> bool {
+        soon(|| self.first(count) > before)
+    }
+}
+
+#[test]
+fn a_refused_request_makes_no_connection() {
+    in_namespace(|| {
+        let steered = judging(&policy(vec![
+            refusing("no", "/no/*", Action::Reject(403)),
+            refusing("reset", "/reset", Action::Reset),
+            limited("slow", "/slow", 2, Over::Reject { status: Some(429) }),
+        ]));
+        for (family, public) in PUBLIC.into_iter().enumerate() {
+            for _ in 0..20 {
+                let answer = steered.get(family, &head("/no/a")).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+                assert!(answer.ends_with("\r\n\r\n403 Forbidden\n"), "{answer}");
+            }
+            let error = steered.get(family, &head("/reset")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            // one that has a body, and one that ends at once
+            let post =
+                [&b"POST /no/a HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n"[..], &[1; 900]];
+            assert!(steered.get(family, &post.concat()).unwrap().contains(" 403 "));
+            let mut half = TcpStream::connect(public).unwrap();
+            half.set_read_timeout(Some(super::steer::PATIENCE)).unwrap();
+            half.write_all(&head("/no/b")).unwrap();
+            half.shutdown(Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            half.read_to_string(&mut answer).unwrap();
+            assert!(answer.contains(" 403 "), "{answer}");
+            let of_head = steered.get(family, b"HEAD /no/a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            assert!(of_head.contains("\r\nContent-Length: 14\r\n"), "{of_head}");
+            assert!(of_head.ends_with("\r\n\r\n"), "{of_head}");
+        }
+        steered.has_no_connection();
+        assert_eq!(steered.first(FirstCount::Answered), 46);
+        assert_eq!(steered.gate.tally("no").answered, 46);
+        // none of them is left with a FIN that nobody acknowledges
+        assert!(
+            soon(|| steered.first(FirstCount::Acked) >= 44),
+            "{:?}",
+            steered.gate.first_counts()
+        );
+        // the second family finds what the first has left
+        for (family, (charged, answered)) in [(2, 1), (0, 3)].into_iter().enumerate() {
+            let before = steered.first(FirstCount::Charged);
+            let mut made = Vec::new();
+            for _ in 0..charged {
+                made.push(steered.send(family, &[&head("/slow")]));
+            }
+            for _ in 0..answered {
+                let answer = steered.get(family, &head("/slow")).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answer}");
+                assert!(answer.contains("\r\nRetry-After: 3600\r\n"), "{answer}");
+            }
+            assert_eq!(steered.first(FirstCount::Charged), before + charged);
+            assert!(made.iter().all(|(rank, ..)| *rank == Some(2)));
+        }
+        steered.has_no_connection();
+        assert_eq!(steered.counted(Count::Made), 2);
+        // what cannot be told is made, and judged by others
+        let (rank, ..) = steered.send(0, &[b"GET /n", b"o/a HTTP/1.1\r\n\r\n"]);
+        assert_eq!(rank, None);
+        assert!(steered.is_refused(FirstCount::Left, 0));
+    });
+}
+
+/// What a device, or the sender itself, puts together is one packet of several segments.
+#[test]
+fn segments_that_were_put_together_are_answered_once() {
+    in_namespace(|| {
+        let mtu = Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status().unwrap();
+        assert!(mtu.success());
+        let steered = judging(&policy(vec![refusing("no", "/no", Action::Reject(403))]));
+        let head = b"POST /no HTTP/1.1\r\nHost: a\r\nContent-Length: 9000\r\n\r\n";
+        for family in 0..2 {
+            let answer = steered.get(family, &[&head[..], &[b'x'; 9000]].concat()).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        }
+        steered.has_no_connection();
+        assert_eq!(steered.first(FirstCount::Answered), 2);
+        assert_eq!(steered.first(FirstCount::Damaged), 0);
+    });
+}
+
+#[test]
+fn user_space_and_the_kernel_charge_the_same_bucket() {
+    in_namespace(|| {
+        let slow = limited("slow", "/slow", 3, Over::Reset);
+        let terms = BucketTerms::of(slow.requests.as_ref().unwrap());
+        let policy = policy(vec![slow]);
+        let steered = judging(&policy);
+        let tables = steered.gate.lower(&policy).unwrap();
+        let word = steered.gate.word("slow", GivenWord::Requests).unwrap();
+        let (_, client, server) = steered.send(0, &[&head("/slow")]);
+        let (from, to) = (client.local_addr().unwrap(), server.local_addr().unwrap());
+        let slot = steered.gate.take_charged_request(from, to).unwrap();
+        assert_eq!(tables.rule_of_requests(slot), Some(0));
+        assert_eq!(steered.gate.take_charged_request(from, to), None, "it is told once");
+        // user space charges one for a request that it has judged alone
+        let now = super::same::now_ns();
+        forebay_policy::bucket::charge(word, now, &terms).unwrap();
+        let (_, _second, _) = steered.send(0, &[&head("/slow")]);
+        let error = steered.get(0, &head("/slow")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(forebay_policy::bucket::available(word, now, &terms), 0);
+        // given back, it is there for the next
+        forebay_policy::bucket::refund(word, &terms);
+        steered.send(0, &[&head("/slow")]);
+        assert_eq!(steered.first(FirstCount::Charged), 3);
+        // what the connection before was charged does not count for one that is not
+        let ends = ("127.0.0.1:1500".parse().unwrap(), PUBLIC[0].parse().unwrap());
+        word.store(0, Relaxed);
+        for (path, charged) in [("/slow", true), ("/slow", true), ("/free", false)] {
+            let segment = steered.begin(ends.0, ends.1, true, head(path));
+            assert_eq!(steered.gate.run_on(&segment.bytes()).unwrap().0, UNTOUCHED);
+            if path == "/free" || steered.first(FirstCount::Charged) == 4 {
+                let found = steered.gate.take_charged_request(ends.0, ends.1);
+                assert_eq!(found.is_some(), charged, "{path}");
+            }
+        }
+    });
+}
+
+#[test]
+fn requests_at_once_are_refused_while_user_space_says_so() {
+    in_namespace(|| {
+        let at_once = InFlight { most: 1, per: Per::Rule, over: Over::default() };
+        let one = Rule { class: None, in_flight: Some(at_once), ..rule("one", "bulk", &["/one"]) };
+        let steered = judging(&policy(vec![one]));
+        let word = steered.gate.word("one", GivenWord::FullUntil).unwrap();
+        steered.send(1, &[&head("/one")]);
+        word.store(u64::MAX, Relaxed);
+        let answer = steered.get(1, &head("/one")).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+        steered.has_no_connection();
+        // nobody has looked for a while
+        word.store(1, Relaxed);
+        steered.send(1, &[&head("/one")]);
+        assert_eq!(steered.first(FirstCount::Answered), 1);
+    });
+}
+
+#[test]
+fn connections_that_a_rule_answers_cost_no_accept_either() {
+    in_namespace(|| {
+        let of = |client: &str| Conditions {
+            client: vec![Endpoint::parse(client).unwrap()],
+            ..Conditions::default()
+        };
+        let limit = Limit::new(Rate::parse("1/h").unwrap(), 1);
+        let rules = vec![
+            Rule {
+                name: "told".to_owned(),
+                conditions: of("127.0.0.2"),
+                action: Some(Action::Reject(451)),
+                ..Rule::default()
+            },
+            Rule {
+                name: "few".to_owned(),
+                conditions: of("127.0.0.3"),
+                connections: Some(limit),
+                ..Rule::default()
+            },
+            Rule {
+                name: "none".to_owned(),
+                conditions: of("127.0.0.4"),
+                action: Some(Action::Reject(403)),
+                ..Rule::default()
+            },
+            rule("gold", "gold", &["/gold"]),
+        ];
+        let mut spared = SparedClients::default();
+        spared.add(CidrBlock::parse("127.0.0.4").unwrap(), SparedAs::TrustedProxy);
+        let policy = policy(rules).sparing(spared);
+        let steered = judging(&policy);
+        let local: SocketAddr = PUBLIC[0].parse().unwrap();
+        let ask = |client: &str, port: u16| {
+            let client = SocketAddr::new(client.parse().unwrap(), port);
+            let segment = steered.begin(client, local, true, head("/gold"));
+            let verdict = steered.gate.run_on(&segment.bytes()).unwrap().0;
+            // user space is told of connections as ever
+            let tables = steered.gate.lower(&policy).unwrap();
+            let few = tables.slot(1).unwrap();
+            (verdict, steered.gate.take_charged(client, local, few))
+        };
+        assert_eq!(ask("127.0.0.2", 1), (REDIRECTED, false));
+        assert_eq!(ask("127.0.0.3", 1), (UNTOUCHED, true));
+        assert_eq!(ask("127.0.0.3", 2), (REDIRECTED, false));
+        // a proxy speaks for others
+        assert_eq!(ask("127.0.0.4", 1), (UNTOUCHED, false));
+        assert_eq!(ask("127.0.0.5", 1), (UNTOUCHED, false));
+        let count = |count| steered.first(count);
+        assert_eq!((count(FirstCount::Answered), count(FirstCount::Left)), (2, 1));
+        assert_eq!(steered.gate.tally("few").admitted, 1);
+        // by TLS nothing is said of a request, and no error can be
+        steered.place(&steered.classes, true);
+        assert_eq!(ask("127.0.0.2", 3), (UNTOUCHED, false));
+        assert_eq!(count(FirstCount::Answered), 2);
+    });
+}
+
+#[test]
+fn classes_without_rules_are_enough_and_one_is_not() {
+    in_namespace(|| {
+        let no = Rule { class: None, ..refusing("no", "/no", Action::Reject(403)) };
+        let steered = judging(&policy(vec![no.clone()]));
+        assert!(steered.gate.answers());
+        assert!(steered.get(0, &head("/no")).unwrap().contains(" 403 "));
+        assert_eq!(steered.send(0, &[&head("/yes")]).0, Some(2));
+        steered.has_no_connection();
+        let alone = Policy::new(&[], vec![no]).unwrap();
+        steered.gate.enforce(&steered.gate.lower(&alone).unwrap()).unwrap();
+        assert!(!steered.gate.answers());
+    });
+}
+
+fn over() -> impl Strategy<Value = Over> {
+    prop_oneof![
+        Just(Over::Drop),
+        Just(Over::Reset),
+        Just(Over::default()),
+        Just(Over::Reject { status: Some(429) }),
+        Just(Over::Queue { deadline_ms: 1000, most: 3 }),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    let when = prop_oneof![
+        4 => Just(When::Always),
+        1 => Just(When::Overload),
+        1 => (1..4_u8).prop_map(|number| When::From(Degree::of(number))),
+    ];
+    let action = select(vec![Action::Allow, Action::Drop, Action::Reset, Action::Reject(403)]);
+    let per = || prop_oneof![4 => Just(Per::Rule), 1 => Just(Per::Client)];
+    let limit = (over(), per(), 1..3_u32).prop_map(|(over, per, burst)| Limit {
+        over,
+        per,
+        ..Limit::new(Rate::parse("1/h").unwrap(), burst)
+    });
+    let at_once = (over(), per()).prop_map(|(over, per)| InFlight { most: 1, per, over });
+    let says = (
+        prop::option::weighted(0.3, select(vec!["gold", "silver", "bulk"])),
+        prop::option::weighted(0.2, action),
+        prop::option::weighted(0.4, limit),
+        prop::option::weighted(0.2, at_once),
+    );
+    let rule = (conditions(), says, prop::bool::weighted(0.1), when).prop_map(
+        |(conditions, (class, action, requests, in_flight), stop, when)| {
+            let mut rule = Rule {
+                conditions,
+                class: class.map(str::to_owned),
+                action,
+                requests,
+                in_flight,
+                stop,
+                when,
+                ..Rule::default()
+            };
+            let is_silent = class.is_none() && requests.is_none() && in_flight.is_none();
+            if is_silent && action.is_none() {
+                rule.action = Some(Action::Allow);
+            }
+            rule
+        },
+    );
+    prop::collection::vec(rule, 0..8)
+}
+
+/// What becomes of a first segment, and what is counted, by what user space would make of it. `None` if the connection
+/// itself is refused by its SYN.
+fn expected(
+    policy: &Policy,
+    ends: &ConnectionFacts,
+    data: &[u8],
+    degree: Degree,
+    steered: &Steered,
+    full: u32,
+) -> (u32, FirstCount) {
+    let refused = |answer| match answer {
+        RefusalAnswer::Drop => (DROPPED, FirstCount::Dropped),
+        RefusalAnswer::Reset => (REDIRECTED, FirstCount::Reset),
+        RefusalAnswer::Reject { .. } => (REDIRECTED, FirstCount::Answered),
+    };
+    match policy.first_connection(ends, degree) {
+        FirstRequest::Refuse(_, answer) => return refused(answer),
+        FirstRequest::CannotTell => return (UNTOUCHED, FirstCount::Left),
+        FirstRequest::Pass | FirstRequest::Charge(..) => {}
+    }
+    let Some(first) = FirstSegment::read(data) else { return (UNTOUCHED, FirstCount::Left) };
+    match policy.first_request(ends, &first, degree, |rule| rule == full) {
+        FirstRequest::Pass => (UNTOUCHED, FirstCount::Passed),
+        FirstRequest::Refuse(_, answer) => refused(answer),
+        FirstRequest::CannotTell => (UNTOUCHED, FirstCount::Left),
+        FirstRequest::Charge(rule, answer) => {
+            let rule = &policy.rules()[rule as usize];
+            let terms = BucketTerms::of(rule.requests.as_ref().unwrap());
+            let word = steered.gate.word(&rule.name, GivenWord::Requests).unwrap();
+            match forebay_policy::bucket::available(word, super::same::now_ns(), &terms) {
+                0 => refused(answer),
+                _ => (UNTOUCHED, FirstCount::Charged),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_kernel_judges_first_requests_as_user_space_does() {
+    in_namespace(|| {
+        let steered = judging(&policy(vec![rule("gold", "gold", &["/gold"])]));
+        let gate = &steered.gate;
+        let client = prop_oneof![
+            select(vec!["127.0.0.1", "127.0.0.2"]).prop_map(|client| (client, PUBLIC[0])),
+            Just(("::1", PUBLIC[1])),
+        ];
+        let asked = prop::collection::vec((client, first(), 0..4_u8, 0..9_u32), 1..24);
+        let mut runner = TestRunner::new(ProptestConfig { cases: 250, ..Default::default() });
+        let port = std::cell::Cell::new(0_u16);
+        let judged = runner.run(&(rules(), asked), |(mut rules, asked)| {
+            for (number, rule) in rules.iter_mut().enumerate() {
+                rule.name = number.to_string();
+                for of in [GivenWord::Requests, GivenWord::FullUntil] {
+                    gate.word(&rule.name, of).inspect(|word| word.store(0, Relaxed));
+                }
+            }
+            // without a class nothing is answered
+            rules.push(rule("last", "silver", &["/b"]));
+            let policy = Policy::new(policy(Vec::new()).classes(), rules);
+            prop_assume!(policy.is_ok());
+            let policy = policy.unwrap();
+            gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
+            for ((client, local), data, degree, full) in asked {
+                let degree = Degree::of(degree);
+                gate.set_degree(degree);
+                let full_word = policy
+                    .rules()
+                    .get(full as usize)
+                    .and_then(|rule| gate.word(&rule.name, GivenWord::FullUntil));
+                // each a client of its own: answers are remembered
+                port.set(port.get() % 60_000 + 1);
+                let client = SocketAddr::new(client.parse().unwrap(), port.get());
+                let local: SocketAddr = local.parse().unwrap();
+                let ends = ConnectionFacts { client, local };
+                if data.is_empty()
+                    || !matches!(
+                        policy.syn(&ends, degree),
+                        forebay_policy::syn::Syn::Pass | forebay_policy::syn::Syn::CannotTell(_)
+                    )
+                {
+                    continue;
+                }
+                let segment = steered.begin(client, local, false, data.clone());
+                full_word.inspect(|word| word.store(u64::MAX, Relaxed));
+                let (verdict, count) = expected(&policy, &ends, &data, degree, &steered, full);
+                let before = gate.first_counts();
+                let (found, _) = gate.run_on(&segment.bytes()).unwrap();
+                full_word.inspect(|word| word.store(0, Relaxed));
+                let text = String::from_utf8_lossy(&data);
+                prop_assert_eq!(found, verdict, "{:?} {:?}: {:?}", text, ends, count);
+                let after = gate.first_counts();
+                for one in FirstCount::ALL {
+                    let more = after[one as usize] - before[one as usize];
+                    prop_assert_eq!(more, u64::from(one == count), "{:?} of {:?}", one, text);
+                }
+            }
+            Ok(())
+        });
+        judged.unwrap();
+    });
+}

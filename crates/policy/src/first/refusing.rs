@@ -1,0 +1,348 @@
+//! What becomes of the first request of a connection where only its first segment is seen: the same as
+//! [`State`](crate::State) makes of the whole request, or that it cannot be told.
+//!
+//! Beside silence and a reset an error can be sent: the client has proven its address. It is the same for all that a
+//! rule refuses, so `Retry-After` states the longest time after which one more is admitted. Nothing is kept for each
+//! client, and nothing waits.
+
+use super::{FirstSegment, Holds, SegmentConditions, are_its_ends};
+use crate::bucket::BucketTerms;
+use crate::decision::RefusalAnswer;
+use crate::facts::ConnectionFacts;
+use crate::policy::Policy;
+use crate::rule::{Action, Degree, InFlight, JudgePhase, Limit, Over, Per, Rule};
+use std::fmt;
+
+/// Why what a rule says is left to those who see the whole request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftBecause {
+    /// Each client is counted by itself.
+    EachClient,
+    /// What is over the limit waits.
+    Waits,
+    /// The rate is moved while the server runs.
+    Moves,
+}
+
+impl fmt::Display for LeftBecause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftBecause::EachClient => "the kernel keeps no limit for each client",
+            LeftBecause::Waits => "nothing waits in the kernel (over = \"queue\")",
+            LeftBecause::Moves => "the kernel does not move rates (rate_min, rate_max)",
+        })
+    }
+}
+
+/// What becomes of a first request, or of the connection it comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstRequest {
+    /// Nothing stands in its way, and no limit is charged.
+    Pass,
+    /// This rule refuses it.
+    Refuse(u32, RefusalAnswer),
+    /// It is charged to the bucket of this rule. What is over the limit is refused.
+    Charge(u32, RefusalAnswer),
+    /// More than the first segment is needed, or more than can be kept.
+    CannotTell,
+}
+
+/// What a rule's action comes to; `None` if it refuses nothing.
+pub fn acts(rule: &Rule) -> Option<RefusalAnswer> {
+    match rule.action? {
+        Action::Allow => None,
+        Action::Drop => Some(RefusalAnswer::Drop),
+        Action::Reset => Some(RefusalAnswer::Reset),
+        Action::Reject(status) => Some(RefusalAnswer::Reject { status, retry_after_s: 0 }),
+    }
+}
+
+/// What becomes of a request that is over the rule's limit on requests, if it has one.
+///
+/// # Errors
+/// It is left to others.
+pub fn requests(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
+    let limit = rule.requests.as_ref().filter(|limit| !limit.rate.is_unlimited())?;
+    Some(match rule.bounds {
+        Some(_) => Err(LeftBecause::Moves),
+        None => over_rate(limit),
+    })
+}
+
+/// What becomes of a connection that is over the rule's limit on connections, if it has one.
+///
+/// # Errors
+/// It is left to others.
+pub fn connections(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
+    let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited())?;
+    Some(over_rate(limit))
+}
+
+/// What becomes of a request while the rule has as many at once as it may; `None` if it waits then, or if the
+/// rule does not say. Which is so, the one that counts them tells.
+///
+/// # Errors
+/// It is left to others.
+pub fn in_flight(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
+    let InFlight { most: _, per, over } = rule.in_flight?;
+    if per == Per::Client {
+        return Some(Err(LeftBecause::EachClient));
+    }
+    (!waits(over)).then(|| Ok(RefusalAnswer::of(over, per, 0)))
+}
+
+fn over_rate(limit: &Limit) -> Result<RefusalAnswer, LeftBecause> {
+    match limit.per {
+        Per::Client => Err(LeftBecause::EachClient),
+        Per::Rule if waits(limit.over) => Err(LeftBecause::Waits),
+        Per::Rule => {
+            let interval_ns = BucketTerms::of(limit).interval_ns;
+            Ok(RefusalAnswer::of(limit.over, limit.per, interval_ns))
+        }
+    }
+}
+
+fn waits(over: Over) -> bool {
+    matches!(over, Over::Queue { .. })
+}
+
+/// Which rule decides a setting, as far as it can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DecidedBy {
+    #[default]
+    Nobody,
+    Rule(u32),
+    Unknown,
+}
+
+/// For action, limit on requests and number at once.
+#[derive(Debug, Default)]
+struct Deciding([DecidedBy; 3]);
+
+impl Deciding {
+    /// Settings that nobody has decided so far, as far as `says` has them, are decided like this.
+    fn decide(&mut self, says: [bool; 3], told: DecidedBy) {
+        for (setting, says) in self.0.iter_mut().zip(says) {
+            if says && *setting == DecidedBy::Nobody {
+                *setting = told;
+            }
+        }
+    }
+}
+
+impl Policy {
+    /// What becomes of the first request of a connection. Nothing is charged. `is_full` says of a rule whether it has
+    /// as many requests at once as it may.
+    pub fn first_request(
+        &self,
+        ends: &ConnectionFacts,
+        first: &FirstSegment<'_>,
+        degree: impl Into<Degree>,
+        is_full: impl Fn(u32) -> bool,
+    ) -> FirstRequest {
+        let Deciding([action, limit, at_once]) = self.deciding(ends, first, degree.into());
+        let rule = |number: u32| self.rules().get(number as usize);
+        match action {
+            DecidedBy::Unknown => return FirstRequest::CannotTell,
+            DecidedBy::Nobody => {}
+            DecidedBy::Rule(number) => {
+                if let Some(answer) = rule(number).and_then(acts) {
+                    return FirstRequest::Refuse(number, answer);
+                }
+            }
+        }
+        match at_once {
+            DecidedBy::Unknown => return FirstRequest::CannotTell,
+            DecidedBy::Nobody => {}
+            DecidedBy::Rule(number) => match rule(number).and_then(in_flight) {
+                Some(Err(_)) => return FirstRequest::CannotTell,
+                Some(Ok(answer)) if is_full(number) => {
+                    return FirstRequest::Refuse(number, answer);
+                }
+                Some(Ok(_)) | None => {}
+            },
+        }
+        match limit {
+            DecidedBy::Unknown => FirstRequest::CannotTell,
+            DecidedBy::Nobody => FirstRequest::Pass,
+            DecidedBy::Rule(number) => match rule(number).and_then(requests) {
+                None => FirstRequest::Pass,
+                Some(Ok(answer)) => FirstRequest::Charge(number, answer),
+                Some(Err(_)) => FirstRequest::CannotTell,
+            },
+        }
+    }
+
+    /// What becomes of the connection itself, by the rules that ask for addresses only, where its client has
+    /// proven its address: what [`syn`](Policy::syn) cannot tell because it needs an error.
+    pub fn first_connection(
+        &self,
+        ends: &ConnectionFacts,
+        degree: impl Into<Degree>,
+    ) -> FirstRequest {
+        let decisions = self.connection(ends, degree);
+        let rule = |number: u32| self.rules().get(number as usize).map(|rule| (number, rule));
+        let refusing = decisions.action.and_then(rule);
+        if let Some((number, answer)) = refusing.and_then(|(n, rule)| Some((n, acts(rule)?))) {
+            return FirstRequest::Refuse(number, answer);
+        }
+        let limited = decisions.connections.and_then(rule);
+        match limited.and_then(|(number, rule)| Some((number, connections(rule)?))) {
+            None => FirstRequest::Pass,
+            Some((number, Ok(answer))) => FirstRequest::Charge(number, answer),
+            Some((_, Err(_))) => FirstRequest::CannotTell,
+        }
+    }
+
+    fn deciding(
+        &self,
+        ends: &ConnectionFacts,
+        first: &FirstSegment<'_>,
+        degree: Degree,
+    ) -> Deciding {
+        let mut deciding = Deciding::default();
+        for (number, rule) in (0..).zip(self.rules()) {
+            let says = [rule.action.is_some(), rule.requests.is_some(), rule.in_flight.is_some()];
+            if !says.contains(&true) && !rule.stop {
+                continue;
+            }
+            if degree < rule.when.from(JudgePhase::Request) || !are_its_ends(&rule.conditions, ends)
+            {
+                continue;
+            }
+            match SegmentConditions::of(rule).hold(first) {
+                Holds::No => continue,
+                // a rule that may end it leaves nothing certain behind it
+                Holds::CannotTell if rule.stop => deciding.decide([true; 3], DecidedBy::Unknown),
+                Holds::CannotTell => deciding.decide(says, DecidedBy::Unknown),
+                Holds::Yes => deciding.decide(says, DecidedBy::Rule(number)),
+            }
+            if rule.stop {
+                break;
+            }
+        }
+        deciding
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::condition::Conditions;
+    use crate::endpoint::Endpoint;
+    use crate::field::FieldCondition;
+    use crate::pattern::PathPattern;
+    use crate::rate::Rate;
+    use crate::rule::Bounds;
+
+    fn rule(name: &str, path: &str) -> Rule {
+        let path = vec![PathPattern::parse(path).unwrap()];
+        let conditions = Conditions { path, ..Conditions::default() };
+        Rule { name: name.to_owned(), conditions, ..Rule::default() }
+    }
+
+    fn ends(client: &str) -> ConnectionFacts {
+        let client = format!("{client}:1").parse().unwrap();
+        ConnectionFacts { client, local: "127.0.0.1:80".parse().unwrap() }
+    }
+
+    fn limit(rate: &str, over: Over) -> Limit {
+        Limit { over, ..Limit::new(Rate::parse(rate).unwrap(), 3) }
+    }
+
+    const REJECT: Over = Over::Reject { status: None };
+
+    #[test]
+    fn a_first_request_is_refused_in_the_order_of_the_server() {
+        let at_once = |over, per| Some(InFlight { most: 1, per, over });
+        let rate = |text: &str| Rate::parse(text).unwrap();
+        let (least, most) = (rate("1/m"), rate("9/s"));
+        let queue = Over::Queue { deadline_ms: 1000, most: 5 };
+        let of_client = Limit { per: Per::Client, ..limit("5/s", REJECT) };
+        let with_cookie = |mut rule: Rule| {
+            rule.conditions.cookie = vec![FieldCondition::parse("tier=gold").unwrap()];
+            rule
+        };
+        let policy = Policy::new(
+            &[],
+            vec![
+                Rule { action: Some(Action::Allow), ..rule("open", "/open") },
+                with_cookie(Rule { requests: Some(limit("9/s", REJECT)), ..rule("tier", "/t*") }),
+                with_cookie(Rule {
+                    stop: true,
+                    action: Some(Action::Allow),
+                    ..rule("end", "/stop")
+                }),
+                Rule { action: Some(Action::Reject(403)), ..rule("no", "/no") },
+                Rule { action: Some(Action::Reset), ..rule("reset", "/reset") },
+                Rule { in_flight: at_once(REJECT, Per::Rule), ..rule("one", "/o*") },
+                Rule { in_flight: at_once(queue, Per::Rule), ..rule("waits", "/waits") },
+                Rule { in_flight: at_once(REJECT, Per::Client), ..rule("each", "/each") },
+                Rule {
+                    requests: Some(limit("20/m", REJECT)),
+                    bounds: Some(Bounds { least, most }),
+                    ..rule("moved", "/moved")
+                },
+                Rule { requests: Some(limit("20/m", queue)), ..rule("in line", "/line") },
+                Rule { requests: Some(of_client), ..rule("of each", "/of-each") },
+                Rule { requests: Some(limit("20/m", Over::Drop)), ..rule("all", "/*") },
+            ],
+        )
+        .unwrap();
+        let become_of = |path: &str, full: bool| {
+            let data = format!("GET {path} HTTP/1.1\r\n");
+            let first = FirstSegment::read(data.as_bytes()).unwrap();
+            policy.first_request(&ends("192.0.2.1"), &first, false, |_| full)
+        };
+        use FirstRequest::{CannotTell, Charge, Refuse};
+        let reject = |status, retry_after_s| RefusalAnswer::Reject { status, retry_after_s };
+        for (path, full, expected) in [
+            ("/open", false, Charge(11, RefusalAnswer::Drop)),
+            ("/open", true, Refuse(5, reject(503, 1))),
+            ("/tier", false, CannotTell),
+            ("/stop", false, CannotTell),
+            ("/no", true, Refuse(3, reject(403, 0))),
+            ("/reset", false, Refuse(4, RefusalAnswer::Reset)),
+            ("/waits", true, Charge(11, RefusalAnswer::Drop)),
+            ("/each", false, CannotTell),
+            ("/moved", false, CannotTell),
+            ("/line", false, CannotTell),
+            ("/of-each", false, CannotTell),
+            ("/other", true, Refuse(5, reject(503, 1))),
+            ("/a", false, Charge(11, RefusalAnswer::Drop)),
+        ] {
+            assert_eq!(become_of(path, full), expected, "{path} {full}");
+        }
+        let said = requests(&Rule { requests: Some(limit("20/m", REJECT)), ..rule("r", "/") });
+        assert_eq!(said, Some(Ok(reject(503, 3))));
+        let free = Rule { requests: Some(Limit::new(Rate::UNLIMITED, 1)), ..rule("r", "/") };
+        assert_eq!(requests(&free), None);
+    }
+
+    #[test]
+    fn connections_are_told_as_well_as_by_their_syn_and_better() {
+        let of = |name: &str, client: &str| {
+            let client = vec![Endpoint::parse(client).unwrap()];
+            let conditions = Conditions { client, ..Conditions::default() };
+            Rule { name: name.to_owned(), conditions, ..Rule::default() }
+        };
+        let per_client = Limit { per: Per::Client, ..limit("1/s", REJECT) };
+        let rules = vec![
+            Rule { action: Some(Action::Reject(451)), ..of("told", "10.1.0.0/16") },
+            Rule { connections: Some(limit("1/h", REJECT)), ..of("503", "10.2.0.0/16") },
+            Rule { connections: Some(per_client), ..of("each", "10.3.0.0/16") },
+            Rule { connections: Some(limit("1/s", Over::Reset)), ..of("reset", "10.4.0.0/16") },
+        ];
+        let policy = Policy::new(&[], rules).unwrap();
+        let reject = |status, retry_after_s| RefusalAnswer::Reject { status, retry_after_s };
+        for (client, expected) in [
+            ("10.1.0.1", FirstRequest::Refuse(0, reject(451, 0))),
+            ("10.2.0.1", FirstRequest::Charge(1, reject(503, 3600))),
+            ("10.3.0.1", FirstRequest::CannotTell),
+            ("10.4.0.1", FirstRequest::Charge(3, RefusalAnswer::Reset)),
+            ("10.5.0.1", FirstRequest::Pass),
+        ] {
+            assert_eq!(policy.first_connection(&ends(client), false), expected, "{client}");
+        }
+    }
+}

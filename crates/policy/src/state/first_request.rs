@@ -1,0 +1,31 @@
+//! Charging a request that somebody else may have charged already.
+
+use super::{ChargeOutcome, State};
+use crate::decision::{Decisions, RefusalReason};
+use forebay_http::client::ClientKey;
+use std::net::IpAddr;
+
+impl State {
+    /// As [`charge_request`](State::charge_request), for a request that may have been `charged` to the limit on requests
+    /// of a rule, in a [given word](State::with_words): then it is not charged again. What was charged and is
+    /// not needed is given back: another rule decides by now, or it is refused for something else.
+    pub fn charge_first_request(
+        &self,
+        decisions: &Decisions,
+        client: IpAddr,
+        now_ns: u64,
+        charged: Option<u32>,
+    ) -> ChargeOutcome {
+        let outcome = self.charge_but(decisions, client, now_ns, charged);
+        let is_used = decisions.requests == charged
+            && match &outcome {
+                ChargeOutcome::Admit(_) => true,
+                // the agent refuses last, and has given back what this rule was charged
+                ChargeOutcome::Refuse(refused) => refused.reason == RefusalReason::Agent,
+            };
+        if !is_used && let Some(rule) = charged {
+            self.refund_request(rule, ClientKey::of(client), now_ns);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,78 @@
+//! Which rules the kernel enforces, and why not the others: what `forebay check --gate` prints.
+
+use forebay_config::{Config, GateMode, GateRules};
+use forebay_policy::first::enforced_at;
+use std::fmt::Write;
+
+/// A line for each setting of a rule that refuses something.
+pub fn report(config: &Config) -> String {
+    // a configuration that was read has no rules that are none
+    let rules = config.policy().map(|policy| policy.rules().to_vec()).unwrap_or_default();
+    let is_on = config.gate != GateMode::Off;
+    let judges = config.gate == GateMode::Full
+        && config.gate_rules == GateRules::FirstRequest
+        && config.classes.len() > 1;
+    let mut text = String::new();
+    if !is_on {
+        text += "gate is off: every rule is enforced by the server. With gate = \"address\":\n";
+    }
+    for rule in &rules {
+        let places = enforced_at(rule, judges);
+        if places.is_empty() {
+            let _ = writeln!(text, "rule \"{}\": refuses nothing", rule.name);
+        }
+        for (key, at) in places {
+            let _ = writeln!(text, "rule \"{}\": {key}: {at}", rule.name);
+        }
+    }
+    if judges {
+        text += "What the first segment does not show is judged by the server: TLS, HTTP/2, heads over two \
+                 segments, and requests behind the first of a connection.\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_config::parse;
+
+    #[test]
+    fn each_rule_is_told_where_it_is_enforced() {
+        let rules = r#"
+root = "/"
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+[[rule]]
+name = "foes"
+client = "192.0.2.0/24"
+action = "drop"
+[[rule]]
+name = "shop"
+path = "/shop/*"
+requests = { rate = "10/s" }
+[[rule]]
+name = "friends"
+site = "a.example"
+action = "allow"
+"#;
+        let report = |lines: &str| report(&parse(&format!("{lines}{rules}"), "/f.toml").unwrap());
+        assert_eq!(
+            report("gate = \"full\"\ngate_rules = \"first_request\"\n").lines().collect::<Vec<_>>()
+                [..3],
+            [
+                "rule \"foes\": action: in the kernel, by its SYN",
+                "rule \"shop\": requests: in the kernel, by the first request of a connection: 503, \
+                 Retry-After: 1",
+                "rule \"friends\": refuses nothing",
+            ]
+        );
+        let off = report("");
+        assert!(off.starts_with("gate is off"), "{off}");
+        assert!(off.contains("by the server: first requests are not judged"), "{off}");
+    }
+}
