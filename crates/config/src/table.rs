@@ -267,8 +267,8 @@ impl SettingDescription {
 mod tests {
     use super::*;
     use crate::{
-        CgiConfig, ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
-        ProxyConfig, RuleConfig, SiteConfig, parse,
+        CgiConfig, ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, HandOverConfig,
+        ListenerConfig, ProxyConfig, RuleConfig, SiteConfig, parse,
     };
     use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 

@@ -71,7 +71,7 @@ impl GroupState {
         self.shared.iter().for_each(SharedCount::give_back);
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> MemberStanding {
         (self.health.grade(), self.is_backup)
     }
 
@@ -82,7 +82,7 @@ impl GroupState {
 }
 
 /// How one stands, and whether it is a backup: the least is asked first.
-type Standing = (HealthGrade, bool);
+type MemberStanding = (HealthGrade, bool);
 
 /// Why none is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,11 +284,11 @@ impl UpstreamGroup {
     /// How those stand that are asked: well, if one is that is no backup, else well if a backup is. If none is, those
     /// that have failed are asked all the same, and after them those whose checks fail: they may be better than they
     /// seem, and no other can answer.
-    fn best(&self, tried: &[MemberIndex]) -> Option<Standing> {
+    fn best(&self, tried: &[MemberIndex]) -> Option<MemberStanding> {
         let all = || self.members.iter().enumerate();
         let untried = all().filter(|(at, _)| !tried.contains(at)).map(|(_, one)| one.standing());
         let best = untried.filter(|(grade, _)| *grade != HealthGrade::Draining).min();
-        let is_well = |standing: Standing| standing.0 == HealthGrade::Well;
+        let is_well = |standing: MemberStanding| standing.0 == HealthGrade::Well;
         match all().any(|(_, one)| is_well(one.standing())) {
             true => best.filter(|best| is_well(*best)).or(Some((HealthGrade::Well, false))),
             false => best,

@@ -310,15 +310,21 @@ fn lies_are_found_out(engine: &str) {
 
 /// Lets through as many as it is told to.
 #[derive(Clone, Default)]
-struct Turnstile(Arc<(Mutex<(usize, Vec<String>)>, Condvar)>);
+struct Turnstile(Arc<(Mutex<Passages>, Condvar)>);
+
+#[derive(Default)]
+struct Passages {
+    open: usize,
+    came: Vec<String>,
+}
 
 impl Turnstile {
     fn pass(&self, handed: &mut ReceivedRequest) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
-        state.1.push(handed.target());
-        let number = state.1.len();
-        while state.0 < number {
+        state.came.push(handed.target());
+        let number = state.came.len();
+        while state.open < number {
             state = changed.wait(state).unwrap();
         }
         drop(state);
@@ -326,11 +332,11 @@ impl Turnstile {
     }
 
     fn came(&self) -> Vec<String> {
-        self.0.0.lock().unwrap().1.clone()
+        self.0.0.lock().unwrap().came.clone()
     }
 
     fn open(&self, count: usize) {
-        self.0.0.lock().unwrap().0 += count;
+        self.0.0.lock().unwrap().open += count;
         self.0.1.notify_all();
     }
 }

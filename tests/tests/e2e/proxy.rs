@@ -605,10 +605,10 @@ fn each_is_asked_as_often_as_it_weighs(engine: &str) {
     let (one, other) = (Application::start(), Application::start());
     for balance in ["least", "round-robin"] {
         let before = (one.requests(), other.requests());
-        let (one, other) = (at(&one), at(&other));
+        let (first, second) = (at(&one), at(&other));
         let lines = format!(
-            "[[proxy]]\npath = \"/app\"\nto = [{one}, {other}]\nbalance = \"{balance}\"\n\
-             weights = {{ {one} = 4 }}"
+            "[[proxy]]\npath = \"/app\"\nto = [{first}, {second}]\nbalance = \"{balance}\"\n\
+             weights = {{ {first} = 4 }}"
         );
         let folder = Folder::new();
         folder.write("root/index.html", "own");

@@ -337,7 +337,7 @@ pub fn addresses<'s>(
     }
     for (index, hand_over) in site.hand_overs.iter().enumerate() {
         let to = hand_over.to().iter().enumerate();
-        found.extend(to.map(|(number, to)| (place("hand_over", index, number), &to.0)));
+        found.extend(to.map(|(number, to)| (place("hand_over", index, "to", number), &to.0)));
     }
     found
 }

@@ -233,7 +233,7 @@ impl Section for CgiSection {
     const SETTINGS: &'static [Setting<CgiSection>] = &[
         Setting {
             key: "path",
-            preset: Preset::Value("/"),
+            preset: Preset::Required,
             range: None,
             meaning: "For which paths the programs answer. Routes are weighed as for proxy.",
             example: "\"/cgi-bin\"",

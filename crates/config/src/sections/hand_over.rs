@@ -63,7 +63,7 @@ impl Item for HandOverConfig {
     type Section = HandOverSection;
 
     fn new(section: HandOverSection) -> Result<HandOverConfig, (&'static str, Wrong)> {
-        if let Some((key, needs)) = section.upstreams.idle() {
+        if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
         }
         Ok(HandOverConfig(section))

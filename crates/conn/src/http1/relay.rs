@@ -3,7 +3,7 @@
 //! Where the answer ends before the request does, what is left of that is not needed: the connection ends
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
-use super::{Http1, Kept, KeptFor, Owned, RequestState, last};
+use super::{Http1, KeptFor, Owned, RequestState, last};
 use crate::context::Context;
 use crate::handler::relay::{
     ClientPlace, ClientReturn, LentRequest, Relay, RelayNext, RelayRead, Relayed,
@@ -11,6 +11,7 @@ use crate::handler::relay::{
 use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
 use crate::input::Input;
 use crate::reply::{Reply, has_body};
+use crate::request::KeptRequest;
 use crate::step::{Closing, RequestEvent, Step};
 use forebay_http::body::{BodyDecoder, BodyError, Encoder, Trailers};
 use forebay_http::framing::Framing;
@@ -419,7 +420,7 @@ impl<H: HandlerRoles> Http1<H> {
             }
             Relayed::Elsewhere(back) => {
                 kept.stage = KeptFor::Relay(relaying);
-                return self.answered_elsewhere(cx, kept, back, input);
+                return self.answered_elsewhere(cx, &mut kept, back, input);
             }
             // the client speaks it already
             Relayed::NeedsHttp1 | Relayed::Broken => {
@@ -453,7 +454,7 @@ impl<H: HandlerRoles> Http1<H> {
     fn answered_elsewhere<S>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        mut kept: Kept<H>,
+        kept: &mut KeptRequest<H::Ticket, KeptFor<H>>,
         back: ClientReturn,
         input: &Input,
     ) {

@@ -108,7 +108,7 @@ fn waits(over: Over) -> bool {
 
 /// Which rule decides a setting, as far as it can be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum DecidedBy {
+enum SettingOf {
     #[default]
     Nobody,
     Rule(u32),
@@ -117,13 +117,13 @@ enum DecidedBy {
 
 /// For action, limit on requests and number at once.
 #[derive(Debug, Default)]
-struct Deciding([DecidedBy; 3]);
+struct Deciding([SettingOf; 3]);
 
 impl Deciding {
     /// Settings that nobody has decided so far, as far as `says` has them, are decided like this.
-    fn decide(&mut self, says: [bool; 3], told: DecidedBy) {
+    fn decide(&mut self, says: [bool; 3], told: SettingOf) {
         for (setting, says) in self.0.iter_mut().zip(says) {
-            if says && *setting == DecidedBy::Nobody {
+            if says && *setting == SettingOf::Nobody {
                 *setting = told;
             }
         }
@@ -143,18 +143,18 @@ impl Policy {
         let Deciding([action, limit, at_once]) = self.deciding(ends, first, degree.into());
         let rule = |number: u32| self.rules().get(number as usize);
         match action {
-            DecidedBy::Unknown => return FirstRequest::CannotTell,
-            DecidedBy::Nobody => {}
-            DecidedBy::Rule(number) => {
+            SettingOf::Unknown => return FirstRequest::CannotTell,
+            SettingOf::Nobody => {}
+            SettingOf::Rule(number) => {
                 if let Some(answer) = rule(number).and_then(acts) {
                     return FirstRequest::Refuse(number, answer);
                 }
             }
         }
         match at_once {
-            DecidedBy::Unknown => return FirstRequest::CannotTell,
-            DecidedBy::Nobody => {}
-            DecidedBy::Rule(number) => match rule(number).and_then(in_flight) {
+            SettingOf::Unknown => return FirstRequest::CannotTell,
+            SettingOf::Nobody => {}
+            SettingOf::Rule(number) => match rule(number).and_then(in_flight) {
                 Some(Err(_)) => return FirstRequest::CannotTell,
                 Some(Ok(answer)) if is_full(number) => {
                     return FirstRequest::Refuse(number, answer);
@@ -163,9 +163,9 @@ impl Policy {
             },
         }
         match limit {
-            DecidedBy::Unknown => FirstRequest::CannotTell,
-            DecidedBy::Nobody => FirstRequest::Pass,
-            DecidedBy::Rule(number) => match rule(number).and_then(requests) {
+            SettingOf::Unknown => FirstRequest::CannotTell,
+            SettingOf::Nobody => FirstRequest::Pass,
+            SettingOf::Rule(number) => match rule(number).and_then(requests) {
                 None => FirstRequest::Pass,
                 Some(Ok(answer)) => FirstRequest::Charge(number, answer),
                 Some(Err(_)) => FirstRequest::CannotTell,
@@ -213,9 +213,9 @@ impl Policy {
             match SegmentConditions::of(rule).hold(first) {
                 Holds::No => continue,
                 // a rule that may end it leaves nothing certain behind it
-                Holds::CannotTell if rule.stop => deciding.decide([true; 3], DecidedBy::Unknown),
-                Holds::CannotTell => deciding.decide(says, DecidedBy::Unknown),
-                Holds::Yes => deciding.decide(says, DecidedBy::Rule(number)),
+                Holds::CannotTell if rule.stop => deciding.decide([true; 3], SettingOf::Unknown),
+                Holds::CannotTell => deciding.decide(says, SettingOf::Unknown),
+                Holds::Yes => deciding.decide(says, SettingOf::Rule(number)),
             }
             if rule.stop {
                 break;

@@ -14,8 +14,8 @@ mod sample;
 
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
-    CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig, ProxyConfig,
-    RuleConfig, SiteConfig, parse,
+    CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
+    ProxyConfig, RuleConfig, SiteConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};

@@ -51,7 +51,7 @@ impl Offer<'_> {
         // writing into a string does not fail
         let _ = write!(lines, "client {client}\nserver {server}\nid {id:032x}\n");
         let request_bytes = self.head.len() + self.body.len();
-        let flags = u8::from(self.keeps) * KEEPS | u8::from(self.is_last) * IS_LAST;
+        let flags = (u8::from(self.keeps) * KEEPS) | (u8::from(self.is_last) * IS_LAST);
         let mut message = Vec::with_capacity(HEADER_BYTES + lines.len() + request_bytes);
         message.extend_from_slice(&MAGIC);
         message.extend_from_slice(&[VERSION, flags]);

@@ -41,7 +41,7 @@ impl Certbot {
         let leads_to = Arc::new(Mutex::new(free_addr()));
         forward(port_80, Arc::clone(&leads_to));
         let names = name_server(port_80.ip().to_string().parse().unwrap());
-        let pebble = Pebble::asking("pebble".as_ref(), &folder, port_80, free_addr(), names)?;
+        let pebble = Pebble::asking("pebble".as_ref(), None, &folder, port_80, free_addr(), names)?;
         let (_, directory) = pebble.lines.split_once("directory = \"").unwrap();
         let directory = directory.split('"').next().unwrap().to_owned();
         fs::create_dir_all(folder.join("webroot/.well-known/acme-challenge")).unwrap();

@@ -5,6 +5,9 @@
 
 use forebay_upstream::fastcgi::MOST_CONTENT_BYTES;
 
+/// Names, and the value of each.
+type NamedValues<'r> = Vec<(&'r [u8], &'r [u8])>;
+
 const HEADER_BYTES: usize = 8;
 
 /// A head is never so long that the variables made of it would be.
@@ -66,7 +69,7 @@ impl RequestRecords {
     }
 
     /// What the request says of itself, once all of it has come.
-    pub fn params(&self) -> Option<Result<Vec<(&[u8], &[u8])>, NoRequest>> {
+    pub fn params(&self) -> Option<Result<NamedValues<'_>, NoRequest>> {
         self.has_params.then(|| pairs(&self.params))
     }
 
@@ -103,7 +106,7 @@ fn record(bytes: &[u8]) -> Result<Option<(u8, std::ops::Range<usize>, usize)>, N
 }
 
 /// Names with values (§3.4).
-fn pairs(mut rest: &[u8]) -> Result<Vec<(&[u8], &[u8])>, NoRequest> {
+fn pairs(mut rest: &[u8]) -> Result<NamedValues<'_>, NoRequest> {
     let mut pairs = Vec::new();
     while !rest.is_empty() {
         let (name, value) = (length(&mut rest)?, length(&mut rest)?);
