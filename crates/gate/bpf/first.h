@@ -115,8 +115,12 @@ static __always_inline int charge_request(const struct segment *s, const struct 
 {
 	struct gate_word *word = bpf_map_lookup_elem(&words, &rule->slot);
 	struct gate_charged note = { .slot = rule->slot, .sequence = s->sequence };
+	struct gate_charged *before = bpf_map_lookup_elem(&charged, &s->tuple);
 	struct gate_tally *numbers = tally(rule->slot);
 
+	/* it comes again: the stack has not taken it, because a queue was full, or a firewall came between */
+	if (before && before->slot == note.slot && before->sequence == note.sequence)
+		return FIRST_CHARGED;
 	if (!word)
 		return FIRST_LEFT;
 	switch (charge_word(&word->requests, rule->interval_ns, rule->tolerance_ns, now)) {
@@ -145,19 +149,17 @@ static __always_inline bool is_busy(u32 slot, u64 now)
 __noinline int judge_request(void)
 {
 	struct gate_url_rule *rule;
-	struct gate_control *set;
 	struct segment *s;
 	struct found *f;
 	u32 zero = 0, table, number;
 	void *rules;
 	u64 now;
 
-	set = bpf_map_lookup_elem(&control, &zero);
 	s = bpf_map_lookup_elem(&segments, &zero);
 	f = bpf_map_lookup_elem(&found, &zero);
-	if (!set || !s || !f)
+	if (!s || !f)
 		return FIRST_LEFT;
-	table = set->table;
+	table = f->table;
 	rules = bpf_map_lookup_elem(&tables_url_rules, &table);
 	if (!rules || f->action == FOUND_UNKNOWN)
 		return FIRST_LEFT;
@@ -191,13 +193,13 @@ __noinline int judge_request(void)
 	return rule->over == GATE_DO_ALLOW ? FIRST_GOES : charge_request(s, rule, now);
 }
 
-/* Whether the request in `texts` is one for a head without content. */
+/* Whether the request in `texts` is one for a head without content: its method is known, whatever follows. */
 static __always_inline bool is_of_head(void)
 {
 	u32 zero = 0;
 	struct texts *known = bpf_map_lookup_elem(&texts, &zero);
 
-	return known && known->has_path && known->lengths[TEXT_METHOD] == 4 &&
+	return known && known->reading != IN_METHOD && known->lengths[TEXT_METHOD] == 4 &&
 	       known->bytes[TEXT_METHOD * TEXT_BYTES] == 'H' &&
 	       known->bytes[TEXT_METHOD * TEXT_BYTES + 1] == 'E' &&
 	       known->bytes[TEXT_METHOD * TEXT_BYTES + 2] == 'A' &&

@@ -170,7 +170,10 @@ __noinline int read_request(struct __sk_buff *skb)
 	struct segment *s = bpf_map_lookup_elem(&segments, &zero);
 	struct texts *scan = bpf_map_lookup_elem(&texts, &zero);
 
-	if (!s || !scan || !s->data_bytes)
+	if (!s || !scan)
+		return 0;
+	scan->reading = IN_METHOD;
+	if (!s->data_bytes)
 		return 0;
 	bytes = s->data_bytes;
 	if (bytes > MOST_READ)
@@ -179,7 +182,6 @@ __noinline int read_request(struct __sk_buff *skb)
 	/* from the Ethernet head on: the relative form reads only what is in one piece */
 	if (bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, scan->data, bytes))
 		return 0;
-	scan->reading = IN_METHOD;
 	scan->length = scan->last = scan->has_path = scan->has_host = 0;
 	bpf_loop(bytes, scan_byte, &scan, 0);
 	return scan->has_path;

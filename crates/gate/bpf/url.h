@@ -97,6 +97,7 @@ static __always_inline struct gate_entry *next_entry(struct search *search)
 
 /* Which rules decide about the first request in `segments`: as `struct search` has it. */
 struct found {
+	u32 table; /* whose numbers they are */
 	u32 action;
 	u32 limit;
 	u32 busy;
@@ -219,7 +220,7 @@ __noinline int rank_of(struct __sk_buff *skb, u32 speaks_tls)
 	f->action = f->limit = f->busy = FOUND_UNKNOWN;
 	if (speaks_tls ? !read_hello(skb) : !read_request(skb))
 		return GATE_UNJUDGED;
-	table = set->table;
+	table = f->table = set->table;
 	search.entries = bpf_map_lookup_elem(&tables_url_entries, &table);
 	search.rules = bpf_map_lookup_elem(&tables_url_rules, &table);
 	search.table = table;

@@ -187,7 +187,7 @@ impl Launchers {
     }
 
     /// Has those read the file again for which it says something else than what was in force `before`; returns them.
-    /// What they have read holds once it is [committed](Launcher::commit).
+    /// What they have read holds once it is committed.
     ///
     /// # Errors
     /// Why one cannot take it: nothing has changed then.

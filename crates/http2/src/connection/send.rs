@@ -117,6 +117,11 @@ impl Connection {
         Some(stream)
     }
 
+    /// Whether there is a number for a further stream.
+    pub fn has_numbers(&self) -> bool {
+        self.highest < 0x7fff_fffd
+    }
+
     /// Whether the peer takes a further stream now.
     pub fn can_open(&self) -> bool {
         let allowed = match self.is_introduced() {
@@ -126,7 +131,7 @@ impl Connection {
         let most = allowed.min(self.limits.streams) as usize;
         self.role == EndpointRole::Client
             && self.streams.len() < most
-            && self.highest < 0x7fff_fffd
+            && self.has_numbers()
             && self.refused_above.is_none()
             && self.drain == Drain::No
             && self.fault.is_none()

@@ -353,6 +353,8 @@ impl SharedConnection {
         if self.machine.fault().is_some() {
             return Err(None);
         }
+        // others are begun in its place
+        self.is_leaving |= !self.machine.has_numbers();
         self.tell_room(requests);
         Ok(received != Received::Blocked)
     }

@@ -130,6 +130,12 @@ impl SharedRequest {
         self.at < self.inbox.len()
     }
 
+    /// What of the answer is in memory.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.inbox.capacity()
+    }
+
     /// Appends at most `most` bytes of it.
     pub(super) fn take(&mut self, into: &mut Vec<u8>, most: usize) -> TakenBytes {
         let all = most.min(self.inbox.len() - self.at);
@@ -140,6 +146,9 @@ impl SharedRequest {
         if !self.has_more() {
             // what waits for long takes no memory
             (self.inbox, self.at) = (Vec::new(), 0);
+        } else if self.at * 2 >= self.inbox.len() {
+            // one that is never taken whole would keep all that it has ever had
+            self.inbox.drain(..std::mem::take(&mut self.at));
         }
         TakenBytes { all, body: all - of_heads }
     }

@@ -355,6 +355,23 @@ fn an_answer_that_is_not_taken_holds_up_no_other() {
 }
 
 #[test]
+fn what_is_taken_in_pieces_is_not_kept() {
+    let mut bench = Bench::new(1, 10);
+    let (slow, _) = bench.ask("/slow");
+    bench.turn();
+    bench.begun.peers[0].head(1, MessagePart::Head);
+    let (mut sent, mut taken) = (0, Vec::new());
+    for _ in 0..1000 {
+        sent += bench.begun.peers[0].data(1, 128 * 1024, false);
+        bench.turn();
+        taken.clear();
+        let _ = bench.set.receive(slow, &mut taken, 16 * 1024);
+        assert!(bench.set.requests[&slow].kept_bytes() <= 512 * 1024, "{sent}");
+    }
+    assert!(sent > 10_000_000, "{sent}");
+}
+
+#[test]
 fn a_body_goes_as_far_as_the_windows_and_on_when_they_open() {
     let mut bench = Bench::new(1, 10);
     let bell = Arc::new(Bell::new().unwrap());
