@@ -431,8 +431,8 @@ impl<T> HandOverExchange<T> {
             return;
         };
         let is_unread = matches!(outcome, LoanOutcome::Ends(_)) && client.socket.has_unread();
-        // what the other process has made of it; nothing more is done with one that is gone for good, or just closed
-        if is_unread || !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
+        // the other process may have made it block; nothing more is done with one that is gone for good
+        if outcome != LoanOutcome::Gone {
             client.socket.take_back();
         }
         let end = match outcome {
