@@ -76,6 +76,23 @@ impl SocketNumber {
         has_unread(self.borrow())
     }
 
+    /// Resets the connection at once, also if another process has the socket open: its client is told that what has
+    /// come is not all. Nobody can use it any more. The caller sees to it that the socket is not closed before.
+    pub fn reset(self) {
+        // connect(2): so a socket of TCP is dissolved, which sends a RST
+        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
+        // SAFETY: the kernel reads the address, which lives across the call; a number that is not open is refused.
+        unsafe {
+            libc::connect(
+                self.number(),
+                &raw const nowhere,
+                mem::size_of_val(&nowhere) as libc::socklen_t,
+            );
+        }
+        // of other sockets, and where the kernel refuses that because somebody waits for it
+        self.cut();
+    }
+
     /// As [`take_back`], for whoever does not own the socket. The caller sees to it that the socket is not closed
     /// before.
     pub fn take_back(self) {
@@ -143,6 +160,19 @@ mod tests {
         assert_eq!(written(server.as_fd()), Some(7));
         let (unix, _other_end) = UnixStream::pair().unwrap();
         assert_eq!(written(unix.as_fd()), None);
+    }
+
+    #[test]
+    fn a_reset_ends_what_another_process_has_open() {
+        let (mut client, server) = connection();
+        let mut other = server.try_clone().unwrap();
+        other.write_all(b"half").unwrap();
+        SocketNumber::of(server.as_fd()).reset();
+        let mut all = Vec::new();
+        assert_eq!(client.read_to_end(&mut all).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let _ = other.write(b"more");
+        assert_eq!(other.write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
+        drop(server);
     }
 
     #[test]

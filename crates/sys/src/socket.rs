@@ -258,6 +258,10 @@ impl SocketNumber {
         self.shut(libc::SHUT_RD);
     }
 
+    pub(crate) fn number(self) -> RawFd {
+        self.0
+    }
+
     /// The socket itself.
     pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: whoever has the number uses it only while the socket is open, as each function here asks for; at
