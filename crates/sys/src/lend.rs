@@ -17,6 +17,9 @@ const BYTES_ACKED: usize = 120;
 /// Room for that member.
 const INFO_BYTES: usize = BYTES_ACKED + 8;
 
+/// So often at most it is looked again when a client has acknowledged something meanwhile.
+const MOST_LOOKS: u32 = 8;
+
 /// Sends these bytes over a Unix socket, and a descriptor with the first of them: whoever receives that byte has it.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], given: BorrowedFd<'_>) -> Sent {
     let sockets = [given];
@@ -34,6 +37,22 @@ pub fn shut_down(socket: BorrowedFd<'_>) {
 /// How many bytes were sent on a connection of TCP since it began, by whichever process; its end counts as one.
 /// `None` of other sockets.
 pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
+    let mut before = acknowledged(socket)?;
+    let mut looks = MOST_LOOKS;
+    loop {
+        let rest = unacknowledged(socket).ok()?;
+        let after = acknowledged(socket)?;
+        looks -= 1;
+        // what is acknowledged between the two looks would be missing in both
+        if after == before || looks == 0 {
+            return Some(before + rest);
+        }
+        before = after;
+    }
+}
+
+/// How many of those the client has.
+fn acknowledged(socket: BorrowedFd<'_>) -> Option<u64> {
     let mut info = [0u8; INFO_BYTES];
     let mut length = mem::size_of_val(&info) as libc::socklen_t;
     // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call; the descriptor
@@ -50,8 +69,7 @@ pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
     if result != 0 || (length as usize) < INFO_BYTES {
         return None;
     }
-    let acked = u64::from_ne_bytes(*info.last_chunk()?);
-    Some(acked + unacknowledged(socket).ok()?)
+    Some(u64::from_ne_bytes(*info.last_chunk()?))
 }
 
 /// Whether something has come that nobody has received.

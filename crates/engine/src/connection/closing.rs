@@ -82,9 +82,15 @@ impl<H: Handler> Worker<H> {
     pub(crate) fn lend(&mut self, served: &mut Served<H>) {
         served.conn.resume(&mut self.input);
         // what is sealed can be read by nothing but this transport, and such a request does not come here
-        let sent_bytes = served.stream.is_plain().then_some(served.sent_bytes);
+        let is_plain = served.stream.is_plain();
         let (may_stay, limits) = (!self.draining, &self.settings.limits);
         let socket = served.stream.as_fd();
+        let sent_bytes = match served.was_lent {
+            _ if !is_plain => None,
+            // receivers have sent what is not counted here
+            true => lend::written(socket),
+            false => Some(served.sent_bytes),
+        };
         served.conn.lend(socket, sent_bytes, may_stay, limits, &mut self.input);
         served.conn.suspend(&mut self.input);
         // what has come is known again when it is back

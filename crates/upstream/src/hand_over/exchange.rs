@@ -46,6 +46,8 @@ pub struct HandOverExchange<T> {
     loan: Loan,
     /// What receivers are told; empty until it is known.
     message: Vec<u8>,
+    /// What was sent to the client before the first of them had its socket; `None` before that.
+    sent_before: Option<Option<u64>>,
     /// All that were asked, the last one last.
     tried: Vec<MemberIndex>,
     retries: u32,
@@ -203,6 +205,7 @@ impl<T> HandOverExchange<T> {
             phase: HandOverPhase::Unbegun,
             loan: Loan::new(request.keeps),
             message: Vec::new(),
+            sent_before: None,
             tried: Vec::new(),
             retries: 0,
             has_expired: false,
@@ -584,8 +587,9 @@ impl<T: Send> Relay for HandOverExchange<T> {
             self.message = offer.message();
         }
         let socket = SocketNumber::of(client);
-        // of a socket that is none of TCP nothing is known
-        let lent = LentClient { socket, sent_bytes: request.sent_bytes };
+        // of a socket that is none of TCP nothing is known; nothing is sent here between two receivers
+        let sent_bytes = *self.sent_before.get_or_insert(request.sent_bytes);
+        let lent = LentClient { socket, sent_bytes };
         self.since_ms = self.now_ms;
         match link.send(&self.message, Some(client)) {
             None => self.phase = HandOverPhase::Ready(link),
