@@ -490,20 +490,33 @@ impl<T> HandOverExchange<T> {
                     lend::shut_down(link.connection.as_fd());
                 }
                 link.can_read = true;
-                let said = link.hear(self.now_ms);
-                match said {
-                    Some(said @ LoanEvent::Says(_)) => {
-                        let was_taken = self.loan.is_taken();
-                        self.heard(said);
-                        if !was_taken && matches!(self.phase, HandOverPhase::Lent(..)) {
-                            // its link is gone, and with it all that it could say
-                            self.heard(LoanEvent::Late);
-                        }
-                    }
-                    _ => self.heard(LoanEvent::Late),
-                }
+                self.is_late_with_client();
             }
             HandOverPhase::Over(..) => {}
+        }
+    }
+
+    /// The same of a request that is lent. This server may be the one that is late: what has come counts.
+    fn is_late_with_client(&mut self) {
+        let was_taken = self.loan.is_taken();
+        self.go_on();
+        let HandOverPhase::Lent(link, _) = &mut self.phase else { return };
+        if self.loan.is_taken() != was_taken {
+            // it has its time from now on
+            return;
+        }
+        if !was_taken {
+            lend::shut_down(link.connection.as_fd());
+            link.can_read = true;
+        }
+        // its end is that of here
+        while let HandOverPhase::Lent(link, _) = &mut self.phase
+            && let Some(said @ (LoanEvent::Says(_) | LoanEvent::Misspoke)) = link.hear(self.now_ms)
+        {
+            self.heard(said);
+        }
+        if let HandOverPhase::Lent(..) = self.phase {
+            self.heard(LoanEvent::Late);
         }
     }
 
