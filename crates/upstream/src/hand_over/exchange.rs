@@ -425,6 +425,7 @@ impl<T> HandOverExchange<T> {
         if outcome == LoanOutcome::Waits {
             if happened == LoanEvent::Says(ReceiverReport::Taken) {
                 self.since_ms = self.now_ms;
+                self.forget_message();
             }
             return;
         }
@@ -468,6 +469,15 @@ impl<T> HandOverExchange<T> {
         self.times.answered(clock::monotonic_ns());
         link.slot.answered();
         self.end_with(end, Some(link));
+    }
+
+    /// It is taken: nobody else is told of it.
+    fn forget_message(&mut self) {
+        if let HandOverPhase::Lent(link, _) = &mut self.phase
+            && link.sent == self.message.len()
+        {
+            (self.message, link.sent) = (Vec::new(), 0);
+        }
     }
 
     /// The time is over. A receiver that says nothing from now on has not taken the request: once the link is shut
