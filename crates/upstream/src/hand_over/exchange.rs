@@ -496,9 +496,6 @@ impl<T> HandOverExchange<T> {
                 }
             }
             HandOverPhase::Lent(link, _) => {
-                if !self.loan.is_taken() {
-                    lend::shut_down(link.connection.as_fd());
-                }
                 link.can_read = true;
                 self.is_late_with_client();
             }
@@ -588,6 +585,10 @@ impl<T: Send> Relay for HandOverExchange<T> {
     fn finish<'t>(&mut self, _: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {}
 
     fn cut(&mut self) {}
+
+    fn keeps_client(&self) -> bool {
+        self.request.keeps
+    }
 
     fn wants_client(&self) -> bool {
         matches!(&self.phase, HandOverPhase::Ready(link) if link.can_write)
