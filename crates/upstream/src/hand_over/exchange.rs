@@ -10,7 +10,8 @@
 //! A link to a receiver carries one request at a time, so no more than that waits there unread; it is kept for the next
 //! one as connections to applications are.
 
-use super::frame::{AnswerReport, Offer, REPORT_BYTES, ReceiverReport};
+use super::frame::{AnswerReport, Offer, ReceiverReport};
+use super::link::{LentClient, ReceiverLink};
 use super::loan::{Loan, LoanEvent, LoanLoss, LoanOutcome};
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
@@ -25,16 +26,13 @@ use crate::upstreams::{QueueWait, SlotOrWait, UpstreamSlot};
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::head::Method;
-use forebay_sys::socket::{self, Received, Sent, SocketNumber};
+use forebay_sys::socket::SocketNumber;
 use forebay_sys::{clock, lend};
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// So much is received of a receiver at a time: both its messages, and what tells that there are too many.
-const HEARD_BYTES: usize = 4 * REPORT_BYTES;
 
 /// A request that is handed over. `T` is what its handler must remember.
 pub struct HandOverExchange<T> {
@@ -107,87 +105,6 @@ enum HandOverPhase {
     Lent(ReceiverLink, LentClient),
     /// It is over, and this link may be used again.
     Over(HandOverEnd, Option<ReceiverLink>),
-}
-
-/// A link to a receiver, and the place it has there.
-struct ReceiverLink {
-    /// It goes before the connection does.
-    slot: UpstreamSlot,
-    connection: UpstreamConnection,
-    is_reused: bool,
-    can_read: bool,
-    can_write: bool,
-    /// How much of the message is sent.
-    sent: usize,
-    heard: Vec<u8>,
-}
-
-/// The client's socket, while another process has it.
-#[derive(Clone, Copy)]
-struct LentClient {
-    socket: SocketNumber,
-    /// What this process has sent on it; `None` of sockets that do not tell.
-    sent_bytes: Option<u64>,
-}
-
-impl LentClient {
-    /// Whether another process has written to the client.
-    fn is_touched(self) -> bool {
-        let Some(sent_bytes) = self.sent_bytes else { return false };
-        self.socket.written().is_some_and(|written| written != sent_bytes)
-    }
-}
-
-impl ReceiverLink {
-    fn new(slot: UpstreamSlot, connection: UpstreamConnection, is_reused: bool) -> ReceiverLink {
-        ReceiverLink {
-            slot,
-            connection,
-            is_reused,
-            can_read: false,
-            can_write: true,
-            sent: 0,
-            heard: Vec::new(),
-        }
-    }
-
-    /// Sends what is left of the message. What has happened by that, if something has.
-    fn send(&mut self, message: &[u8], client: Option<BorrowedFd<'_>>) -> Option<LoanEvent> {
-        while self.can_write && self.sent < message.len() {
-            let rest = &message[self.sent..];
-            let socket = self.connection.as_fd();
-            let sent = match client.filter(|_| self.sent == 0) {
-                Some(client) => lend::send_with(socket, rest, client),
-                None => socket::send(socket, rest, false),
-            };
-            match sent {
-                Sent::Bytes(count) => self.sent += count,
-                Sent::Blocked => self.can_write = false,
-                Sent::Broken => return Some(LoanEvent::Closed),
-            }
-        }
-        (self.sent > 0).then_some(LoanEvent::Sent)
-    }
-
-    /// The next that the receiver says; `None` before something has come.
-    fn hear(&mut self, now_ms: u64) -> Option<LoanEvent> {
-        loop {
-            if let Some((first, rest)) = self.heard.split_first_chunk::<REPORT_BYTES>() {
-                let said = ReceiverReport::read(first).map_or(LoanEvent::Misspoke, LoanEvent::Says);
-                self.heard = rest.to_vec();
-                return Some(said);
-            }
-            if !self.can_read {
-                return None;
-            }
-            match self.connection.receive_more(&mut self.heard, HEARD_BYTES, now_ms) {
-                // its end may have been reported together with these
-                Received::Bytes(_) => {}
-                Received::Blocked => self.can_read = false,
-                Received::Ended | Received::Broken => return Some(LoanEvent::Closed),
-            }
-        }
-    }
 }
 
 impl<T> HandOverExchange<T> {
