@@ -97,6 +97,10 @@ impl Relay for Detour {
         matches!(self, Detour::HandOver(over) if over.exchange.wants_client())
     }
 
+    fn keeps_client(&self) -> bool {
+        matches!(self, Detour::HandOver(over) if over.exchange.keeps_client())
+    }
+
     fn has_client(&self) -> bool {
         matches!(self, Detour::HandOver(over) if over.exchange.has_client())
     }

@@ -17,6 +17,9 @@ const BYTES_ACKED: usize = 120;
 /// Room for that member.
 const INFO_BYTES: usize = BYTES_ACKED + 8;
 
+/// So often at most it is looked again when a client has acknowledged something meanwhile.
+const MOST_LOOKS: u32 = 8;
+
 /// Sends these bytes over a Unix socket, and a descriptor with the first of them: whoever receives that byte has it.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], given: BorrowedFd<'_>) -> Sent {
     let sockets = [given];
@@ -34,6 +37,22 @@ pub fn shut_down(socket: BorrowedFd<'_>) {
 /// How many bytes were sent on a connection of TCP since it began, by whichever process; its end counts as one.
 /// `None` of other sockets.
 pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
+    let mut before = acknowledged(socket)?;
+    let mut looks = MOST_LOOKS;
+    loop {
+        let rest = unacknowledged(socket).ok()?;
+        let after = acknowledged(socket)?;
+        looks -= 1;
+        // what is acknowledged between the two looks would be missing in both
+        if after == before || looks == 0 {
+            return Some(before + rest);
+        }
+        before = after;
+    }
+}
+
+/// How many of those the client has.
+fn acknowledged(socket: BorrowedFd<'_>) -> Option<u64> {
     let mut info = [0u8; INFO_BYTES];
     let mut length = mem::size_of_val(&info) as libc::socklen_t;
     // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call; the descriptor
@@ -50,8 +69,7 @@ pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
     if result != 0 || (length as usize) < INFO_BYTES {
         return None;
     }
-    let acked = u64::from_ne_bytes(*info.last_chunk()?);
-    Some(acked + unacknowledged(socket).ok()?)
+    Some(u64::from_ne_bytes(*info.last_chunk()?))
 }
 
 /// Whether something has come that nobody has received.
@@ -74,6 +92,23 @@ impl SocketNumber {
     /// As [`has_unread`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
     pub fn has_unread(self) -> bool {
         has_unread(self.borrow())
+    }
+
+    /// Resets the connection at once, also if another process has the socket open: its client is told that what has
+    /// come is not all. Nobody can use it any more. The caller sees to it that the socket is not closed before.
+    pub fn reset(self) {
+        // connect(2): so a socket of TCP is dissolved, which sends a RST
+        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
+        // SAFETY: the kernel reads the address, which lives across the call; a number that is not open is refused.
+        unsafe {
+            libc::connect(
+                self.number(),
+                &raw const nowhere,
+                mem::size_of_val(&nowhere) as libc::socklen_t,
+            );
+        }
+        // of other sockets, and where the kernel refuses that because somebody waits for it
+        self.cut();
     }
 
     /// As [`take_back`], for whoever does not own the socket. The caller sees to it that the socket is not closed
@@ -143,6 +178,19 @@ mod tests {
         assert_eq!(written(server.as_fd()), Some(7));
         let (unix, _other_end) = UnixStream::pair().unwrap();
         assert_eq!(written(unix.as_fd()), None);
+    }
+
+    #[test]
+    fn a_reset_ends_what_another_process_has_open() {
+        let (mut client, server) = connection();
+        let mut other = server.try_clone().unwrap();
+        other.write_all(b"half").unwrap();
+        SocketNumber::of(server.as_fd()).reset();
+        let mut all = Vec::new();
+        assert_eq!(client.read_to_end(&mut all).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let _ = other.write(b"more");
+        assert_eq!(other.write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
+        drop(server);
     }
 
     #[test]

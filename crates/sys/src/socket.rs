@@ -115,10 +115,10 @@ pub enum Received {
     Broken,
 }
 
-/// Receives what is there.
+/// Receives what is there, and never waits: another process that has the socket, too, may have made it block.
 #[inline]
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
-    match net::recv(socket, buffer, RecvFlags::empty()) {
+    match net::recv(socket, buffer, RecvFlags::DONTWAIT) {
         Ok((0, _)) => Received::Ended,
         Ok((count, _)) => Received::Bytes(count),
         Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,
@@ -256,6 +256,10 @@ impl SocketNumber {
     /// closed before.
     pub fn end_reading(self) {
         self.shut(libc::SHUT_RD);
+    }
+
+    pub(crate) fn number(self) -> RawFd {
+        self.0
     }
 
     /// The socket itself.

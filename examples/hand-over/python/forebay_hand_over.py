@@ -40,7 +40,15 @@ class Worker(SyncWorker):
     """Takes one request from each link."""
 
     def accept(self, listener):
+        # one that finds none has gunicorn wait again, and is to be told
         link, _ = listener.accept()
+        try:
+            self.serve(listener, link)
+        except OSError as error:
+            # Forebay has closed the link: the request is somebody else's by now, or its client was told of the failure
+            self.log.debug("A link has ended: %s", error)
+
+    def serve(self, listener, link):
         with link:
             link.settimeout(self.cfg.timeout)
             first, sockets, _, _ = socket.recv_fds(link, HEADER.size, 1)

@@ -47,6 +47,11 @@ pub trait Relay: Send {
         false
     }
 
+    /// Whether the client's socket does not come back: the other process is given all that has come on it.
+    fn keeps_client(&self) -> bool {
+        false
+    }
+
     /// Whether the client's socket is with another process.
     fn has_client(&self) -> bool {
         false
@@ -125,7 +130,7 @@ pub trait Relay: Send {
 pub struct LentRequest<'r> {
     /// Its head, as it came.
     pub head: &'r [u8],
-    /// What of its body has come, as it came.
+    /// What of its body has come, as it came; and what is behind that, if the client is [kept](Relay::keeps_client).
     pub body: &'r [u8],
     /// How many bytes of its body are still to come; `None` if only its framing tells.
     pub body_left: Option<u64>,

@@ -91,8 +91,9 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         self.relay.acknowledge()
     }
 
-    /// Lends the client's socket, with the head and what of the body has come. What follows the request stays here. Says
-    /// whether the connection is at its end then, as it is if nobody knows where the body ends.
+    /// Lends the client's socket, with the head and what of the body has come. What follows the request stays here, unless
+    /// the connection does not. Says whether the connection is at its end then, as it is if nobody knows where the body
+    /// ends.
     pub(super) fn lend(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -112,6 +113,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
             Framing::Sized(length) => Some(length.saturating_sub(used as u64)),
             _ => None,
         };
+        let used = if self.relay.keeps_client() { input.len() } else { used };
         let body = &input.bytes()[..used];
         let head = head.received();
         let request = LentRequest { head, body, body_left, is_last, sent_bytes };

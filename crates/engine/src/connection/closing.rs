@@ -6,6 +6,7 @@ use crate::connection::worker::Worker;
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Closing, HandedOver, Handler, Protocol, Refusal, Reply, Settled};
 use forebay_metrics::{Activity, Counter, Stopwatch};
+use forebay_sys::lend;
 use forebay_sys::socket::{self, Received, Sent, SocketNumber};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -81,13 +82,20 @@ impl<H: Handler> Worker<H> {
     pub(crate) fn lend(&mut self, served: &mut Served<H>) {
         served.conn.resume(&mut self.input);
         // what is sealed can be read by nothing but this transport, and such a request does not come here
-        let sent_bytes = served.stream.is_plain().then_some(served.sent_bytes);
+        let is_plain = served.stream.is_plain();
         let (may_stay, limits) = (!self.draining, &self.settings.limits);
         let socket = served.stream.as_fd();
+        let sent_bytes = match served.was_lent {
+            _ if !is_plain => None,
+            // receivers have sent what is not counted here
+            true => lend::written(socket),
+            false => Some(served.sent_bytes),
+        };
         served.conn.lend(socket, sent_bytes, may_stay, limits, &mut self.input);
         served.conn.suspend(&mut self.input);
         // what has come is known again when it is back
         served.readable = false;
+        served.was_lent = true;
     }
 
     /// Gives a connection away with everything received of it.
@@ -115,10 +123,7 @@ impl<H: Handler> Worker<H> {
         if closing == Closing::Reset {
             socket::reset_on_close(served.stream.as_fd());
         }
-        if served.conn.is_lent() {
-            // the other process has it open: only this ends the connection
-            SocketNumber::of(served.stream.as_fd()).cut();
-        }
+        let is_lent = served.conn.is_lent();
         if served.take_back() && closing == Closing::Now {
             self.count(Counter::GivenUp);
         }
@@ -135,7 +140,16 @@ impl<H: Handler> Worker<H> {
         self.count(Counter::Closed);
         // before the client sees the end: it may come again at once
         served.place = None;
-        if closing == Closing::Linger {
+        if served.was_lent {
+            // another process may have it open: a close alone would not end the connection
+            match closing {
+                Closing::Reset => SocketNumber::of(served.stream.as_fd()).reset(),
+                _ if is_lent => SocketNumber::of(served.stream.as_fd()).reset(),
+                Closing::Now => lend::shut_down(served.stream.as_fd()),
+                Closing::Linger => {}
+            }
+        }
+        if closing == Closing::Linger && !is_lent {
             return self.linger(served);
         }
         let mut watch = TurnStopwatch::new(&self.metrics, sampled);

@@ -67,6 +67,8 @@ pub struct Served<H: Handler> {
     pub(crate) window: TakenWindow,
     /// Bytes that were sent on its socket.
     pub(crate) sent_bytes: u64,
+    /// Its socket was lent: another process may have it open still, whatever that has said.
+    pub(crate) was_lent: bool,
 }
 
 /// What comes before the protocol.
@@ -125,6 +127,7 @@ impl<H: Handler> Served<H> {
             lags: false,
             window: TakenWindow::default(),
             sent_bytes: 0,
+            was_lent: false,
         }
     }
 

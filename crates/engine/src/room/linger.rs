@@ -10,6 +10,7 @@
 
 use forebay_sys::clock;
 use forebay_sys::epoll::{Epoll, Events};
+use forebay_sys::lend;
 use forebay_sys::socket::{self, Received};
 use std::collections::BTreeMap;
 use std::io;
@@ -93,9 +94,13 @@ impl Lingering {
         // it is closed when it is dropped, and that without the lock
         let longest = (state.sockets.len() >= most).then(|| state.sockets.pop_first());
         state.sockets.insert(token, linger);
+        // with the lock: it may be closed for another as soon as that is free
+        let is_known = self.0.epoll.add_reader(&*socket, token).is_ok();
         drop(state);
-        drop(longest);
-        if self.0.epoll.add_reader(&*socket, token).is_err() {
+        if let Some((_, longest)) = longest.flatten() {
+            self.0.end(longest);
+        }
+        if !is_known {
             self.0.remove(token);
         }
     }
@@ -107,7 +112,7 @@ impl Lingering {
         let all = std::mem::take(&mut state.sockets);
         self.0.none_left.notify_all();
         drop(state);
-        drop(all);
+        all.into_values().for_each(|linger| self.0.end(linger));
     }
 
     /// Until none lingers any more.
@@ -180,11 +185,11 @@ impl LingerThread {
                 late.push(*token);
             }
         }
-        let late: Vec<_> = late.iter().map(|token| state.sockets.remove(token)).collect();
+        let late: Vec<_> = late.iter().filter_map(|token| state.sockets.remove(token)).collect();
         self.tell(&state);
         let is_left = !state.sockets.is_empty();
         drop(state);
-        drop(late);
+        late.into_iter().for_each(|linger| self.end(linger));
         is_left
     }
 
@@ -194,7 +199,16 @@ impl LingerThread {
         let closed = state.sockets.remove(&token);
         self.tell(&state);
         drop(state);
-        drop(closed);
+        if let Some(closed) = closed {
+            self.end(closed);
+        }
+    }
+
+    /// Ends one that is in no list any more. Another process may have its socket open: then a close alone would neither
+    /// end the connection nor have the kernel forget that it is waited for.
+    fn end(&self, linger: Linger) {
+        let _ = self.epoll.remove(&*linger.socket);
+        lend::shut_down(linger.socket.as_fd());
     }
 
     fn tell(&self, state: &LingeringState) {
@@ -217,7 +231,7 @@ impl LingerThread {
         let all = std::mem::take(&mut state.sockets);
         self.tell(&state);
         drop(state);
-        drop(all);
+        all.into_values().for_each(|linger| self.end(linger));
     }
 }
 
@@ -266,6 +280,26 @@ mod tests {
         assert_eq!(answer, "no");
         drop(client);
         lingering.wait();
+    }
+
+    #[test]
+    fn one_that_another_process_has_open_is_forgotten() {
+        let lingering = Lingering::new().unwrap();
+        let (mut client, server) = pair();
+        let copy = server.try_clone().unwrap();
+        lingering.add(server, 1);
+        client.write_all(b"more").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        lingering.wait();
+        // what can still be received there, its end, would have the thread look without a pause
+        let mut events = Events::with_capacity(1);
+        let is_forgotten = (0..300).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            lingering.0.epoll.wait(&mut events, 0).unwrap();
+            events.is_empty()
+        });
+        assert!(is_forgotten);
+        drop(copy);
     }
 
     #[test]

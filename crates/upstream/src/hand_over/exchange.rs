@@ -10,7 +10,8 @@
 //! A link to a receiver carries one request at a time, so no more than that waits there unread; it is kept for the next
 //! one as connections to applications are.
 
-use super::frame::{AnswerReport, Offer, REPORT_BYTES, ReceiverReport};
+use super::frame::{AnswerReport, Offer, ReceiverReport};
+use super::link::{LentClient, ReceiverLink};
 use super::loan::{Loan, LoanEvent, LoanLoss, LoanOutcome};
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
@@ -25,16 +26,13 @@ use crate::upstreams::{QueueWait, SlotOrWait, UpstreamSlot};
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::head::Method;
-use forebay_sys::socket::{self, Received, Sent, SocketNumber};
+use forebay_sys::socket::SocketNumber;
 use forebay_sys::{clock, lend};
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// So much is received of a receiver at a time: both its messages, and what tells that there are too many.
-const HEARD_BYTES: usize = 4 * REPORT_BYTES;
 
 /// A request that is handed over. `T` is what its handler must remember.
 pub struct HandOverExchange<T> {
@@ -46,6 +44,8 @@ pub struct HandOverExchange<T> {
     loan: Loan,
     /// What receivers are told; empty until it is known.
     message: Vec<u8>,
+    /// What was sent to the client before the first of them had its socket; `None` before that.
+    sent_before: Option<Option<u64>>,
     /// All that were asked, the last one last.
     tried: Vec<MemberIndex>,
     retries: u32,
@@ -107,87 +107,6 @@ enum HandOverPhase {
     Over(HandOverEnd, Option<ReceiverLink>),
 }
 
-/// A link to a receiver, and the place it has there.
-struct ReceiverLink {
-    /// It goes before the connection does.
-    slot: UpstreamSlot,
-    connection: UpstreamConnection,
-    is_reused: bool,
-    can_read: bool,
-    can_write: bool,
-    /// How much of the message is sent.
-    sent: usize,
-    heard: Vec<u8>,
-}
-
-/// The client's socket, while another process has it.
-#[derive(Clone, Copy)]
-struct LentClient {
-    socket: SocketNumber,
-    /// What this process has sent on it; `None` of sockets that do not tell.
-    sent_bytes: Option<u64>,
-}
-
-impl LentClient {
-    /// Whether another process has written to the client.
-    fn is_touched(self) -> bool {
-        let Some(sent_bytes) = self.sent_bytes else { return false };
-        self.socket.written().is_some_and(|written| written != sent_bytes)
-    }
-}
-
-impl ReceiverLink {
-    fn new(slot: UpstreamSlot, connection: UpstreamConnection, is_reused: bool) -> ReceiverLink {
-        ReceiverLink {
-            slot,
-            connection,
-            is_reused,
-            can_read: false,
-            can_write: true,
-            sent: 0,
-            heard: Vec::new(),
-        }
-    }
-
-    /// Sends what is left of the message. What has happened by that, if something has.
-    fn send(&mut self, message: &[u8], client: Option<BorrowedFd<'_>>) -> Option<LoanEvent> {
-        while self.can_write && self.sent < message.len() {
-            let rest = &message[self.sent..];
-            let socket = self.connection.as_fd();
-            let sent = match client.filter(|_| self.sent == 0) {
-                Some(client) => lend::send_with(socket, rest, client),
-                None => socket::send(socket, rest, false),
-            };
-            match sent {
-                Sent::Bytes(count) => self.sent += count,
-                Sent::Blocked => self.can_write = false,
-                Sent::Broken => return Some(LoanEvent::Closed),
-            }
-        }
-        (self.sent > 0).then_some(LoanEvent::Sent)
-    }
-
-    /// The next that the receiver says; `None` before something has come.
-    fn hear(&mut self, now_ms: u64) -> Option<LoanEvent> {
-        loop {
-            if let Some((first, rest)) = self.heard.split_first_chunk::<REPORT_BYTES>() {
-                let said = ReceiverReport::read(first).map_or(LoanEvent::Misspoke, LoanEvent::Says);
-                self.heard = rest.to_vec();
-                return Some(said);
-            }
-            if !self.can_read {
-                return None;
-            }
-            match self.connection.receive_more(&mut self.heard, HEARD_BYTES, now_ms) {
-                // its end may have been reported together with these
-                Received::Bytes(_) => {}
-                Received::Blocked => self.can_read = false,
-                Received::Ended | Received::Broken => return Some(LoanEvent::Closed),
-            }
-        }
-    }
-}
-
 impl<T> HandOverExchange<T> {
     /// With nothing asked.
     pub fn new(
@@ -203,6 +122,7 @@ impl<T> HandOverExchange<T> {
             phase: HandOverPhase::Unbegun,
             loan: Loan::new(request.keeps),
             message: Vec::new(),
+            sent_before: None,
             tried: Vec::new(),
             retries: 0,
             has_expired: false,
@@ -422,6 +342,7 @@ impl<T> HandOverExchange<T> {
         if outcome == LoanOutcome::Waits {
             if happened == LoanEvent::Says(ReceiverReport::Taken) {
                 self.since_ms = self.now_ms;
+                self.forget_message();
             }
             return;
         }
@@ -431,8 +352,8 @@ impl<T> HandOverExchange<T> {
             return;
         };
         let is_unread = matches!(outcome, LoanOutcome::Ends(_)) && client.socket.has_unread();
-        // what the other process has made of it; nothing more is done with one that is gone for good, or just closed
-        if is_unread || !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
+        // the other process may have made it block; nothing more is done with one that is gone for good
+        if outcome != LoanOutcome::Gone {
             client.socket.take_back();
         }
         let end = match outcome {
@@ -467,6 +388,15 @@ impl<T> HandOverExchange<T> {
         self.end_with(end, Some(link));
     }
 
+    /// It is taken: nobody else is told of it.
+    fn forget_message(&mut self) {
+        if let HandOverPhase::Lent(link, _) = &mut self.phase
+            && link.sent == self.message.len()
+        {
+            (self.message, link.sent) = (Vec::new(), 0);
+        }
+    }
+
     /// The time is over. A receiver that says nothing from now on has not taken the request: once the link is shut
     /// down it cannot say that it does, and what it has said before is here.
     fn is_late(&mut self) {
@@ -483,24 +413,34 @@ impl<T> HandOverExchange<T> {
                 }
             }
             HandOverPhase::Lent(link, _) => {
-                if !self.loan.is_taken() {
-                    lend::shut_down(link.connection.as_fd());
-                }
                 link.can_read = true;
-                let said = link.hear(self.now_ms);
-                match said {
-                    Some(said @ LoanEvent::Says(_)) => {
-                        let was_taken = self.loan.is_taken();
-                        self.heard(said);
-                        if !was_taken && matches!(self.phase, HandOverPhase::Lent(..)) {
-                            // its link is gone, and with it all that it could say
-                            self.heard(LoanEvent::Late);
-                        }
-                    }
-                    _ => self.heard(LoanEvent::Late),
-                }
+                self.is_late_with_client();
             }
             HandOverPhase::Over(..) => {}
+        }
+    }
+
+    /// The same of a request that is lent. This server may be the one that is late: what has come counts.
+    fn is_late_with_client(&mut self) {
+        let was_taken = self.loan.is_taken();
+        self.go_on();
+        let HandOverPhase::Lent(link, _) = &mut self.phase else { return };
+        if self.loan.is_taken() != was_taken {
+            // it has its time from now on
+            return;
+        }
+        if !was_taken {
+            lend::shut_down(link.connection.as_fd());
+            link.can_read = true;
+        }
+        // its end is that of here
+        while let HandOverPhase::Lent(link, _) = &mut self.phase
+            && let Some(said @ (LoanEvent::Says(_) | LoanEvent::Misspoke)) = link.hear(self.now_ms)
+        {
+            self.heard(said);
+        }
+        if let HandOverPhase::Lent(..) = self.phase {
+            self.heard(LoanEvent::Late);
         }
     }
 
@@ -563,6 +503,10 @@ impl<T: Send> Relay for HandOverExchange<T> {
 
     fn cut(&mut self) {}
 
+    fn keeps_client(&self) -> bool {
+        self.request.keeps
+    }
+
     fn wants_client(&self) -> bool {
         matches!(&self.phase, HandOverPhase::Ready(link) if link.can_write)
     }
@@ -584,8 +528,9 @@ impl<T: Send> Relay for HandOverExchange<T> {
             self.message = offer.message();
         }
         let socket = SocketNumber::of(client);
-        // of a socket that is none of TCP nothing is known
-        let lent = LentClient { socket, sent_bytes: request.sent_bytes };
+        // of a socket that is none of TCP nothing is known; nothing is sent here between two receivers
+        let sent_bytes = *self.sent_before.get_or_insert(request.sent_bytes);
+        let lent = LentClient { socket, sent_bytes };
         self.since_ms = self.now_ms;
         match link.send(&self.message, Some(client)) {
             None => self.phase = HandOverPhase::Ready(link),

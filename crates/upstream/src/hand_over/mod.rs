@@ -6,8 +6,10 @@
 //! |---|---|
 //! | [`frame`] | what is said between the server and a receiver, byte by byte |
 //! | [`loan`] | one request on its way there and back, without sockets and clocks |
+//! | `link` | a link to a receiver, and the client's socket while that has it |
 //! | [`exchange`] | the same with them: which receiver, in which order, for how long |
 
 pub mod exchange;
 pub mod frame;
+mod link;
 pub mod loan;

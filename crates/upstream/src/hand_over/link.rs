@@ -1,0 +1,101 @@
+//! A link to a receiver, and the client's socket while that has it.
+
+use super::frame::{REPORT_BYTES, ReceiverReport};
+use super::loan::LoanEvent;
+use crate::upstreams::UpstreamSlot;
+use crate::upstreams::connection::UpstreamConnection;
+use forebay_sys::lend;
+use forebay_sys::socket::{self, Received, Sent, SocketNumber};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// So much is received of a receiver at a time: both its messages, and what tells that there are too many.
+const HEARD_BYTES: usize = 4 * REPORT_BYTES;
+
+/// A link to a receiver, and the place it has there.
+pub(super) struct ReceiverLink {
+    /// It goes before the connection does.
+    pub(super) slot: UpstreamSlot,
+    pub(super) connection: UpstreamConnection,
+    pub(super) is_reused: bool,
+    pub(super) can_read: bool,
+    pub(super) can_write: bool,
+    /// How much of the message is sent.
+    pub(super) sent: usize,
+    pub(super) heard: Vec<u8>,
+}
+
+/// The client's socket, while another process has it.
+#[derive(Clone, Copy)]
+pub(super) struct LentClient {
+    pub(super) socket: SocketNumber,
+    /// What this process has sent on it; `None` of sockets that do not tell.
+    pub(super) sent_bytes: Option<u64>,
+}
+
+impl LentClient {
+    /// Whether another process has written to the client.
+    pub(super) fn is_touched(self) -> bool {
+        let Some(sent_bytes) = self.sent_bytes else { return false };
+        self.socket.written().is_some_and(|written| written != sent_bytes)
+    }
+}
+
+impl ReceiverLink {
+    pub(super) fn new(
+        slot: UpstreamSlot,
+        connection: UpstreamConnection,
+        is_reused: bool,
+    ) -> ReceiverLink {
+        ReceiverLink {
+            slot,
+            connection,
+            is_reused,
+            can_read: false,
+            can_write: true,
+            sent: 0,
+            heard: Vec::new(),
+        }
+    }
+
+    /// Sends what is left of the message. What has happened by that, if something has.
+    pub(super) fn send(
+        &mut self,
+        message: &[u8],
+        client: Option<BorrowedFd<'_>>,
+    ) -> Option<LoanEvent> {
+        while self.can_write && self.sent < message.len() {
+            let rest = &message[self.sent..];
+            let socket = self.connection.as_fd();
+            let sent = match client.filter(|_| self.sent == 0) {
+                Some(client) => lend::send_with(socket, rest, client),
+                None => socket::send(socket, rest, false),
+            };
+            match sent {
+                Sent::Bytes(count) => self.sent += count,
+                Sent::Blocked => self.can_write = false,
+                Sent::Broken => return Some(LoanEvent::Closed),
+            }
+        }
+        (self.sent > 0).then_some(LoanEvent::Sent)
+    }
+
+    /// The next that the receiver says; `None` before something has come.
+    pub(super) fn hear(&mut self, now_ms: u64) -> Option<LoanEvent> {
+        loop {
+            if let Some((first, rest)) = self.heard.split_first_chunk::<REPORT_BYTES>() {
+                let said = ReceiverReport::read(first).map_or(LoanEvent::Misspoke, LoanEvent::Says);
+                self.heard = rest.to_vec();
+                return Some(said);
+            }
+            if !self.can_read {
+                return None;
+            }
+            match self.connection.receive_more(&mut self.heard, HEARD_BYTES, now_ms) {
+                // its end may have been reported together with these
+                Received::Bytes(_) => {}
+                Received::Blocked => self.can_read = false,
+                Received::Ended | Received::Broken => return Some(LoanEvent::Closed),
+            }
+        }
+    }
+}
