@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const DESCRIPTORS: u64 = 1024;
 
 /// How much rather than others the kernel ends such programs where memory is short; 1000 is the most.
-const SPARED_LAST: &[u8] = b"500";
+const SPARED_LAST: i32 = 500;
 
 /// Where the exit status of a program says that it was never begun.
 const UNBEGUN: i32 = 127;
@@ -60,6 +60,33 @@ pub fn fork() -> io::Result<Forked> {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
         process => Ok(Forked::Parent(process.unsigned_abs())),
+    }
+}
+
+/// How much rather than others the kernel ends this process where memory is short, which what it starts inherits.
+/// To be opened before its memory is [hidden](crate::launch::hide_memory): the file is root's then.
+#[derive(Debug)]
+pub struct EndingOrder {
+    file: fs::File,
+    own: i32,
+}
+
+impl EndingOrder {
+    /// That of this process.
+    ///
+    /// # Errors
+    /// Where proc(5) is not there, or does not have it.
+    pub fn of_this_process() -> io::Result<EndingOrder> {
+        let path = "/proc/self/oom_score_adj";
+        let own = fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)?;
+        Ok(EndingOrder { file: fs::OpenOptions::new().write(true).open(path)?, own })
+    }
+
+    /// From here on it, and what it starts, are ended before the server is; or as before.
+    pub fn set(&self, is_early: bool) {
+        let value = if is_early { self.own.max(SPARED_LAST) } else { self.own };
+        // a program is run also where it cannot be told
+        let _ = (&self.file).write_all(value.to_string().as_bytes());
     }
 }
 
@@ -227,9 +254,6 @@ impl CgiProgram<'_> {
     fn prepare(&self, parent: u32, [input, output, errors]: [&OwnedFd; 3]) -> io::Result<()> {
         // the process group is its own, too, and there is no terminal
         setsid()?;
-        if let Ok(mut file) = fs::OpenOptions::new().write(true).open("/proc/self/oom_score_adj") {
-            let _ = file.write_all(SPARED_LAST);
-        }
         let CgiProgram { user, limits, .. } = self;
         if let Some(user) = user {
             let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -525,6 +549,36 @@ mod tests {
         }
         poll::wait_readable(&[running.ended()], 60_000).unwrap();
         (String::from_utf8(said).unwrap(), running.end().unwrap())
+    }
+
+    /// Also where the launcher is not root, and hides its memory.
+    #[test]
+    fn what_is_started_is_ended_first_and_who_starts_it_is_not() {
+        alone(|| {
+            if fs::read_dir("/proc/self/task").unwrap().count() != 1 {
+                eprintln!("SKIPPED: the harness runs tests beside its own thread");
+                return;
+            }
+            if crate::privileges::may_become_another() {
+                let nobody = Uid::from_raw(65534);
+                thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                let dumpable = rustix::process::DumpableBehavior::Dumpable;
+                rustix::process::set_dumpable_behavior(dumpable).unwrap();
+            }
+            let score = || fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+            let before = score();
+            let order = EndingOrder::of_this_process().unwrap();
+            launch::hide_memory().unwrap();
+            order.set(true);
+            let forked = fork().unwrap();
+            if forked == Forked::Child {
+                // SAFETY: it ends this process, which has nothing to do at its end.
+                unsafe { libc::_exit(i32::from(score().trim() != "500")) };
+            }
+            order.set(false);
+            let (_, status) = wait(WaitOptions::empty()).unwrap().unwrap();
+            assert_eq!((status.exit_status(), score()), (Some(0), before));
+        });
     }
 
     #[test]
