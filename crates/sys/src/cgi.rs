@@ -324,6 +324,15 @@ impl RunningCgi {
         self.ended.as_fd()
     }
 
+    /// What it and all that it has started take. What has ended among what this process has adopted takes nothing.
+    pub fn taken(&self) -> ProcessUse {
+        for adopted in crate::launch::children().into_iter().filter(|one| *one != self.process) {
+            // it may still run
+            let _ = waitpid(Some(adopted), WaitOptions::NOHANG);
+        }
+        taken()
+    }
+
     /// Kills it with its process group, unless it has ended, and waits for it. Says how it has ended: by itself with
     /// this status, or by a signal.
     ///
@@ -379,7 +388,7 @@ pub struct ProcessUse {
 }
 
 /// What the descendants of this process take, as far as it may see them.
-pub fn taken() -> ProcessUse {
+fn taken() -> ProcessUse {
     let page_bytes = rustix::param::page_size() as u64;
     let pages = |process: &Pid| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/statm", number(*process))).ok()?;
@@ -530,13 +539,16 @@ mod tests {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
-    fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>) {
+    fn start(program: &ProgramFile, environment: &[&str]) -> RunningCgi {
         let environment: Vec<_> =
             environment.iter().map(|text| CString::new(*text).unwrap()).collect();
         let limits = ProgramLimits { memory_bytes: 1 << 30, of_user: None };
         let (name, environment) = (c"program", &environment[..]);
-        let running = CgiProgram { program, name, environment, user: None, limits }.start();
-        let mut running = running.unwrap();
+        CgiProgram { program, name, environment, user: None, limits }.start().unwrap()
+    }
+
+    fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>) {
+        let mut running = start(program, environment);
         running.input.take();
         let (mut said, mut buffer) = (Vec::new(), [0; 512]);
         loop {
@@ -578,6 +590,32 @@ mod tests {
             order.set(false);
             let (_, status) = wait(WaitOptions::empty()).unwrap().unwrap();
             assert_eq!((status.exit_status(), score()), (Some(0), before));
+        });
+    }
+
+    #[test]
+    fn what_has_ended_is_not_counted() {
+        alone(|| {
+            if fs::read_dir("/proc/self/task").unwrap().count() != 1 {
+                eprintln!("SKIPPED: the harness runs tests beside its own thread");
+                return;
+            }
+            launch::adopt_orphans().unwrap();
+            let directory = Directory::new("many");
+            let many = "#!/bin/sh\nfor n in $(seq 100); do (true &); done\necho done\nread end\n";
+            directory.write("many", many, 0o755);
+            let Ok(FoundProgram::File(program)) = directory.find("many") else { panic!() };
+            let mut running = start(&program, &[]);
+            poll::wait_readable(&[running.output.as_fd()], 60_000).unwrap();
+            let until = Instant::now() + Duration::from_secs(60);
+            while running.taken().processes > 1 && Instant::now() < until {
+                std::thread::sleep(LOOK);
+            }
+            assert_eq!(running.taken().processes, 1);
+            running.input.take();
+            poll::wait_readable(&[running.ended()], 60_000).unwrap();
+            assert!(running.end().unwrap().is_ok());
+            assert!(end_descendants());
         });
     }
 

@@ -279,7 +279,7 @@ impl<'p> Pump<'p> {
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            let taken = cgi::taken();
+            let taken = self.program.taken();
             if taken.processes > self.limits.processes {
                 self.kill(KillReason::Processes);
             } else if taken.memory_bytes > self.limits.memory.0 {
