@@ -5,15 +5,15 @@
 //! it. Whoever starts it is a process of its own, too ([`fork`]): it adopts what the program leaves behind
 //! ([`adopt_orphans`](crate::launch::adopt_orphans)), so that it can tell these from those of other requests.
 
-use crate::launch::mark_descriptors;
+use crate::launch::{descendants, kill_descendants, mark_descriptors};
 use crate::privileges::SystemUser;
 use crate::socket::{Received, Sent};
 use rustix::fs::{AtFlags, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions, fchdir, getpid, kill_process,
-    kill_process_group, pidfd_open, setrlimit, setsid, wait, waitpid,
+    Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions, WaitStatus, fchdir, getpid,
+    kill_process, kill_process_group, pidfd_open, setrlimit, setsid, wait, waitpid,
 };
 use rustix::thread;
 use std::ffi::{CStr, CString};
@@ -235,7 +235,7 @@ impl CgiProgram<'_> {
         };
         let ended = ended.inspect_err(|_| {
             let _ = kill_process(process, Signal::KILL);
-            let _ = waitpid(Some(process), WaitOptions::empty());
+            let _ = wait_for_killed(process);
         })?;
         for end in [&input, &output, &errors] {
             fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
@@ -334,19 +334,34 @@ impl RunningCgi {
     }
 
     /// Kills it with its process group, unless it has ended, and waits for it. Says how it has ended: by itself with
-    /// this status, or by a signal.
+    /// this status, or by a signal. What it has started is killed, too, where the kernel waits for that.
     ///
     /// # Errors
-    /// None in practice.
+    /// `TimedOut` where somebody else traces it, and does not end.
     pub fn end(&self) -> io::Result<Result<i32, i32>> {
         // as long as nobody has waited for it, its number is no other's
         let _ = kill_process_group(self.process, Signal::KILL);
-        let status = again(|| waitpid(Some(self.process), WaitOptions::empty()))?;
-        let Some((_, status)) = status else { return Err(io::ErrorKind::NotFound.into()) };
+        let status = wait_for_killed(self.process)?;
         Ok(match status.exit_status() {
             Some(code) => Ok(code),
             None => Err(status.terminating_signal().unwrap_or(0)),
         })
+    }
+}
+
+/// Waits for a child that was killed. One that is traced ends for its parent when it has ended for whoever traces it,
+/// which may be one that it has started: these are killed meanwhile.
+fn wait_for_killed(process: Pid) -> io::Result<WaitStatus> {
+    let until = Instant::now() + ENDING;
+    loop {
+        if let Some((_, status)) = again(|| waitpid(Some(process), WaitOptions::NOHANG))? {
+            return Ok(status);
+        }
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        kill_descendants();
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -411,13 +426,7 @@ pub fn end_descendants() -> bool {
             Err(_) => return true,
             Ok(None) => {}
         }
-        // what is stopped begins nothing more until it is killed
-        for signal in [Signal::STOP, Signal::KILL] {
-            for one in descendants() {
-                // it may have ended
-                let _ = kill_process(one, signal);
-            }
-        }
+        kill_descendants();
         if Instant::now() >= until {
             return false;
         }
@@ -445,19 +454,6 @@ pub fn end_others(own: &[u32]) {
 
 fn number(process: Pid) -> u32 {
     process.as_raw_nonzero().get().unsigned_abs()
-}
-
-/// The descendants of this process, parents first.
-fn descendants() -> Vec<Pid> {
-    let mut all = crate::launch::children();
-    let mut at = 0;
-    while at < all.len() {
-        let more = crate::launch::children_of(all[at]);
-        let more: Vec<_> = more.into_iter().filter(|one| !all.contains(one)).collect();
-        all.extend(more);
-        at += 1;
-    }
-    all
 }
 
 #[cfg(test)]
@@ -590,6 +586,42 @@ mod tests {
             order.set(false);
             let (_, status) = wait(WaitOptions::empty()).unwrap().unwrap();
             assert_eq!((status.exit_status(), score()), (Some(0), before));
+        });
+    }
+
+    /// It is no zombie that can be waited for, until whoever traces it has ended.
+    #[test]
+    fn a_program_that_is_traced_by_what_it_has_started_ends() {
+        alone(|| {
+            if fs::read_dir("/proc/self/task").unwrap().count() != 1 {
+                eprintln!("SKIPPED: the harness runs tests beside its own thread");
+                return;
+            }
+            launch::adopt_orphans().unwrap();
+            let directory = Directory::new("traced");
+            // PTRACE_SEIZE is 0x4206, PR_SET_PTRACER 0x59616d61; where ptrace(2) is not allowed it is a plain program
+            let traced = "#!/usr/bin/env python3\nimport ctypes, os, sys, time\nc = ctypes.CDLL(None)\n\
+                c.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)\nme = os.getpid()\nif os.fork() == 0:\n    os.setsid()\n\
+                \x20   print(c.ptrace(0x4206, me, None, OPTIONS), flush=True)\n    time.sleep(600)\nsys.stdin.read()\n";
+            // PTRACE_O_TRACEEXIT is 0x40: it is stopped where it would end
+            for (name, options) in [("ends", "None"), ("stays", "ctypes.c_void_p(0x40)")] {
+                let text = traced.replace("OPTIONS", options);
+                directory.write(name, &text, 0o755);
+                let Ok(FoundProgram::File(program)) = directory.find(name) else { panic!() };
+                let mut running = start(&program, &["PATH=/usr/local/bin:/usr/bin:/bin"]);
+                poll::wait_readable(&[running.output.as_fd()], 60_000).unwrap();
+                let mut said = [0; 8];
+                let count = rustix::io::read(&running.output, &mut said).unwrap_or(0);
+                if !said[..count].starts_with(b"0") {
+                    eprintln!("SKIPPED: no python3, or no ptrace(2)");
+                }
+                if name == "ends" {
+                    running.input.take();
+                    poll::wait_readable(&[running.ended()], 60_000).unwrap();
+                }
+                running.end().unwrap().ok();
+                assert!(end_descendants(), "{name}");
+            }
         });
     }
 
