@@ -250,6 +250,12 @@ fn only_programs_beneath_the_directory_are_run(engine: &str) {
     symlink("loop", at("loop")).unwrap();
     bed.program_of("plain", "text", 0o644);
     bed.program_of("setuid", "#!/bin/sh\n", 0o4755);
+    fs::create_dir_all(bed.folder.join("cgi/closed/in")).unwrap();
+    bed.program("closed/in/b", run);
+    fs::set_permissions(at("closed/in"), Permissions::from_mode(0o755)).unwrap();
+    // who starts the server as itself may enter what is its own
+    let closed = if geteuid().is_root() { 403 } else { 200 };
+    fs::set_permissions(at("closed"), Permissions::from_mode(0o700)).unwrap();
     let server = bed.serve(engine, "", "");
     for (path, status, body) in [
         ("/cgi-bin/a", 200, "run /cgi-bin/a\n"),
@@ -274,6 +280,7 @@ fn only_programs_beneath_the_directory_are_run(engine: &str) {
         ("/cgi-bin/none%00/a", 404, ""),
         ("/cgi-bin/plain", 403, ""),
         ("/cgi-bin/setuid", 403, ""),
+        ("/cgi-bin/closed/in/b", closed, ""),
         ("/cgi-bin/../outside", 404, ""),
         ("/cgi-bin/..%2foutside", 400, ""),
         ("/cgi-bin/%2e%2e/outside", 404, ""),

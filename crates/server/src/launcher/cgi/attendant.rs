@@ -8,7 +8,7 @@ use super::script::{self, MeantProgram, NoProgram};
 use forebay_sys::cgi::{self, CgiProgram, RunningCgi};
 use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket::{self, Received, Sent};
-use forebay_sys::{launch, process};
+use forebay_sys::{launch, privileges, process};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -107,6 +107,10 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
         params.iter().find(|(other, _)| *other == name).map_or(&[][..], |(_, value)| value)
     };
     let (own, path) = (value(b"SCRIPT_NAME"), value(b"PATH_INFO"));
+    let user = route.user.as_ref();
+    // a program is found where its user finds it
+    privileges::find_files_as(user)
+        .map_err(|error| failed(&format!("cannot look for programs as their user: {error}")))?;
     let MeantProgram { program, file, used } =
         script::find(route, path).map_err(|no| match no {
             NoProgram::Nowhere => CgiRefusal { status: Some("404 Not Found"), why: String::new() },
@@ -119,13 +123,12 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
     let shown = file.display();
     let name = CString::new(file.as_os_str().as_bytes());
     let name = name.map_err(|_| failed("the name of a program has a zero byte"))?;
-    let user = route.user.as_ref();
     let (program, limits) = (&program, route.limits());
     let program = CgiProgram { program, name: &name, environment: &environment, user, limits };
     program.start().map_err(|error| {
         let (status, hint) = match error.kind() {
             io::ErrorKind::NotFound => {
-                (None, ": the interpreter that its first line names is not there")
+                (None, ": the interpreter that its first line names is not there, or the user who runs it may not read it")
             }
             io::ErrorKind::PermissionDenied => {
                 let hint =
