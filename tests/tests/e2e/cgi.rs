@@ -563,6 +563,27 @@ fn programs_end_with_the_server() {
     assert!(soon(PATIENCE, || !is_there()));
 }
 
+/// What has the output of a program from elsewhere says nothing in its answer.
+#[test]
+fn an_answer_ends_though_an_outsider_holds_the_output() {
+    let bed = Bed::new();
+    let waits = "echo A: b; echo; echo $$ > NOTES/held; while [ ! -e NOTES/go ]; do sleep 0.1; done";
+    bed.program("held", &format!("{waits}; echo held"));
+    let server = bed.serve("event", "", "");
+    let mut stream = server.connect();
+    stream.write_all(b"GET /cgi-bin/held HTTP/1.0\r\n\r\n").unwrap();
+    assert!(soon(PATIENCE, || bed.note("held").is_some()));
+    let program = bed.note("held").unwrap();
+    let output = format!("/proc/{}/fd/1", program.trim());
+    let held = fs::OpenOptions::new().write(true).open(output).unwrap();
+    bed.folder.write("notes/go", "");
+    let mut answer = String::new();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("\r\n\r\nheld\n"), "{answer}");
+    drop(held);
+}
+
 #[test]
 fn no_program_is_run_as_root() {
     if has(geteuid().is_root().then_some(()).ok_or("only root can"), "users of programs").is_none()
