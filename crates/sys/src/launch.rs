@@ -181,6 +181,13 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
+/// This process hears how its children end, whatever who has started it has said of that: where `SIGCHLD` is ignored,
+/// nobody can wait for them.
+pub fn hear_of_children() {
+    // SAFETY: the default of a signal, which has no handler here.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Processes whose parents have ended become children of this one, if it is among their ancestors.
 ///
 /// # Errors

@@ -567,7 +567,8 @@ fn programs_end_with_the_server() {
 #[test]
 fn an_answer_ends_though_an_outsider_holds_the_output() {
     let bed = Bed::new();
-    let waits = "echo A: b; echo; echo $$ > NOTES/held; while [ ! -e NOTES/go ]; do sleep 0.1; done";
+    let waits =
+        "echo A: b; echo; echo $$ > NOTES/held; while [ ! -e NOTES/go ]; do sleep 0.1; done";
     bed.program("held", &format!("{waits}; echo held"));
     let server = bed.serve("event", "", "");
     let mut stream = server.connect();
