@@ -32,6 +32,8 @@ const READ_BYTES: usize = 16 * 1024;
 pub(super) fn attend(connection: OwnedFd, route: &ReadyRoute) -> io::Result<()> {
     launch::adopt_orphans()?;
     process::set_name("forebay-cgi-run");
+    // a server that was taken over may pass one that waits
+    socket::never_wait(connection.as_fd())?;
     let Some(mut request) = hear(&connection)? else { return Ok(()) };
     let mut out = Vec::new();
     match start(&request, route) {
@@ -85,18 +87,21 @@ fn hear(connection: &OwnedFd) -> io::Result<Option<RequestRecords>> {
     let mut request = RequestRecords::default();
     let until = Instant::now() + PATIENCE;
     let mut buffer = vec![0; READ_BYTES];
-    while request.params().is_none() {
+    while Instant::now() < until {
+        if request.params().is_some() {
+            return Ok(Some(request));
+        }
         match socket::receive(connection.as_fd(), &mut buffer) {
             Received::Bytes(count) => {
                 request.take(&buffer[..count]).map_err(|_| io::ErrorKind::InvalidData)?;
             }
-            Received::Blocked if Instant::now() < until => {
+            Received::Blocked => {
                 poll::wait([(connection.as_fd(), PollInterest::Read)], 1000)?;
             }
-            Received::Blocked | Received::Ended | Received::Broken => return Ok(None),
+            Received::Ended | Received::Broken => return Ok(None),
         }
     }
-    Ok(Some(request))
+    Ok(None)
 }
 
 /// Starts the program that a request is for.
