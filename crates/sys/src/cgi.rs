@@ -5,15 +5,15 @@
 //! it. Whoever starts it is a process of its own, too ([`fork`]): it adopts what the program leaves behind
 //! ([`adopt_orphans`](crate::launch::adopt_orphans)), so that it can tell these from those of other requests.
 
-use crate::launch::mark_descriptors;
+use crate::launch::{descendants, kill_descendants, mark_descriptors};
 use crate::privileges::SystemUser;
 use crate::socket::{Received, Sent};
 use rustix::fs::{AtFlags, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions, fchdir, getpid, kill_process,
-    kill_process_group, pidfd_open, setrlimit, setsid, wait, waitpid,
+    Gid, Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, WaitOptions, WaitStatus, fchdir, getpid,
+    kill_process, kill_process_group, pidfd_open, setrlimit, setsid, wait, waitpid,
 };
 use rustix::thread;
 use std::ffi::{CStr, CString};
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const DESCRIPTORS: u64 = 1024;
 
 /// How much rather than others the kernel ends such programs where memory is short; 1000 is the most.
-const SPARED_LAST: &[u8] = b"500";
+const SPARED_LAST: i32 = 500;
 
 /// Where the exit status of a program says that it was never begun.
 const UNBEGUN: i32 = 127;
@@ -60,6 +60,33 @@ pub fn fork() -> io::Result<Forked> {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
         process => Ok(Forked::Parent(process.unsigned_abs())),
+    }
+}
+
+/// How much rather than others the kernel ends this process where memory is short, which what it starts inherits.
+/// To be opened before its memory is [hidden](crate::launch::hide_memory): the file is root's then.
+#[derive(Debug)]
+pub struct EndingOrder {
+    file: fs::File,
+    own: i32,
+}
+
+impl EndingOrder {
+    /// That of this process.
+    ///
+    /// # Errors
+    /// Where proc(5) is not there, or does not have it.
+    pub fn of_this_process() -> io::Result<EndingOrder> {
+        let path = "/proc/self/oom_score_adj";
+        let own = fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)?;
+        Ok(EndingOrder { file: fs::OpenOptions::new().write(true).open(path)?, own })
+    }
+
+    /// From here on it, and what it starts, are ended before the server is; or as before.
+    pub fn set(&self, is_early: bool) {
+        let value = if is_early { self.own.max(SPARED_LAST) } else { self.own };
+        // a program is run also where it cannot be told
+        let _ = (&self.file).write_all(value.to_string().as_bytes());
     }
 }
 
@@ -208,7 +235,7 @@ impl CgiProgram<'_> {
         };
         let ended = ended.inspect_err(|_| {
             let _ = kill_process(process, Signal::KILL);
-            let _ = waitpid(Some(process), WaitOptions::empty());
+            let _ = wait_for_killed(process);
         })?;
         for end in [&input, &output, &errors] {
             fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
@@ -227,9 +254,6 @@ impl CgiProgram<'_> {
     fn prepare(&self, parent: u32, [input, output, errors]: [&OwnedFd; 3]) -> io::Result<()> {
         // the process group is its own, too, and there is no terminal
         setsid()?;
-        if let Ok(mut file) = fs::OpenOptions::new().write(true).open("/proc/self/oom_score_adj") {
-            let _ = file.write_all(SPARED_LAST);
-        }
         let CgiProgram { user, limits, .. } = self;
         if let Some(user) = user {
             let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -300,20 +324,44 @@ impl RunningCgi {
         self.ended.as_fd()
     }
 
+    /// What it and all that it has started take. What has ended among what this process has adopted takes nothing.
+    pub fn taken(&self) -> ProcessUse {
+        for adopted in crate::launch::children().into_iter().filter(|one| *one != self.process) {
+            // it may still run
+            let _ = waitpid(Some(adopted), WaitOptions::NOHANG);
+        }
+        taken()
+    }
+
     /// Kills it with its process group, unless it has ended, and waits for it. Says how it has ended: by itself with
-    /// this status, or by a signal.
+    /// this status, or by a signal. What it has started is killed, too, where the kernel waits for that.
     ///
     /// # Errors
-    /// None in practice.
+    /// `TimedOut` where somebody else traces it, and does not end.
     pub fn end(&self) -> io::Result<Result<i32, i32>> {
         // as long as nobody has waited for it, its number is no other's
         let _ = kill_process_group(self.process, Signal::KILL);
-        let status = again(|| waitpid(Some(self.process), WaitOptions::empty()))?;
-        let Some((_, status)) = status else { return Err(io::ErrorKind::NotFound.into()) };
+        let status = wait_for_killed(self.process)?;
         Ok(match status.exit_status() {
             Some(code) => Ok(code),
             None => Err(status.terminating_signal().unwrap_or(0)),
         })
+    }
+}
+
+/// Waits for a child that was killed. One that is traced ends for its parent when it has ended for whoever traces it,
+/// which may be one that it has started: these are killed meanwhile.
+fn wait_for_killed(process: Pid) -> io::Result<WaitStatus> {
+    let until = Instant::now() + ENDING;
+    loop {
+        if let Some((_, status)) = again(|| waitpid(Some(process), WaitOptions::NOHANG))? {
+            return Ok(status);
+        }
+        if Instant::now() >= until {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        kill_descendants();
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -355,7 +403,7 @@ pub struct ProcessUse {
 }
 
 /// What the descendants of this process take, as far as it may see them.
-pub fn taken() -> ProcessUse {
+fn taken() -> ProcessUse {
     let page_bytes = rustix::param::page_size() as u64;
     let pages = |process: &Pid| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/statm", number(*process))).ok()?;
@@ -378,13 +426,7 @@ pub fn end_descendants() -> bool {
             Err(_) => return true,
             Ok(None) => {}
         }
-        // what is stopped begins nothing more until it is killed
-        for signal in [Signal::STOP, Signal::KILL] {
-            for one in descendants() {
-                // it may have ended
-                let _ = kill_process(one, signal);
-            }
-        }
+        kill_descendants();
         if Instant::now() >= until {
             return false;
         }
@@ -412,19 +454,6 @@ pub fn end_others(own: &[u32]) {
 
 fn number(process: Pid) -> u32 {
     process.as_raw_nonzero().get().unsigned_abs()
-}
-
-/// The descendants of this process, parents first.
-fn descendants() -> Vec<Pid> {
-    let mut all = crate::launch::children();
-    let mut at = 0;
-    while at < all.len() {
-        let more = crate::launch::children_of(all[at]);
-        let more: Vec<_> = more.into_iter().filter(|one| !all.contains(one)).collect();
-        all.extend(more);
-        at += 1;
-    }
-    all
 }
 
 #[cfg(test)]
@@ -491,28 +520,35 @@ mod tests {
         }
     }
 
-    /// What runs in a process of its own says whether it was right by its exit status: this one has many threads.
+    /// Runs it in a process of its own that has one thread, as those have that run programs.
     fn alone(check: fn()) {
-        const ALONE: &str = "FOREBAY_TEST_ALONE";
-        let name = std::thread::current().name().unwrap().to_owned();
-        if std::env::var_os(ALONE).is_some() {
-            return check();
+        // SAFETY: the new process does what one of several threads may do after that with the C library of Linux, which
+        // hands the locks of its memory over, and ends without what others would have to do.
+        let process = unsafe { libc::fork() };
+        if process == 0 {
+            let outcome = std::panic::catch_unwind(check);
+            let failed = outcome.is_err();
+            if let Err(why) = outcome {
+                let text = why.downcast_ref::<String>().map_or("it has panicked", String::as_str);
+                let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+            }
+            // SAFETY: it ends this process.
+            unsafe { libc::_exit(i32::from(failed)) };
         }
-        let program = std::env::current_exe().unwrap();
-        let mut command = std::process::Command::new(program);
-        // the harness runs a test on its main thread, if it may have one alone
-        command.args([&name, "--exact", "--nocapture", "--test-threads=1"]).env(ALONE, "1");
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let (_, status) = waitpid(Pid::from_raw(process), WaitOptions::empty()).unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0), "what it says is on standard error");
     }
 
-    fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>) {
+    fn start(program: &ProgramFile, environment: &[&str]) -> RunningCgi {
         let environment: Vec<_> =
             environment.iter().map(|text| CString::new(*text).unwrap()).collect();
         let limits = ProgramLimits { memory_bytes: 1 << 30, of_user: None };
         let (name, environment) = (c"program", &environment[..]);
-        let running = CgiProgram { program, name, environment, user: None, limits }.start();
-        let mut running = running.unwrap();
+        CgiProgram { program, name, environment, user: None, limits }.start().unwrap()
+    }
+
+    fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>) {
+        let mut running = start(program, environment);
         running.input.take();
         let (mut said, mut buffer) = (Vec::new(), [0; 512]);
         loop {
@@ -527,13 +563,89 @@ mod tests {
         (String::from_utf8(said).unwrap(), running.end().unwrap())
     }
 
+    /// Also where the launcher is not root, and hides its memory.
+    #[test]
+    fn what_is_started_is_ended_first_and_who_starts_it_is_not() {
+        alone(|| {
+            if crate::privileges::may_become_another() {
+                let nobody = Uid::from_raw(65534);
+                thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                let dumpable = rustix::process::DumpableBehavior::Dumpable;
+                rustix::process::set_dumpable_behavior(dumpable).unwrap();
+            }
+            let score = || fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+            let before = score();
+            let order = EndingOrder::of_this_process().unwrap();
+            launch::hide_memory().unwrap();
+            order.set(true);
+            let forked = fork().unwrap();
+            if forked == Forked::Child {
+                // SAFETY: it ends this process, which has nothing to do at its end.
+                unsafe { libc::_exit(i32::from(score().trim() != "500")) };
+            }
+            order.set(false);
+            let (_, status) = wait(WaitOptions::empty()).unwrap().unwrap();
+            assert_eq!((status.exit_status(), score()), (Some(0), before));
+        });
+    }
+
+    /// It is no zombie that can be waited for, until whoever traces it has ended.
+    #[test]
+    fn a_program_that_is_traced_by_what_it_has_started_ends() {
+        alone(|| {
+            launch::adopt_orphans().unwrap();
+            let directory = Directory::new("traced");
+            // PTRACE_SEIZE is 0x4206, PR_SET_PTRACER 0x59616d61; where ptrace(2) is not allowed it is a plain program
+            let traced = "#!/usr/bin/env python3\nimport ctypes, os, sys, time\nc = ctypes.CDLL(None)\n\
+                c.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)\nme = os.getpid()\nif os.fork() == 0:\n    os.setsid()\n\
+                \x20   print(c.ptrace(0x4206, me, None, OPTIONS), flush=True)\n    time.sleep(600)\nsys.stdin.read()\n";
+            // PTRACE_O_TRACEEXIT is 0x40: it is stopped where it would end
+            for (name, options) in [("ends", "None"), ("stays", "ctypes.c_void_p(0x40)")] {
+                let text = traced.replace("OPTIONS", options);
+                directory.write(name, &text, 0o755);
+                let Ok(FoundProgram::File(program)) = directory.find(name) else { panic!() };
+                let mut running = start(&program, &["PATH=/usr/local/bin:/usr/bin:/bin"]);
+                poll::wait_readable(&[running.output.as_fd()], 60_000).unwrap();
+                let mut said = [0; 8];
+                let count = rustix::io::read(&running.output, &mut said).unwrap_or(0);
+                if !said[..count].starts_with(b"0") {
+                    eprintln!("SKIPPED: no python3, or no ptrace(2)");
+                }
+                if name == "ends" {
+                    running.input.take();
+                    poll::wait_readable(&[running.ended()], 60_000).unwrap();
+                }
+                running.end().unwrap().ok();
+                assert!(end_descendants(), "{name}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_has_ended_is_not_counted() {
+        alone(|| {
+            launch::adopt_orphans().unwrap();
+            let directory = Directory::new("many");
+            let many = "#!/bin/sh\nfor n in $(seq 100); do (true &); done\necho done\nread end\n";
+            directory.write("many", many, 0o755);
+            let Ok(FoundProgram::File(program)) = directory.find("many") else { panic!() };
+            let mut running = start(&program, &[]);
+            poll::wait_readable(&[running.output.as_fd()], 60_000).unwrap();
+            let until = Instant::now() + Duration::from_secs(60);
+            while running.taken().processes > 1 && Instant::now() < until {
+                std::thread::sleep(LOOK);
+            }
+            assert_eq!(running.taken().processes, 1);
+            running.input.take();
+            poll::wait_readable(&[running.ended()], 60_000).unwrap();
+            assert!(running.end().unwrap().is_ok());
+            assert!(end_descendants());
+        });
+    }
+
     #[test]
     fn a_program_has_what_it_is_given_and_ends_with_all_it_has_started() {
         alone(|| {
-            if fs::read_dir("/proc/self/task").unwrap().count() != 1 {
-                eprintln!("SKIPPED: the harness runs tests beside its own thread");
-                return;
-            }
             launch::adopt_orphans().unwrap();
             let directory = Directory::new("run");
             let leaves = "#!/bin/sh\nenv\npwd\nls /proc/self/fd | tr '\\n' ' '\ndirname \"$0\"\n\

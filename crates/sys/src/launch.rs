@@ -181,6 +181,13 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
+/// This process hears how its children end, whatever who has started it has said of that: where `SIGCHLD` is ignored,
+/// nobody can wait for them.
+pub fn hear_of_children() {
+    // SAFETY: the default of a signal, which has no handler here.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Processes whose parents have ended become children of this one, if it is among their ancestors.
 ///
 /// # Errors
@@ -291,16 +298,28 @@ impl RunningLaunch {
         }
     }
 
-    /// Kills it with its process group, unless it has ended, and waits for it.
+    /// Kills it with its process group, unless it has ended, and waits for it. What it has started is killed, too, where
+    /// the kernel waits for that.
     ///
     /// # Errors
-    /// None in practice.
+    /// `TimedOut` where somebody else traces it, and does not end.
     pub fn end(mut self) -> io::Result<LaunchEnd> {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // as long as nobody has waited for it, its number is no other's
             let _ = kill_process_group(group, Signal::KILL);
         }
-        self.child.wait().map(LaunchEnd::of)
+        let until = Instant::now() + ENDING;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(LaunchEnd::of(status));
+            }
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            // one that is traced ends for its parent when it has ended for whoever traces it
+            kill_descendants();
+            std::thread::sleep(LOOK);
+        }
     }
 }
 
@@ -363,6 +382,30 @@ pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
     match told {
         Some(told) if !told.is_empty() => told.into_iter().flat_map(numbers).collect(),
         _ => by_parent(parent),
+    }
+}
+
+/// The descendants of this process, parents first.
+pub(crate) fn descendants() -> Vec<Pid> {
+    let mut all = children();
+    let mut at = 0;
+    while at < all.len() {
+        let more = children_of(all[at]);
+        let more: Vec<_> = more.into_iter().filter(|one| !all.contains(one)).collect();
+        all.extend(more);
+        at += 1;
+    }
+    all
+}
+
+/// Kills the descendants of this process.
+pub(crate) fn kill_descendants() {
+    // what is stopped begins nothing more until it is killed
+    for signal in [Signal::STOP, Signal::KILL] {
+        for one in descendants() {
+            // it may have ended
+            let _ = kill_process(one, signal);
+        }
     }
 }
 

@@ -161,6 +161,33 @@ pub fn keep_to_launch() -> io::Result<()> {
     gain_nothing()
 }
 
+/// Finds files as `user` does from here on, if that is another one than this process is, and no others by a right of
+/// root's; what runs programs as that user is kept.
+///
+/// # Errors
+/// What the kernel says; then nothing is to be looked for.
+pub fn find_files_as(user: Option<&SystemUser>) -> io::Result<()> {
+    let mut sets = thread::capabilities(None)?;
+    for set in [&mut sets.effective, &mut sets.permitted] {
+        set.remove(CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE);
+    }
+    thread::set_capabilities(None, sets)?;
+    let Some(user) = user else { return Ok(()) };
+    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    thread::set_thread_groups(&groups)?;
+    // who it was is all that these say: whether they have done it says a call that cannot
+    // SAFETY: they change by which user and group this thread is judged where it opens files, and nothing else.
+    let now = unsafe {
+        libc::setfsgid(user.group);
+        libc::setfsuid(user.user);
+        (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
+    };
+    match now == (user.user.cast_signed(), user.group.cast_signed()) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// Has no right of root any more; root becomes the user 65534, whom most machines call nobody. `supervisor`,
 /// if that has started this process, still ends it when it ends. Says whether it is another user now.
 ///
@@ -292,6 +319,31 @@ mod tests {
             (own.permitted.bits().count_ones(), thread::capabilities(None).unwrap().permitted)
         });
         assert_eq!(after.join().unwrap(), (4, CapabilitySet::empty()));
+    }
+
+    #[test]
+    fn files_are_found_as_a_user_who_may_still_be_become() {
+        use std::os::unix::fs::PermissionsExt;
+        if !may_become_another() {
+            eprintln!("SKIPPED: only root can become another user");
+            return;
+        }
+        let closed = std::env::temp_dir().join(format!("privileges-{}", std::process::id()));
+        std::fs::create_dir_all(closed.join("in")).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(&closed, mode).unwrap();
+        let path = closed.join("in");
+        let after = std::thread::spawn(move || {
+            keep_to_launch().unwrap();
+            let before = std::fs::metadata(&path).is_ok();
+            let nobody = SystemUser { user: NOBODY, group: NOBODY, groups: Vec::new() };
+            find_files_as(Some(&nobody)).unwrap();
+            let found = std::fs::metadata(&path).map_err(|error| error.kind());
+            (before, found.map(drop), may_become_another())
+        });
+        let after = after.join().unwrap();
+        std::fs::remove_dir_all(closed).unwrap();
+        assert_eq!(after, (true, Err(io::ErrorKind::PermissionDenied), true));
     }
 
     #[test]

@@ -212,6 +212,15 @@ pub fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, coun
     sent(rustix::fs::sendfile(socket, file, Some(&mut offset), count))
 }
 
+/// Whoever reads and writes it is told that nothing can be done, and does not wait.
+///
+/// # Errors
+/// None in practice.
+pub fn never_wait(socket: BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    Ok(fcntl_setfl(socket, fcntl_getfl(socket)? | OFlags::NONBLOCK)?)
+}
+
 /// Announces the end of what is sent; the client can still be read.
 pub fn shut_down_writing(socket: BorrowedFd<'_>) {
     let _ = net::shutdown(socket, net::Shutdown::Write);

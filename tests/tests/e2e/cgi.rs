@@ -250,6 +250,12 @@ fn only_programs_beneath_the_directory_are_run(engine: &str) {
     symlink("loop", at("loop")).unwrap();
     bed.program_of("plain", "text", 0o644);
     bed.program_of("setuid", "#!/bin/sh\n", 0o4755);
+    fs::create_dir_all(bed.folder.join("cgi/closed/in")).unwrap();
+    bed.program("closed/in/b", run);
+    fs::set_permissions(at("closed/in"), Permissions::from_mode(0o755)).unwrap();
+    // who starts the server as itself may enter what is its own
+    let closed = if geteuid().is_root() { 403 } else { 200 };
+    fs::set_permissions(at("closed"), Permissions::from_mode(0o700)).unwrap();
     let server = bed.serve(engine, "", "");
     for (path, status, body) in [
         ("/cgi-bin/a", 200, "run /cgi-bin/a\n"),
@@ -274,6 +280,7 @@ fn only_programs_beneath_the_directory_are_run(engine: &str) {
         ("/cgi-bin/none%00/a", 404, ""),
         ("/cgi-bin/plain", 403, ""),
         ("/cgi-bin/setuid", 403, ""),
+        ("/cgi-bin/closed/in/b", closed, ""),
         ("/cgi-bin/../outside", 404, ""),
         ("/cgi-bin/..%2foutside", 400, ""),
         ("/cgi-bin/%2e%2e/outside", 404, ""),
@@ -554,6 +561,28 @@ fn programs_end_with_the_server() {
     assert!(soon(PATIENCE, || bed.sleepers() == 0));
     let is_there = || fs::exists(format!("/proc/{launcher}")).unwrap();
     assert!(soon(PATIENCE, || !is_there()));
+}
+
+/// What has the output of a program from elsewhere says nothing in its answer.
+#[test]
+fn an_answer_ends_though_an_outsider_holds_the_output() {
+    let bed = Bed::new();
+    let waits =
+        "echo A: b; echo; echo $$ > NOTES/held; while [ ! -e NOTES/go ]; do sleep 0.1; done";
+    bed.program("held", &format!("{waits}; echo held"));
+    let server = bed.serve("event", "", "");
+    let mut stream = server.connect();
+    stream.write_all(b"GET /cgi-bin/held HTTP/1.0\r\n\r\n").unwrap();
+    assert!(soon(PATIENCE, || bed.note("held").is_some()));
+    let program = bed.note("held").unwrap();
+    let output = format!("/proc/{}/fd/1", program.trim());
+    let held = fs::OpenOptions::new().write(true).open(output).unwrap();
+    bed.folder.write("notes/go", "");
+    let mut answer = String::new();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("\r\n\r\nheld\n"), "{answer}");
+    drop(held);
 }
 
 #[test]

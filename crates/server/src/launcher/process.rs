@@ -69,6 +69,7 @@ pub(super) fn begin(name: &str) -> io::Result<()> {
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
     }
+    launch::hear_of_children();
     process::set_name(name);
     launch::adopt_orphans()?;
     privileges::keep_to_launch()?;

@@ -8,7 +8,7 @@ use super::script::{self, MeantProgram, NoProgram};
 use forebay_sys::cgi::{self, CgiProgram, RunningCgi};
 use forebay_sys::poll::{self, PollInterest};
 use forebay_sys::socket::{self, Received, Sent};
-use forebay_sys::{launch, process};
+use forebay_sys::{launch, privileges, process};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,6 +32,8 @@ const READ_BYTES: usize = 16 * 1024;
 pub(super) fn attend(connection: OwnedFd, route: &ReadyRoute) -> io::Result<()> {
     launch::adopt_orphans()?;
     process::set_name("forebay-cgi-run");
+    // a server that was taken over may pass one that waits
+    socket::never_wait(connection.as_fd())?;
     let Some(mut request) = hear(&connection)? else { return Ok(()) };
     let mut out = Vec::new();
     match start(&request, route) {
@@ -85,18 +87,21 @@ fn hear(connection: &OwnedFd) -> io::Result<Option<RequestRecords>> {
     let mut request = RequestRecords::default();
     let until = Instant::now() + PATIENCE;
     let mut buffer = vec![0; READ_BYTES];
-    while request.params().is_none() {
+    while Instant::now() < until {
+        if request.params().is_some() {
+            return Ok(Some(request));
+        }
         match socket::receive(connection.as_fd(), &mut buffer) {
             Received::Bytes(count) => {
                 request.take(&buffer[..count]).map_err(|_| io::ErrorKind::InvalidData)?;
             }
-            Received::Blocked if Instant::now() < until => {
+            Received::Blocked => {
                 poll::wait([(connection.as_fd(), PollInterest::Read)], 1000)?;
             }
-            Received::Blocked | Received::Ended | Received::Broken => return Ok(None),
+            Received::Ended | Received::Broken => return Ok(None),
         }
     }
-    Ok(Some(request))
+    Ok(None)
 }
 
 /// Starts the program that a request is for.
@@ -107,6 +112,10 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
         params.iter().find(|(other, _)| *other == name).map_or(&[][..], |(_, value)| value)
     };
     let (own, path) = (value(b"SCRIPT_NAME"), value(b"PATH_INFO"));
+    let user = route.user.as_ref();
+    // a program is found where its user finds it
+    privileges::find_files_as(user)
+        .map_err(|error| failed(&format!("cannot look for programs as their user: {error}")))?;
     let MeantProgram { program, file, used } =
         script::find(route, path).map_err(|no| match no {
             NoProgram::Nowhere => CgiRefusal { status: Some("404 Not Found"), why: String::new() },
@@ -119,13 +128,12 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
     let shown = file.display();
     let name = CString::new(file.as_os_str().as_bytes());
     let name = name.map_err(|_| failed("the name of a program has a zero byte"))?;
-    let user = route.user.as_ref();
     let (program, limits) = (&program, route.limits());
     let program = CgiProgram { program, name: &name, environment: &environment, user, limits };
     program.start().map_err(|error| {
         let (status, hint) = match error.kind() {
             io::ErrorKind::NotFound => {
-                (None, ": the interpreter that its first line names is not there")
+                (None, ": the interpreter that its first line names is not there, or the user who runs it may not read it")
             }
             io::ErrorKind::PermissionDenied => {
                 let hint =

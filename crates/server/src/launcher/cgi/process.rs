@@ -11,7 +11,7 @@ use crate::config_file;
 use crate::launcher::messages::{LaunchReply, LaunchRequest};
 use crate::launcher::{fingerprint, process::begin};
 use forebay_config::Problem;
-use forebay_sys::cgi::{self, Forked};
+use forebay_sys::cgi::{self, EndingOrder, Forked};
 use forebay_sys::launch::MessageSocket;
 use forebay_sys::poll;
 use forebay_sys::stderr::say;
@@ -46,6 +46,8 @@ struct CgiLauncher {
     read: Option<ReadyRoutes>,
     /// Which route each attendant is for, by its number.
     attendants: HashMap<u32, u64>,
+    /// Programs are ended before this process is, where memory is short; `None` where that cannot be told.
+    order: Option<EndingOrder>,
 }
 
 /// What comes next in a process.
@@ -62,6 +64,7 @@ enum NextStep {
 /// # Errors
 /// Why it cannot begin, or hear the server.
 pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
+    let order = EndingOrder::of_this_process().ok();
     begin("forebay-cgi")?;
     let mut launcher = CgiLauncher {
         socket: MessageSocket::of_input()?,
@@ -71,6 +74,7 @@ pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
         earlier: ReadyRoutes::new(),
         read: None,
         attendants: HashMap::new(),
+        order,
     };
     match launcher.serve()? {
         NextStep::Attend(connection, route) => {
@@ -140,7 +144,13 @@ impl CgiLauncher {
         if running >= route.most_attendants() {
             return None;
         }
-        match cgi::fork() {
+        let set_order = |is_early| self.order.iter().for_each(|order| order.set(is_early));
+        set_order(true);
+        let forked = cgi::fork();
+        if !matches!(forked, Ok(Forked::Child)) {
+            set_order(false);
+        }
+        match forked {
             Ok(Forked::Child) => Some(NextStep::Attend(connection, Box::new(route.clone()))),
             Ok(Forked::Parent(process)) => {
                 self.attendants.insert(process, number);

@@ -140,10 +140,12 @@ impl<'p> Pump<'p> {
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         let is_ready = |end| ready.iter().any(|(other, _)| *other == end);
-        if is_ready(PumpedEnd::Errors) {
+        // what has ended says nothing more: all of it is in the pipes, whoever else may hold them
+        let is_last = self.ended.is_some() && self.has_room();
+        if is_ready(PumpedEnd::Errors) || (is_last && self.has_errors) {
             self.read_errors();
         }
-        if is_ready(PumpedEnd::Output) {
+        if is_ready(PumpedEnd::Output) || (is_last && self.has_output) {
             self.read_output();
         }
         let left = ready.iter().any(|(end, has_ended)| *end == PumpedEnd::Server && *has_ended);
@@ -162,7 +164,7 @@ impl<'p> Pump<'p> {
 
     /// Waits until something can be done: at which ends, and whether the server has shut down writing.
     fn wait(&self) -> io::Result<Vec<(PumpedEnd, bool)>> {
-        let (has_room, waits) = (self.out.len() < WAITING_BYTES, self.request.body().len());
+        let (has_room, waits) = (self.has_room(), self.request.body().len());
         let hears = !self.request.has_whole_body() && waits < WAITING_BYTES;
         let interest = if hears { PollInterest::Read } else { PollInterest::PeerEnd };
         let mut fds = vec![(self.connection.as_fd(), interest)];
@@ -186,14 +188,23 @@ impl<'p> Pump<'p> {
         if self.ended.is_none() {
             add(PumpedEnd::Program, self.program.ended(), PollInterest::Read);
         }
-        let next =
-            if self.ended.is_some() { self.next_look } else { self.until.min(self.next_look) };
+        let next = match self.ended {
+            // what is left of its output is there
+            Some(_) if self.has_output && has_room => Instant::now(),
+            Some(_) => self.next_look,
+            None => self.until.min(self.next_look),
+        };
         let left = next.saturating_duration_since(Instant::now());
         // a part of a millisecond is one
         let left_ms = left.as_nanos().div_ceil(1_000_000) as u64;
         let ready = poll::wait_any(&fds, left_ms)?;
         let ready = ends.into_iter().zip(ready).filter(|(_, ready)| ready.ready);
         Ok(ready.map(|(end, ready)| (end, ready.ended || ready.broken)).collect())
+    }
+
+    /// Whether more is read of what the program says.
+    fn has_room(&self) -> bool {
+        self.out.len() < WAITING_BYTES
     }
 
     /// Hears more of the body. Whether the server still wants an answer.
@@ -235,6 +246,7 @@ impl<'p> Pump<'p> {
                     false => records::stdout(&self.buffer[..count], &mut self.out),
                 }
             }
+            Received::Blocked if self.ended.is_some() => self.has_output = false,
             Received::Blocked => {}
             Received::Ended | Received::Broken => {
                 self.has_output = false;
@@ -251,8 +263,8 @@ impl<'p> Pump<'p> {
                 self.error_bytes += passed;
                 records::stderr(&self.buffer[..passed], &mut self.out);
             }
-            Received::Blocked => {}
-            Received::Ended | Received::Broken => self.has_errors = false,
+            Received::Blocked if self.ended.is_none() => {}
+            Received::Blocked | Received::Ended | Received::Broken => self.has_errors = false,
         }
     }
 
@@ -279,7 +291,7 @@ impl<'p> Pump<'p> {
         }
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            let taken = cgi::taken();
+            let taken = self.program.taken();
             if taken.processes > self.limits.processes {
                 self.kill(KillReason::Processes);
             } else if taken.memory_bytes > self.limits.memory.0 {

@@ -30,6 +30,7 @@ pub struct NoRequest;
 pub struct RequestRecords {
     /// What is no whole record yet.
     partial: Vec<u8>,
+    has_begun: bool,
     params: Vec<u8>,
     has_params: bool,
     body: Vec<u8>,
@@ -47,7 +48,7 @@ impl RequestRecords {
         while let Some((kind, content, whole)) = record(&self.partial[at..])? {
             let content = at + content.start..at + content.end;
             match (kind, content.is_empty()) {
-                (BEGIN, false) if !self.has_params && self.params.is_empty() => {}
+                (BEGIN, false) if self.is_new() => self.has_begun = true,
                 (PARAMS, true) if !self.has_params => self.has_params = true,
                 (PARAMS, false) if !self.has_params => {
                     self.params.extend_from_slice(&self.partial[content]);
@@ -66,6 +67,11 @@ impl RequestRecords {
         }
         self.partial.drain(..at);
         Ok(())
+    }
+
+    /// Whether nothing of it has come.
+    fn is_new(&self) -> bool {
+        !self.has_begun && !self.has_params && self.params.is_empty()
     }
 
     /// What the request says of itself, once all of it has come.
@@ -212,6 +218,9 @@ mod tests {
         let mut twice = begun(&[]);
         twice.extend(begun(&[]));
         assert_eq!(of(&twice), Err(NoRequest));
+        let begin = [1, BEGIN, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        assert_eq!(of(&begin), Ok(()));
+        assert_eq!(of(&[begin, begin].concat()), Err(NoRequest));
         let mut records = RequestRecords::default();
         let mut bytes = Vec::new();
         push(PARAMS, &[9, 0, b'a'], &mut bytes);

@@ -14,6 +14,8 @@ pub(super) struct ReadyRoute {
     pub(super) route: CgiRoute,
     /// Who runs them, if that is another user than this process is.
     pub(super) user: Option<SystemUser>,
+    /// That user was named for the route, and is not the server's.
+    has_own_user: bool,
 }
 
 impl ReadyRoute {
@@ -24,11 +26,17 @@ impl ReadyRoute {
     pub(super) fn new(route: CgiRoute, config: &Config) -> Result<ReadyRoute, String> {
         let own = privileges::current();
         let programs = route.programs.path().display();
-        let user = match (&route.user, &config.user) {
-            (Some(name), _) => Some(account("cgi.user", name, None)?),
-            (None, Some(name)) => Some(account("user", name, config.group.as_ref())?),
-            (None, None) => None,
+        let of_server = match &config.user {
+            Some(name) => Some(account("user", name, config.group.as_ref())?),
+            None => None,
         };
+        let of_route = match &route.user {
+            Some(name) => Some(account("cgi.user", name, None)?),
+            None => None,
+        };
+        let servers = of_server.as_ref().map_or(own.0, |user| user.user);
+        let has_own_user = of_route.as_ref().is_some_and(|user| user.user != servers);
+        let user = of_route.or(of_server);
         let user = user.filter(|user| (user.user, user.group) != own);
         if user.as_ref().map_or(own.0, |user| user.user) == 0 {
             return Err(format!(
@@ -42,7 +50,7 @@ impl ReadyRoute {
                  leave it out"
             ));
         }
-        Ok(ReadyRoute { route, user })
+        Ok(ReadyRoute { route, user, has_own_user })
     }
 
     /// What each of its processes may have.
@@ -51,8 +59,8 @@ impl ReadyRoute {
         let all = limits.processes.saturating_mul(self.route.in_flight);
         ProgramLimits {
             memory_bytes: limits.memory.0,
-            // who has started the server may run other things
-            of_user: self.user.as_ref().map(|_| all.saturating_add(MORE_PROCESSES)),
+            // the server's has its threads, and whatever else it runs
+            of_user: self.has_own_user.then(|| all.saturating_add(MORE_PROCESSES)),
         }
     }
 
@@ -62,5 +70,33 @@ impl ReadyRoute {
             .unwrap_or(usize::MAX)
             .saturating_mul(2)
             .saturating_add(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bound is one of all that a user runs: the server's must not be bound by a route.
+    #[test]
+    fn the_processes_of_the_server_s_user_are_not_bounded() {
+        if !privileges::may_become_another() {
+            eprintln!("SKIPPED: only root can become another user");
+            return;
+        }
+        for (top, route, expected) in [
+            ("user = \"nobody\"", "user = \"games\"", Some(3 * 2 + MORE_PROCESSES)),
+            ("user = \"games\"", "user = \"games\"", None),
+            ("user = \"games\"", "", None),
+        ] {
+            let text = format!(
+                "listen = [\"127.0.0.1:0\"]\nroot = \"/\"\n{top}\n[[cgi]]\npath = \"/c\"\ndirectory = \"/usr/lib\"\n\
+                 in_flight = 2\nlimits.processes = 3\n{route}\n"
+            );
+            let config = forebay_config::parse(&text, "forebay.toml").unwrap();
+            let [route] = &super::super::of(&config)[..] else { panic!("one route") };
+            let ready = ReadyRoute::new(route.clone(), &config).unwrap();
+            assert_eq!(ready.limits().of_user, expected, "{text}");
+        }
     }
 }

@@ -36,6 +36,19 @@ pub(super) enum NoProgram {
     Failed(String),
 }
 
+impl NoProgram {
+    /// Why `shown` cannot be opened: this process looks for it as the user who would run it.
+    fn of(shown: &Path, error: &io::Error) -> NoProgram {
+        let why = format!("cannot open {}: {error}", shown.display());
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => NoProgram::Forbidden(format!(
+                "{why}: the user who runs it may not enter a directory on the way"
+            )),
+            _ => NoProgram::Failed(why),
+        }
+    }
+}
+
 /// The program that is meant by what follows the path of a route.
 pub(super) fn find(route: &ReadyRoute, path: &[u8]) -> Result<MeantProgram, NoProgram> {
     match &route.route.programs {
@@ -47,7 +60,7 @@ pub(super) fn find(route: &ReadyRoute, path: &[u8]) -> Result<MeantProgram, NoPr
 /// The one that the operator has named, whatever links lead to it.
 fn one(program: &Path) -> Result<MeantProgram, NoProgram> {
     let shown = program.display();
-    let failed = |error: io::Error| NoProgram::Failed(format!("cannot open {shown}: {error}"));
+    let failed = |error: io::Error| NoProgram::of(program, &error);
     let whole = fs::canonicalize(program).map_err(failed)?;
     let (Some(directory), Some(name)) = (whole.parent(), whole.file_name()) else {
         return Err(NoProgram::Forbidden(format!("{shown}: it is a directory")));
@@ -68,9 +81,7 @@ fn told(path: &Path) -> PathBuf {
 }
 
 fn beneath(directory: &Path, path: &[u8]) -> Result<MeantProgram, NoProgram> {
-    let shown = directory.display();
-    let root = file::open_directory(directory)
-        .map_err(|error| NoProgram::Failed(format!("cannot open {shown}: {error}")))?;
+    let root = file::open_directory(directory).map_err(|error| NoProgram::of(directory, &error))?;
     let Some(names) = path.strip_prefix(b"/") else { return Err(NoProgram::Nowhere) };
     let mut end = 0;
     for part in names.split(|byte| *byte == b'/').take(MOST_PARTS) {
@@ -92,7 +103,7 @@ fn beneath(directory: &Path, path: &[u8]) -> Result<MeantProgram, NoProgram> {
             Err(error) => {
                 return Err(match file::failure(&error) {
                     OpenFailure::Nowhere => NoProgram::Nowhere,
-                    _ => NoProgram::Failed(format!("cannot open {}: {error}", whole().display())),
+                    _ => NoProgram::of(&whole(), &error),
                 });
             }
         }
