@@ -149,7 +149,7 @@ impl RuleCount {
             RuleCount::Own(count) => {
                 let more = |now: u32| (now < most).then_some(now + 1);
                 count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
-                Some(Held::Rule(Arc::clone(count), full))
+                Some(Held::Rule(Arc::clone(count)).telling(full))
             }
             RuleCount::Shared(count) => {
                 if !count.take_below(most) {
@@ -159,7 +159,7 @@ impl RuleCount {
                 if !is_room {
                     count.give_back();
                 }
-                is_room.then(|| Held::Shared(count.word(), full))
+                is_room.then(|| Held::Shared(count.word()).telling(full))
             }
         }
     }
@@ -495,9 +495,36 @@ pub struct InFlightGuard(Option<Held>);
 
 #[derive(Debug)]
 enum Held {
-    Rule(Arc<CacheLine<AtomicU32>>, FullUntil),
-    Shared(&'static AtomicU64, FullUntil),
+    Rule(Arc<CacheLine<AtomicU32>>),
+    Shared(&'static AtomicU64),
     Client(Arc<ClientTable>, ClientSlot),
+    /// The same, and whoever reads there that the rule is full is told that it is not: apart, since few have it.
+    Told(Box<(Held, FullUntil)>),
+}
+
+impl Held {
+    /// If anybody reads there whether the rule is full, that is told when this is over.
+    #[inline]
+    fn telling(self, full: FullUntil) -> Held {
+        match full.0 {
+            None => self,
+            Some(_) => Held::Told(Box::new((self, full))),
+        }
+    }
+
+    #[inline]
+    fn leave(self) {
+        match self {
+            Held::Rule(count) => _ = count.0.fetch_sub(1, SeqCst),
+            Held::Shared(count) => _ = count.fetch_sub(1, SeqCst),
+            Held::Client(clients, client_slot) => clients.leave(client_slot),
+            Held::Told(told) => {
+                let (held, full) = *told;
+                held.leave();
+                full.clear();
+            }
+        }
+    }
 }
 
 impl InFlightGuard {
@@ -510,17 +537,8 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     #[inline]
     fn drop(&mut self) {
-        match self.0.take() {
-            None => {}
-            Some(Held::Rule(count, full)) => {
-                count.0.fetch_sub(1, SeqCst);
-                full.clear();
-            }
-            Some(Held::Shared(count, full)) => {
-                count.fetch_sub(1, SeqCst);
-                full.clear();
-            }
-            Some(Held::Client(clients, client_slot)) => clients.leave(client_slot),
+        if let Some(held) = self.0.take() {
+            held.leave();
         }
     }
 }

@@ -28,7 +28,8 @@ fn engines() -> Vec<&'static str> {
 
 fn judging(engine: &str, rules: &str) -> String {
     format!(
-        "user = \"nobody\"\ngate = \"full\"\ngate_rules = \"first_request\"\n{}{CLASSES}{rules}",
+        "user = \"nobody\"\ngate = \"full\"\ngate_rules = \"first_request\"\n\
+         limits.connections_per_client = 100\n{}{CLASSES}{rules}",
         engine_lines(engine)
     )
 }

@@ -4,7 +4,7 @@ use crate::reading::draft::ConfigDraft;
 use crate::sections::upstreams;
 use crate::{
     AccessLog, AcmeConfig, AdminConfig, ClientCertificates, ControlSocketChoice, ForwardAuth,
-    KeyPairs, Listen, ProxyConfig,
+    KeyPairs, Listen,
 };
 use std::path::{Path, PathBuf};
 
@@ -23,10 +23,9 @@ impl ConfigDraft {
                 join(&mut alias.to);
                 alias.to = place(std::mem::take(&mut alias.to));
             }
-            let proxied = site.proxies.iter_mut().flat_map(ProxyConfig::to_mut);
+            site.proxies.iter_mut().for_each(|proxy| proxy.rebase(&join));
             let asked = site.authorities.iter_mut().flat_map(ForwardAuth::to_mut);
-            proxied.chain(asked).for_each(|to| upstreams::rebase(&mut to.0.address, &join));
-            site.proxies.iter_mut().for_each(|proxy| proxy.tls_mut().rebase(&join));
+            asked.for_each(|to| upstreams::rebase(&mut to.0.address, &join));
             site.authorities.iter_mut().for_each(|authority| authority.tls_mut().rebase(&join));
             site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.hand_overs.iter_mut().for_each(|one| one.rebase(&join));

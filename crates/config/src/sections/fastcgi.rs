@@ -61,8 +61,11 @@ impl FastCgiConfig {
 
     /// What relative paths begin at `directory`.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
-        let all = self.0.to.0.iter_mut().chain(&mut self.0.backup.0);
+        let FastCgiSection { to, backup, upstreams, .. } = &mut self.0;
+        let before = to.0.clone();
+        let all = to.0.iter_mut().chain(&mut backup.0);
         all.for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
+        upstreams.weights.rename(&before, &to.0);
         // where the application finds files is its own matter, but a relative path is none of its own
         self.0.root.iter_mut().for_each(join);
     }

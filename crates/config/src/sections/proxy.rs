@@ -4,7 +4,7 @@ use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
     Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
-    UpstreamsConfig, backups_fit, rows_with_upstreams, told,
+    UpstreamsConfig, backups_fit, rebase, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, Optional};
@@ -14,6 +14,7 @@ use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::{RequestConditions, Route, Scope};
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
+use std::path::PathBuf;
 
 /// A `[[proxy]]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,19 +99,19 @@ impl ProxyConfig {
         [("to", &self.0.to.0), ("backup", &self.0.backup.0)]
     }
 
-    /// The same.
-    pub(crate) fn to_mut(&mut self) -> impl Iterator<Item = &mut HttpAddress> {
-        self.0.to.0.iter_mut().chain(&mut self.0.backup.0)
+    /// Makes paths relative to a directory.
+    pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
+        let ProxySection { to, backup, upstreams, tls, .. } = &mut self.0;
+        let before = to.0.clone();
+        let all = to.0.iter_mut().chain(&mut backup.0);
+        all.for_each(|to| rebase(&mut to.0.address, join));
+        upstreams.weights.rename(&before, &to.0);
+        tls.rebase(join);
     }
 
     /// How they are spoken with through TLS, if they are.
     pub fn tls(&self) -> Option<Box<settings::UpstreamTlsSettings>> {
         self.0.tls.settings(&self.0.to.0)
-    }
-
-    /// The same as it is written.
-    pub(crate) fn tls_mut(&mut self) -> &mut UpstreamTlsKeys {
-        &mut self.0.tls
     }
 
     /// Whether connections begin with whom they are for.

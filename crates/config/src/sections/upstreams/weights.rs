@@ -33,6 +33,18 @@ impl UpstreamWeights {
         Ok(())
     }
 
+    /// The upstreams are called otherwise now, in the same order: relative paths have become absolute.
+    pub(crate) fn rename<A: Written>(&mut self, before: &[A], now: &[A]) {
+        for (name, _) in &mut self.named {
+            // it was found there when they were put in order
+            let Ok(address) = A::read(name) else { continue };
+            let at = before.iter().position(|one| *one == address);
+            if let Some(now) = at.and_then(|at| now.get(at)) {
+                *name = now.text();
+            }
+        }
+    }
+
     /// In the order of the upstreams; none if all are equal.
     pub(crate) fn in_order(&self) -> &[u16] {
         &self.in_order
