@@ -1,5 +1,4 @@
-//! How requests end that have left with their socket, where the receiver still has it, has made something of it, or is
-//! not the one that is late.
+//! How requests end that have left with their socket, where the receiver still has it, or has made something of it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::hand_over::{connect, echo, get, last_get, serve};
@@ -8,20 +7,15 @@ use forebay_tests::faults::soon;
 use forebay_tests::on_each_engine;
 use forebay_tests::receiver::{ReceivedRequest, SocketReceiver};
 use forebay_tests::wire::PATIENCE;
-use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
-use std::time::Duration;
 
 on_each_engine!(
     what_is_sent_behind_a_request_stops_nothing,
     a_connection_that_came_back_is_like_a_fresh_one,
     a_connection_ends_with_the_time_whoever_has_it,
     a_connection_that_is_done_ends_whoever_has_it,
-    what_a_server_that_was_stopped_finds_counts,
     who_keeps_a_connection_gets_all_that_has_come,
 );
 
@@ -120,39 +114,6 @@ fn a_connection_that_is_done_ends_whoever_has_it(engine: &str) {
         assert!(all.ends_with("all of it"), "{all}");
     }
     assert_eq!(held.lock().unwrap().len(), 2);
-}
-
-fn what_a_server_that_was_stopped_finds_counts(engine: &str) {
-    let server = Arc::new(AtomicI32::new(0));
-    let stops = Arc::clone(&server);
-    let receiver = SocketReceiver::start(move |handed| {
-        let server = Pid::from_raw(stops.load(SeqCst)).unwrap();
-        let taken_before = handed.target().ends_with("before");
-        if taken_before {
-            handed.take();
-        }
-        kill_process(server, Signal::STOP).unwrap();
-        if !taken_before {
-            handed.take();
-        }
-        handed.write("in time");
-        let kind = if handed.is_last { b'D' } else { b'B' };
-        handed.report(kind, 200, 7);
-        thread::sleep(Duration::from_millis(700));
-        kill_process(server, Signal::CONT).unwrap();
-    });
-    let more = "max_fails = 0\ntimeouts.taken = \"400ms\"\ntimeouts.done = \"400ms\"";
-    let (_folder, served) = serve(engine, &[&receiver], more, "");
-    server.store(i32::try_from(served.pid()).unwrap(), SeqCst);
-    for path in ["/app/before", "/app/behind", "/app/before"] {
-        // one that is found at the end of its time is the last of its connection
-        let mut client = Client::over(connect(&served));
-        let answer = client.get(path).unwrap();
-        assert_eq!((answer.status, answer.body.as_slice()), (200, &b"in time"[..]), "{path}");
-    }
-    let mut client = Client::over(connect(&served));
-    assert_eq!(client.get("/").unwrap().body, b"a static page");
-    assert_eq!(receiver.offered(), 3);
 }
 
 fn who_keeps_a_connection_gets_all_that_has_come(engine: &str) {
