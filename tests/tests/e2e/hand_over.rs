@@ -37,7 +37,7 @@ on_each_engine!(
 );
 
 /// A server with a file, which hands `/app` over to these receivers.
-fn serve(
+pub(crate) fn serve(
     engine: &str,
     to: &[&SocketReceiver],
     more: &str,
@@ -64,12 +64,12 @@ fn options(
 }
 
 /// What one answers that says what it was asked.
-fn echo(handed: &mut ReceivedRequest) {
+pub(crate) fn echo(handed: &mut ReceivedRequest) {
     let body = format!("handed {}", handed.target());
     handed.answer(&body);
 }
 
-fn connect(served: &WatchedServer) -> TcpStream {
+pub(crate) fn connect(served: &WatchedServer) -> TcpStream {
     let stream = wire::connect(served.listens_at());
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
@@ -85,11 +85,11 @@ fn ask(served: &WatchedServer, request: &str) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-fn last_get(path: &str) -> String {
+pub(crate) fn last_get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 }
 

@@ -30,6 +30,7 @@ mod give_way;
 mod gone;
 mod grpc;
 mod hand_over;
+mod hand_over_ends;
 mod hand_over_programs;
 mod http2;
 mod http2_oracle;
