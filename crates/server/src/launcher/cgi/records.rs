@@ -218,9 +218,6 @@ mod tests {
         let mut twice = begun(&[]);
         twice.extend(begun(&[]));
         assert_eq!(of(&twice), Err(NoRequest));
-        let begin = [1, BEGIN, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        assert_eq!(of(&begin), Ok(()));
-        assert_eq!(of(&[begin, begin].concat()), Err(NoRequest));
         let mut records = RequestRecords::default();
         let mut bytes = Vec::new();
         push(PARAMS, &[9, 0, b'a'], &mut bytes);

@@ -72,31 +72,3 @@ impl ReadyRoute {
             .saturating_add(8)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The bound is one of all that a user runs: the server's must not be bound by a route.
-    #[test]
-    fn the_processes_of_the_server_s_user_are_not_bounded() {
-        if !privileges::may_become_another() {
-            eprintln!("SKIPPED: only root can become another user");
-            return;
-        }
-        for (top, route, expected) in [
-            ("user = \"nobody\"", "user = \"games\"", Some(3 * 2 + MORE_PROCESSES)),
-            ("user = \"games\"", "user = \"games\"", None),
-            ("user = \"games\"", "", None),
-        ] {
-            let text = format!(
-                "listen = [\"127.0.0.1:0\"]\nroot = \"/\"\n{top}\n[[cgi]]\npath = \"/c\"\ndirectory = \"/usr/lib\"\n\
-                 in_flight = 2\nlimits.processes = 3\n{route}\n"
-            );
-            let config = forebay_config::parse(&text, "forebay.toml").unwrap();
-            let [route] = &super::super::of(&config)[..] else { panic!("one route") };
-            let ready = ReadyRoute::new(route.clone(), &config).unwrap();
-            assert_eq!(ready.limits().of_user, expected, "{text}");
-        }
-    }
-}
