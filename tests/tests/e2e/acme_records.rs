@@ -241,7 +241,8 @@ fn certificates_are_replaced_by_new_records() {
     let log = fs::read_to_string(bed.at("log")).unwrap();
     let presented: Vec<&str> = log.lines().filter(|line| line.starts_with("present ")).collect();
     let different: std::collections::HashSet<_> = presented.iter().collect();
-    assert!(presented.len() >= 6 && different.len() == presented.len(), "{log}");
+    // a name that the authority holds for proven needs none, so there may be fewer than two for each certificate
+    assert!(presented.len() > 2 && different.len() == presented.len(), "{log}");
     // one that fails is told, tried again, and leaves the certificate in force meanwhile
     bed.behave("fail");
     assert!(soon(6 * PATIENCE, || attempts(&served, "hook") >= 1), "{}", served.stderr());

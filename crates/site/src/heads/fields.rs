@@ -100,7 +100,7 @@ impl<'f> AnswerFields<'f> {
         }
         let is_private =
             String::from_utf8_lossy(&self.0[at].1).to_ascii_lowercase().contains("private");
-        match own.filter(|own| !lets_keep(own)) {
+        match own.filter(|own| forbids_keeping(own)) {
             _ if is_private => self.0[at].1 = Cow::Borrowed(b"private"),
             Some(own) => self.0[at].1 = own,
             None => _ = self.0.remove(at),
@@ -117,6 +117,12 @@ impl<'f> AnswerFields<'f> {
 fn lets_keep(value: &[u8]) -> bool {
     let value = String::from_utf8_lossy(value).to_ascii_lowercase();
     ["max-age", "s-maxage", "public", "immutable"].iter().any(|word| value.contains(word))
+}
+
+/// Whether it says that nobody keeps an answer, or asks again each time.
+fn forbids_keeping(value: &[u8]) -> bool {
+    let value = String::from_utf8_lossy(value).to_ascii_lowercase();
+    value.contains("no-cache") || value.contains("no-store")
 }
 
 /// Appends one field line.
@@ -216,8 +222,8 @@ mod tests {
             fields.shorten_for_error(None);
             assert_eq!(fields.take("Cache-Control").as_deref(), left.map(str::as_bytes), "{said}");
             // of an application that has said something of that, too
-            own.shorten_for_error(Some(Cow::Borrowed(b"no-cache")));
-            let left = left.unwrap_or("no-cache");
+            own.shorten_for_error(Some(Cow::Borrowed(b"no-cache, max-age=0")));
+            let left = left.unwrap_or("no-cache, max-age=0");
             assert_eq!(own.take("Cache-Control").as_deref(), Some(left.as_bytes()), "{said}");
         }
     }
