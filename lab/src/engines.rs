@@ -5,6 +5,7 @@ pub mod cold;
 pub mod workload;
 
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
+use crate::cage::COLD;
 use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
 use crate::options::{Axis, any};
 use crate::record::{Column, Row, figure, key};
@@ -111,10 +112,10 @@ impl Measure for Engines {
         let run = trial.run;
         let Some(workload) = Workload::find(trial.at("workload")) else { return Ok(Vec::new()) };
         let connections = trial.number("connections") as u32;
-        let caged = workload == Workload::Cold;
+        let cage = (workload == Workload::Cold).then_some(COLD);
         let serving = match trial.server {
             NGINX => {
-                Serving::peer(run, &PeerProcess { caged, ..PeerProcess::new("nginx-aio.conf") })?
+                Serving::peer(run, &PeerProcess { cage, ..PeerProcess::new("nginx-aio.conf") })?
             }
             APACHE => {
                 let tags = ["log", "tls", "tls2"].map(|tag| (tag, false));
@@ -122,14 +123,14 @@ impl Measure for Engines {
                 let part = PeerProcess {
                     tags: &tags,
                     words: &words,
-                    caged,
+                    cage,
                     ..PeerProcess::new("apache2.conf")
                 };
                 Serving::peer(run, &part)?
             }
             engine => {
                 let lines = ours(run, engine, workload, connections);
-                Serving::forebay(run, &Forebay { caged, admin: false, ..Forebay::new(&lines) })?
+                Serving::forebay(run, &Forebay { cage, admin: false, ..Forebay::new(&lines) })?
             }
         };
         let options = &run.options;

@@ -129,6 +129,8 @@ pub struct LoadTask {
     pub groups: Vec<GroupText>,
     /// Files that are served: their names, and so many bytes.
     pub content: Vec<(String, u64)>,
+    /// SPECweb99's set of files for so many connections is served, too.
+    pub fileset: Option<u32>,
     /// What is written down of each point.
     pub measures: Vec<String>,
     /// How long clients come before it counts.
@@ -147,13 +149,28 @@ pub struct GroupText {
 }
 
 /// Where servers and clients are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlaceText {
     /// `loopback`; `own`: loopback in a network of its own; `pair`: two networks with a cable between them.
     pub network: String,
     /// `cores = "one"`: servers and clients share one; `send_buffer = "4KiB"`: what a socket of an `own` network
-    /// holds to be sent.
+    /// or of the servers' end of a `pair` holds to be sent.
     pub settings: Vec<(String, String)>,
+    /// What a server gets of its core.
+    pub cpu: Option<CpuShare>,
+    /// What a server and the page cache of its files may hold, bytes. The set of files is read once before clients come.
+    pub memory_bytes: Option<u64>,
+    /// What the cable of a `pair` carries towards the clients, as `tc` writes rates: `10mbit`.
+    pub line: String,
+}
+
+/// The part of a core that one of the servers needs for so many answers per second; all of them get it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuShare {
+    /// Answers per second, at the last point of the sweep.
+    pub per_s: f64,
+    /// The server, by its name in `lab/servers.toml`.
+    pub server: String,
 }
 
 /// Who takes turns.

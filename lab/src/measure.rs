@@ -79,6 +79,9 @@ const MEASURES: &[MeasureRow] = &[
     ("server_cores", "processor time of the server's processes, cores", |_, seen| {
         Some(seen.server_cores)
     }),
+    ("cpu_us", "processor time of the server's processes for each answer", |group, seen| {
+        (group.rate > 0.0).then(|| seen.server_cores * 1e6 / group.rate)
+    }),
     ("core_busy", "how busy the server's core was, of 1", |_, seen| Some(seen.core_busy)),
     ("softirq_cores", "of that what is no process of the server's", |_, seen| {
         Some((seen.core_busy - seen.server_cores).max(0.0))

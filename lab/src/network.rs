@@ -19,14 +19,20 @@ use std::process::Command;
 const INSIDE: &str = "FOREBAY_BENCH_NETWORK";
 const SEND_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
-/// Starts this program again in a network of its own, unless it is there already, and bounds what a
-/// socket there holds to be sent, if that is said. To be called before anything else is done.
+/// Starts this program again in a network of its own, unless it is there already. To be called before anything else
+/// is done.
 ///
 /// # Errors
 /// Without the right to make one (root has it), without `unshare` (util-linux) or `ip` (iproute2).
-pub fn enter(send_buffer_bytes: Option<usize>) -> Result<(), Error> {
-    own(&["--net"])?;
-    let Some(bytes) = send_buffer_bytes else { return Ok(()) };
+pub fn enter() -> Result<(), Error> {
+    own(&["--net"])
+}
+
+/// Bounds what a socket of this program's network holds to be sent.
+///
+/// # Errors
+/// Without the right to change it.
+pub fn bound_send_buffers(bytes: usize) -> Result<(), Error> {
     // the middle one is what a socket begins with
     let sizes = format!("4096 {} {bytes}", bytes.min(16_384));
     fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
@@ -86,9 +92,13 @@ impl NetworkPair {
     pub fn enter(server_core: usize, client_core: usize) -> Result<NetworkPair, Error> {
         // what is mounted there is gone with this program
         own(&["--net", "--mount", "--propagation", "private"])?;
-        run("mount -t sysfs sysfs /sys")?;
         run("mkdir -p /run/netns")?;
         run("mount -t tmpfs tmpfs /run/netns")?;
+        // the devices of /sys are this network's from here on; cgroups stay where they were
+        run("mkdir /run/netns/cgroup")?;
+        run("mount --rbind /sys/fs/cgroup /run/netns/cgroup")?;
+        run("mount -t sysfs sysfs /sys")?;
+        run("mount --rbind /run/netns/cgroup /sys/fs/cgroup")?;
         run("ip netns add clients")?;
         run("ip link add v0 type veth peer name v1 netns clients")?;
         for (inside, device, at, core) in
@@ -110,6 +120,14 @@ impl NetworkPair {
         let clients = Path::new("/run/netns/clients");
         let clients = fs::File::open(clients).map_err(Error::io("cannot open", clients))?;
         Ok(NetworkPair { clients })
+    }
+
+    /// Has the cable carry no more than this towards the clients, and drop what waits for longer than 400 ms.
+    ///
+    /// # Errors
+    /// Where the kernel has no token bucket filter, or `rate` is none (`10mbit`).
+    pub fn slow_down(&self, rate: &str) -> Result<(), Error> {
+        run(&format!("tc qdisc replace dev v0 root tbf rate {rate} burst 16kb latency 400ms"))
     }
 
     /// Moves this thread, and those that it starts, to the clients.

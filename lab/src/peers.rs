@@ -27,6 +27,7 @@ macro_rules! files {
 
 /// All of them, by their names below `lab/peers`.
 const FILES: &[(&str, &str)] = files![
+    "apache2-mpm.conf",
     "apache2.conf",
     "chain/nginx-files.conf",
     "chain/nginx-proxy.conf",

@@ -107,7 +107,11 @@ pub fn rows(
 /// A run in its place, once everything that it needs is found.
 fn prepared(experiment: &'static Benchmark, options: Options, out: PathBuf) -> Result<Run, Error> {
     let pair = match experiment.network {
-        BenchmarkNetwork::Own(send_buffer) => network::enter(send_buffer).map(|()| None)?,
+        BenchmarkNetwork::Own(send_buffer) => {
+            network::enter()?;
+            send_buffer.map_or(Ok(()), network::bound_send_buffers)?;
+            None
+        }
         BenchmarkNetwork::Pair(is_asked) if is_asked(&options) => {
             Some(network::NetworkPair::enter(options.server_core, options.client_core)?)
         }

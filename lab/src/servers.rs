@@ -12,6 +12,10 @@ pub struct ServerEntry {
     pub peers: Vec<String>,
     /// Lines of Forebay's configuration.
     pub lines: String,
+    /// Words for its files or lines.
+    pub words: Vec<(String, String)>,
+    /// What a peer answers with 200 when it is ready; empty if it only has to listen.
+    pub ready: String,
 }
 
 /// A way to set Forebay up.
@@ -55,14 +59,11 @@ impl KnownServers {
             if peers.is_empty() == lines.is_empty() {
                 return Err(wrong(format!("server.{name} needs either peer or lines")));
             }
-            known.servers.push(ServerEntry { name, peers, lines });
+            let (ready, words) = (texts(table, "ready").concat(), words(table));
+            known.servers.push(ServerEntry { name, peers, lines, words, ready });
         }
         for (name, table) in tables("form") {
-            let words = table.get("words").and_then(Item::as_table_like);
-            let words = words.into_iter().flat_map(TableLike::iter);
-            let words =
-                words.filter_map(|(word, item)| Some((word.to_owned(), item.as_str()?.to_owned())));
-            let (tags, words) = (texts(table, "tags"), words.collect());
+            let (tags, words) = (texts(table, "tags"), words(table));
             known.forms.push(FormEntry { name, tags, words });
         }
         Ok(known)
@@ -77,6 +78,13 @@ impl KnownServers {
     pub fn form(&self, name: &str) -> Option<&FormEntry> {
         self.forms.iter().find(|form| form.name == name)
     }
+}
+
+/// The texts of the table `words`.
+fn words(table: &dyn TableLike) -> Vec<(String, String)> {
+    let words = table.get("words").and_then(Item::as_table_like);
+    let words = words.into_iter().flat_map(TableLike::iter);
+    words.filter_map(|(word, item)| Some((word.to_owned(), item.as_str()?.to_owned()))).collect()
 }
 
 /// A text, or a list of them.

@@ -1,6 +1,6 @@
 //! A server under way: Forebay or another, with what stands behind it. Ended when dropped.
 
-use crate::cage::Cage;
+use crate::cage::{Cage, CageLimits};
 use crate::run::Run;
 use crate::running::{self, ChildProcess};
 use crate::{Error, peers, probe};
@@ -20,8 +20,8 @@ pub struct Forebay<'f> {
     pub lines: &'f str,
     /// The binary, if it is not the one of the run.
     pub program: Option<&'f Path>,
-    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
-    pub caged: bool,
+    /// What it gets of the machine; all of it if that is not said.
+    pub cage: Option<CageLimits>,
     /// Whether it can be asked for its metrics.
     pub admin: bool,
 }
@@ -29,7 +29,7 @@ pub struct Forebay<'f> {
 impl<'f> Forebay<'f> {
     /// The program of the run with these lines and metrics.
     pub fn new(lines: &'f str) -> Forebay<'f> {
-        Forebay { lines, program: None, caged: false, admin: true }
+        Forebay { lines, program: None, cage: None, admin: true }
     }
 }
 
@@ -46,14 +46,14 @@ pub struct PeerProcess<'p> {
     pub tags: &'p [(&'p str, bool)],
     /// Besides `@PORT@`, `@ADMIN@`, `@ROOT@` and `@TMP@`.
     pub words: &'p [(&'p str, String)],
-    /// Whether its memory is that of [a cage](crate::cage), on an empty page cache.
-    pub caged: bool,
+    /// What it gets of the machine, together with the server's other processes; all of it if that is not said.
+    pub cage: Option<CageLimits>,
 }
 
 impl<'p> PeerProcess<'p> {
     /// One that needs nothing but its file.
     pub fn new(peer: &'p str) -> PeerProcess<'p> {
-        PeerProcess { peer, program: None, folder: "", tags: &[], words: &[], caged: false }
+        PeerProcess { peer, program: None, folder: "", tags: &[], words: &[], cage: None }
     }
 }
 
@@ -62,7 +62,7 @@ impl<'p> PeerProcess<'p> {
 pub struct Serving {
     // ended before the cage is removed
     processes: Vec<ChildProcess>,
-    _cage: Option<Cage>,
+    cage: Option<Cage>,
     port: u16,
     admin: Option<u16>,
     folder: PathBuf,
@@ -83,7 +83,7 @@ impl Serving {
             program: Some(forebay.program.unwrap_or(&run.options.program)),
             tags: &[("admin", forebay.admin)],
             words: &words,
-            caged: forebay.caged,
+            cage: forebay.cage,
             ..PeerProcess::new("forebay.toml")
         };
         serving.add(run, &part)?;
@@ -105,7 +105,7 @@ impl Serving {
     /// Nothing yet, in a folder.
     pub fn empty(folder: &Path, port: u16) -> Serving {
         let folder = folder.to_owned();
-        Serving { processes: Vec::new(), _cage: None, port, admin: None, folder }
+        Serving { processes: Vec::new(), cage: None, port, admin: None, folder }
     }
 
     /// Starts a process more.
@@ -144,6 +144,30 @@ impl Serving {
         Ok(())
     }
 
+    /// Reads all files in the cage that are in memory then; the first ones, which are asked for most, last.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn read_once(&self, files: &Path) -> Result<(), Error> {
+        let Some(cage) = &self.cage else { return Ok(()) };
+        let mut reader = Command::new("sh");
+        reader.arg("-c").arg("find \"$0\" -type f | sort -r | xargs -d '\\n' cat >/dev/null");
+        reader.arg(files);
+        let status = cage.around(&reader).status().map_err(Error::io("cannot start", "sh"))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::Client(format!("{}: files cannot be read", files.display()))),
+        }
+    }
+
+    /// Bounds its processor time from here on, where that is asked for.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn throttle(&self) -> Result<(), Error> {
+        self.cage.as_ref().map_or(Ok(()), Cage::throttle)
+    }
+
     /// Ends all processes. Returns whether one had to be killed.
     pub fn end(&mut self) -> bool {
         self.processes
@@ -170,10 +194,13 @@ impl Serving {
         let words = [part.words, &own].concat();
         peers::write(part.peer, &file, part.tags, &words)?;
         let mut command = peers::command(part.peer, "run", part.program, &file, &words);
-        if part.caged {
-            let cage = Cage::new()?;
+        if let Some(limits) = &part.cage {
+            let cage = match self.cage.take() {
+                Some(cage) => cage,
+                None => Cage::new(limits)?,
+            };
             command = cage.around(&command);
-            self._cage = Some(cage);
+            self.cage = Some(cage);
         }
         let said = fs::OpenOptions::new().create(true).append(true).open(self.said());
         command.stderr(said.map_err(Error::io("cannot write", &self.folder))?);

@@ -2,10 +2,10 @@
 
 use super::keys::{KnownKeys, WrongAt};
 use super::{
-    Cast, Claim, ClaimBound, ClaimBounds, ClaimKind, CurveShape, Experiment, ExperimentNeed,
-    ExperimentSet, ExperimentTask, FigureView, GroupText, LoadTask, PaperFigure, PaperNumbers,
-    PaperRow, PaperSeries, PlaceText, PlotView, ProgramTask, QuickForm, RatioTo, RowSelector,
-    SelectedWord, SweepAxis, VoidRule,
+    Cast, Claim, ClaimBound, ClaimBounds, ClaimKind, CpuShare, CurveShape, Experiment,
+    ExperimentNeed, ExperimentSet, ExperimentTask, FigureView, GroupText, LoadTask, PaperFigure,
+    PaperNumbers, PaperRow, PaperSeries, PlaceText, PlotView, ProgramTask, QuickForm, RatioTo,
+    RowSelector, SelectedWord, SweepAxis, VoidRule,
 };
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ const KEYS: &[&str] = &[
 /// KnownKeys of kind `program`.
 const OF_PROGRAM: &[&str] = &["command", "build", "keys"];
 /// KnownKeys of kind `load`.
-const OF_LOAD: &[&str] = &["load", "group", "capacity", "content", "place", "servers"];
+const OF_LOAD: &[&str] = &["load", "group", "capacity", "content", "fileset", "place", "servers"];
 
 fn experiment(name: &str, item: &Item) -> Result<Experiment, WrongAt> {
     let table = item.as_table_like().ok_or((0, "expected a table".to_owned()))?;
@@ -184,6 +184,7 @@ fn load(keys: &KnownKeys<'_>) -> Result<LoadTask, WrongAt> {
         capacities: found,
         groups: groups.iter().map(group).collect::<Result<_, _>>()?,
         content: content(keys)?,
+        fileset: fileset(keys)?,
         measures: list(keys, "measures")?,
         warmup: time("warmup", 1)?,
         measured: time("measured", 3)?,
@@ -202,6 +203,17 @@ fn content(keys: &KnownKeys<'_>) -> Result<Vec<(String, u64)>, WrongAt> {
     files.pairs()?.into_iter().map(file).collect()
 }
 
+/// `"specweb99:1000"`.
+fn fileset(keys: &KnownKeys<'_>) -> Result<Option<u32>, WrongAt> {
+    let text = keys.text("fileset")?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let connections = text.strip_prefix("specweb99:").and_then(|number| number.parse().ok());
+    let wrong = || (keys.at("fileset"), "fileset: expected specweb99:CONNECTIONS".to_owned());
+    connections.map(Some).ok_or_else(wrong)
+}
+
 fn group(keys: &KnownKeys<'_>) -> Result<GroupText, WrongAt> {
     let mut settings = keys.pairs()?;
     let at = settings.iter().position(|(key, _)| key == "name");
@@ -211,17 +223,22 @@ fn group(keys: &KnownKeys<'_>) -> Result<GroupText, WrongAt> {
 }
 
 fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
-    let Some(place) = keys.table("place", "a place", &["network", "cores", "send_buffer"])? else {
-        return Ok(PlaceText { network: "loopback".to_owned(), settings: Vec::new() });
+    let Some(place) = keys.table("place", "a place", PLACE)? else {
+        return Ok(PlaceText { network: "loopback".to_owned(), ..PlaceText::default() });
     };
     let mut settings = place.pairs()?;
-    settings.retain(|(key, _)| key != "network");
+    settings.retain(|(key, _)| ["cores", "send_buffer"].contains(&key.as_str()));
     let network = match place.text("network")?.as_str() {
         "" => "loopback".to_owned(),
         network @ ("loopback" | "own" | "pair") => network.to_owned(),
         _ => return Err((place.at("network"), "network: expected loopback, own or pair".into())),
     };
-    let place_text = PlaceText { network, settings };
+    let line = place.text("line")?;
+    if !line.is_empty() && network != "pair" {
+        return Err((place.at("line"), "line: expected network = \"pair\"".into()));
+    }
+    let (cpu, memory_bytes) = (cpu(&place)?, memory(&place)?);
+    let place_text = PlaceText { network, settings, cpu, memory_bytes, line };
     if !["", "apart", "one"].contains(&place_text.setting("cores")) {
         return Err((place.at("cores"), "cores: expected apart or one".into()));
     }
@@ -229,11 +246,36 @@ fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
     if !send_buffer.is_empty() {
         let wrong =
             |expected| (place.at("send_buffer"), format!("send_buffer: expected {expected}"));
-        if forebay_load::units::size(send_buffer).is_err() || place_text.network != "own" {
-            return Err(wrong("a size such as 4KiB, and network = \"own\""));
+        if forebay_load::units::size(send_buffer).is_err() || place_text.network == "loopback" {
+            return Err(wrong("a size such as 4KiB, and network = \"own\" or \"pair\""));
         }
     }
     Ok(place_text)
+}
+
+const PLACE: &[&str] = &["network", "cores", "send_buffer", "cpu", "memory", "line"];
+
+/// `"770/s of apache"`.
+fn cpu(place: &KnownKeys<'_>) -> Result<Option<CpuShare>, WrongAt> {
+    let text = place.text("cpu")?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let found = text.split_once("/s of ").and_then(|(per_s, server)| {
+        let per_s: f64 = per_s.parse().ok().filter(|per_s| *per_s > 0.0)?;
+        Some(CpuShare { per_s, server: server.trim().to_owned() })
+    });
+    let wrong = || (place.at("cpu"), "cpu: expected a rate of a server: 770/s of apache".into());
+    found.map(Some).ok_or_else(wrong)
+}
+
+fn memory(place: &KnownKeys<'_>) -> Result<Option<u64>, WrongAt> {
+    let text = place.text("memory")?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |expected| (place.at("memory"), format!("memory: expected {expected}"));
+    forebay_load::units::size(&text).map(Some).map_err(wrong)
 }
 
 const SERVERS: &[&str] = &["ours", "forms", "peers", "tags", "words", "base", "lines"];
@@ -484,6 +526,51 @@ claim = [{ id = "small", kind = "value", figure = "ms", of = { way = ["a", "b"],
         let bounds = ClaimBounds { min: None, max: Some(bound) };
         assert_eq!(claim.kind, ClaimKind::Value(bounds));
         assert_eq!(complaint(GOOD), None);
+    }
+
+    const LOAD: &str = r#"title = "A"
+question = "Is it so?"
+set = "peers"
+kind = "load"
+minutes = 1
+measures = ["mean_ms"]
+fileset = "specweb99:1000"
+place = { network = "pair", line = "10mbit", cpu = "770/s of apache", memory = "2GiB" }
+[servers]
+ours = ["event"]
+[[group]]
+name = "clients"
+[[figure]]
+id = "a"
+title = "A"
+table = ["mean_ms"]
+claim = [{ id = "soon", kind = "value", figure = "mean_ms", max = 1 }]
+"#;
+
+    #[test]
+    fn a_place_bounds_what_servers_get() {
+        let ExperimentTask::Load(task) = parse("a", LOAD).expect("an experiment").task else {
+            unreachable!("its kind is load")
+        };
+        assert_eq!(task.fileset, Some(1000));
+        let place = task.place;
+        assert_eq!((place.line.as_str(), place.memory_bytes), ("10mbit", Some(2 << 30)));
+        let share = CpuShare { per_s: 770.0, server: "apache".to_owned() };
+        assert_eq!(place.cpu, Some(share));
+        for (from, to, what) in [
+            ("770/s of apache", "half", "cpu: expected a rate of a server: 770/s of apache"),
+            ("770/s of apache", "0/s of apache", "cpu: expected a rate of a server"),
+            ("2GiB", "some", "memory: expected a"),
+            ("\"pair\"", "\"own\"", "line: expected network = \"pair\""),
+            ("specweb99:1000", "webstone", "fileset: expected specweb99:CONNECTIONS"),
+            ("cpu =", "quota =", "quota: a place has network, cores"),
+        ] {
+            let (line, said) = parse("a", &LOAD.replace(from, to)).expect_err(to);
+            assert!(
+                line == 7 + usize::from(!from.starts_with("spec")) && said.starts_with(what),
+                "{to}: {line}: {said}"
+            );
+        }
     }
 
     #[test]

@@ -100,6 +100,7 @@ fn experiment(ours: &[&str], axes: &[(&str, &[&str])], voids: Vec<VoidRule>) -> 
             capacities: Vec::new(),
             groups: Vec::new(),
             content: Vec::new(),
+            fileset: None,
             measures: Vec::new(),
             warmup: Duration::from_secs(3),
             measured: Duration::from_secs(2),

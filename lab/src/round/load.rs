@@ -2,9 +2,10 @@
 
 use super::points::{SweepPoint, is_skipped, points};
 use super::{RoundOptions, wording};
+use crate::cage::CageLimits;
 use crate::catalogue::folder;
 use crate::content::body;
-use crate::experiment::{Experiment, GroupText, LoadTask};
+use crate::experiment::{Experiment, GroupText, LoadTask, SweepAxis};
 use crate::load::{self, LoadResult, client};
 use crate::network::{self, NetworkPair};
 use crate::options::Options;
@@ -12,9 +13,9 @@ use crate::rows::recorded::RowFile;
 use crate::rows::{NOISY, RawRow};
 use crate::run::Run;
 use crate::servers::{FormEntry, KnownServers, ServerEntry};
-use crate::serving::{Forebay, PeerProcess, Serving};
+use crate::serving::{self, Forebay, PeerProcess, Serving};
 use crate::{Error, measure, peers, running};
-use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget};
+use forebay_load::{ClientGroup, GroupDraft, LoadPlan, LoadTarget, fileset};
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -33,6 +34,9 @@ pub struct LoadRun {
     known: KnownServers,
     /// By server and name.
     capacities: Vec<(String, String, f64)>,
+    /// What servers get while they are measured.
+    limits: CageLimits,
+    is_calibrated: bool,
 }
 
 /// Whoever takes a turn.
@@ -58,12 +62,13 @@ impl LoadRun {
         let pair = match task.place.network.as_str() {
             "pair" => Some(NetworkPair::enter(server_core, client_core)?),
             "own" => {
-                network::enter(send_buffer)?;
+                network::enter()?;
                 send_buffer.map_or(Ok(()), |_| network::send_as_a_network())?;
                 None
             }
             _ => None,
         };
+        send_buffer.map_or(Ok(()), network::bound_send_buffers)?;
         let known = KnownServers::read(&folder().join("servers.toml")).map_err(Error::Client)?;
         running::pin(server_core)?;
         running::pin(client_core)?;
@@ -89,7 +94,12 @@ impl LoadRun {
             let body = body(usize::try_from(*bytes).unwrap_or_default());
             fs::write(&path, body).map_err(Error::io("cannot write", &path))?;
         }
-        Ok(LoadRun { run, known, capacities: Vec::new() })
+        if let Some(connections) = task.fileset {
+            let mix = fileset::specweb99_mix("/", fileset::specweb99_directories(connections));
+            fileset::write(&mix, &run.root).map_err(Error::io("cannot write", &run.root))?;
+        }
+        let limits = CageLimits { memory_bytes: task.place.memory_bytes, cpu: None };
+        Ok(LoadRun { run, known, capacities: Vec::new(), limits, is_calibrated: false })
     }
 
     /// Lines of a header: the capacities that were found.
@@ -112,6 +122,7 @@ impl LoadRun {
         options: &RoundOptions,
     ) -> Result<RowFile, Error> {
         let known = self.known.clone();
+        self.calibrate(experiment, task, &known)?;
         let turns = turns(experiment, task, &known, options)?;
         let own = experiment.keys().into_iter().map(str::to_owned).collect();
         let axes = experiment.sweep.iter().map(|axis| format!("{}_at", axis.name));
@@ -156,6 +167,7 @@ impl LoadRun {
             self.capacity(task, turn.server, capacity)?;
         }
         let mut words = PointWords::new(self.of_server(&turn.server.name));
+        words.add_all(&turn.server.words);
         words.add_all(&task.cast.words);
         if let Some(form) = turn.form {
             words.add_all(&form.words);
@@ -171,6 +183,7 @@ impl LoadRun {
             (turn.server, &words, &format!("{lines}\n{}", task.cast.base)),
             &task.groups,
             (warmup, measured, u64::from(before.round)),
+            self.limits,
         )?;
         let mut row = before.clone();
         for (axis, word) in point {
@@ -200,6 +213,43 @@ impl LoadRun {
         own.map(|(_, name, per_s)| (name.clone(), *per_s)).collect()
     }
 
+    /// Finds the part of a core that servers get, by what an answer costs the named one at the last point of the sweep;
+    /// then slows the cable down. Capacities are those of whole cores, and of a cable that carries all.
+    fn calibrate(
+        &mut self,
+        experiment: &Experiment,
+        task: &LoadTask,
+        known: &KnownServers,
+    ) -> Result<(), Error> {
+        if self.is_calibrated {
+            return Ok(());
+        }
+        self.is_calibrated = true;
+        if let Some(share) = &task.place.cpu {
+            let server =
+                known.server(&share.server).ok_or_else(|| lacking("server", &share.server))?;
+            let mut words = PointWords::new(Vec::new());
+            words.add_all(&server.words);
+            words.add_all(&task.cast.words);
+            let last = |axis: &SweepAxis| Some((axis.name.clone(), axis.values.last()?.clone()));
+            words.add_all(&experiment.sweep.iter().filter_map(last).collect::<Vec<_>>());
+            let window = (task.warmup, task.measured, 1);
+            let seen =
+                self.load((server, &words, &task.cast.base), &task.groups, window, self.limits)?;
+            let per_s = measure::of_all("rate_per_s", &seen).unwrap_or(0.0);
+            if per_s <= 0.0 {
+                return Err(Error::Client(format!("{} answers nothing", server.name)));
+            }
+            let part = share.per_s * seen.server_cores / per_s;
+            self.limits.cpu = Some(part.min(1.0));
+            eprintln!("{}: {per_s:.0}/s; every server gets {part:.3} of a core", server.name);
+        }
+        match (&self.run.pair, task.place.line.as_str()) {
+            (Some(pair), line) if !line.is_empty() => pair.slow_down(line),
+            _ => Ok(()),
+        }
+    }
+
     /// Measures what a server without a policy can do, once.
     fn capacity(
         &mut self,
@@ -213,10 +263,12 @@ impl LoadRun {
             return Ok(());
         }
         let mut words = PointWords::new(Vec::new());
+        words.add_all(&server.words);
         words.add_all(&task.cast.words);
         let window = (Duration::from_millis(500), CAPACITY, 1);
-        let seen =
-            self.load((server, &words, &task.cast.base), std::slice::from_ref(group), window)?;
+        let groups = std::slice::from_ref(group);
+        let whole = CageLimits::default();
+        let seen = self.load((server, &words, &task.cast.base), groups, window, whole)?;
         let per_s = seen.report.groups.first().map_or(0.0, |group| group.good_rate);
         if per_s <= 0.0 {
             return Err(Error::Client(format!(
@@ -235,9 +287,10 @@ impl LoadRun {
         (server, words, lines): (&ServerEntry, &PointWords, &str),
         groups: &[GroupText],
         (warmup, measured, seed): (Duration, Duration, u64),
+        limits: CageLimits,
     ) -> Result<LoadResult, Error> {
         let run = &self.run;
-        let serving = self.start(server, words, lines)?;
+        let serving = self.start(server, words, lines, limits)?;
         let host = run.pair.as_ref().map_or(Ipv4Addr::LOCALHOST, |_| NetworkPair::SERVER);
         let base = LoadTarget::parse(&format!("http://{host}:{}/", serving.port()));
         let base = base.map_err(client)?;
@@ -253,7 +306,17 @@ impl LoadRun {
             groups: groups.collect::<Result<_, _>>()?,
             ..LoadPlan::default()
         };
-        load::run_from(run.pair.as_ref(), run, &serving, &plan, &mut |_| {})
+        let come =
+            |plan: &LoadPlan| load::run_from(run.pair.as_ref(), run, &serving, plan, &mut |_| {});
+        if limits.memory_bytes.is_some() {
+            serving.read_once(&run.root)?;
+        }
+        if limits.cpu.is_some() {
+            // what a process does once, for its first request, is not what a small part of a core is measured by
+            come(&LoadPlan { duration: warmup, warmup: Duration::ZERO, ..plan.clone() })?;
+            serving.throttle()?;
+        }
+        come(&plan)
     }
 
     fn start(
@@ -261,8 +324,10 @@ impl LoadRun {
         server: &ServerEntry,
         words: &PointWords,
         lines: &str,
+        limits: CageLimits,
     ) -> Result<Serving, Error> {
         let run = &self.run;
+        let cage = (limits != CageLimits::default()).then_some(limits);
         if server.peers.is_empty() {
             let outside = match run.pair {
                 Some(_) => format!("[[listener]]\nlisten = [\"{}:@PORT@\"]\n", NetworkPair::SERVER),
@@ -270,7 +335,7 @@ impl LoadRun {
             };
             let root = run.root.display().to_string();
             let lines = format!("root = {root:?}\n{}{lines}\n{outside}", server.lines);
-            return Serving::forebay(run, &Forebay::new(&lines));
+            return Serving::forebay(run, &Forebay { cage, ..Forebay::new(&lines) });
         }
         let host = run.pair.as_ref().map_or(Ipv4Addr::LOCALHOST, |_| Ipv4Addr::UNSPECIFIED);
         let mut serving = Serving::empty(&run.folder()?, run.port()?);
@@ -285,6 +350,7 @@ impl LoadRun {
                 ("QUEUE_MS", "5000"),
                 ("IN_FLIGHT", "1000"),
                 ("GOLD", "127.0.2.1"),
+                ("SENDFILE", "on"),
             ];
             let usual = usual.map(|(name, value)| (name, value.to_owned()));
             let said = words.all();
@@ -292,17 +358,30 @@ impl LoadRun {
             let words: Vec<_> = [("PORT", port.to_string())].into_iter().chain(said).collect();
             let words = [words.as_slice(), &own, &usual].concat();
             let is_policed = self.is_policed(&words);
-            let tags =
-                [("limit", false), ("http", false), ("fastcgi", true), ("policed", is_policed)];
-            let part = PeerProcess { tags: &tags, words: &words, ..PeerProcess::new(peer) };
+            let tags = [
+                ("limit", false),
+                ("http", false),
+                ("fastcgi", true),
+                ("policed", is_policed),
+                ("plain", true),
+                ("log", false),
+                ("nolog", true),
+                ("tls", false),
+                ("tls1", false),
+                ("tls2", false),
+            ];
+            let part = PeerProcess { tags: &tags, words: &words, cage, ..PeerProcess::new(peer) };
             serving.add(run, &part)?;
             port = behind;
         }
-        let works = |serving: &Serving| match serving.get("work?cpu=1us")?.status {
-            200 => Ok(()),
-            status => Err(io::Error::other(format!("status {status}"))),
+        let is_ready = |serving: &Serving| match server.ready.as_str() {
+            "" => serving::listens(serving),
+            file => match serving.get(file)?.status {
+                200 => Ok(()),
+                status => Err(io::Error::other(format!("status {status}"))),
+            },
         };
-        serving.until(run, &server.name, works)?;
+        serving.until(run, &server.name, is_ready)?;
         Ok(serving)
     }
 
@@ -319,8 +398,6 @@ fn turns<'k>(
     known: &'k KnownServers,
     options: &RoundOptions,
 ) -> Result<Vec<ServerTurn<'k>>, Error> {
-    let lacking =
-        |what: &str, name: &str| Error::Client(format!("{name}: servers.toml has no such {what}"));
     let few = experiment.quick.as_ref().filter(|_| options.quick);
     let few = few.map(|few| few.servers.as_slice()).unwrap_or_default();
     let few = if options.servers.is_empty() { few } else { &options.servers };
@@ -341,6 +418,10 @@ fn turns<'k>(
         turns.push(ServerTurn { server: server(name)?, form: None });
     }
     Ok(turns)
+}
+
+fn lacking(what: &str, name: &str) -> Error {
+    Error::Client(format!("{name}: servers.toml has no such {what}"))
 }
 
 /// A group with its words; none if nobody comes.
