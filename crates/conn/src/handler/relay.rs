@@ -25,7 +25,12 @@ pub trait Relay: Send {
     /// The socket that it waits for now, and for what: nothing that is known to be there already.
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)>;
 
-    /// The socket is ready, or has failed: it is to be tried.
+    /// Another socket that it waits for at the same time, in the same way.
+    fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        None
+    }
+
+    /// A socket of it is ready, or has failed: it is to be tried.
     fn ready(&mut self);
 
     /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.

@@ -369,9 +369,12 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         if let RequestState::Kept(kept) = &self.state
             && let KeptFor::Relay(relaying) = &kept.stage
-            && let Some((socket_id, socket, wants)) = relaying.relay().socket()
         {
-            tell(kept.id, socket_id, socket, wants);
+            let relay = relaying.relay();
+            for (socket_id, socket, wants) in relay.socket().into_iter().chain(relay.other_socket())
+            {
+                tell(kept.id, socket_id, socket, wants);
+            }
         }
     }
 
