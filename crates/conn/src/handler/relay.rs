@@ -141,6 +141,8 @@ pub struct LentRequest<'r> {
     pub body_left: Option<u64>,
     /// The connection is closed after it.
     pub is_last: bool,
+    /// It has no body, the client has said that it sends nothing behind it, and nothing has come.
+    pub is_all: bool,
     /// What was sent on the connection so far; `None` if that is not known.
     pub sent_bytes: Option<u64>,
 }
