@@ -9,7 +9,8 @@
 //! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
 //!   queue until one is; with classes, as many as [`StockParts::ahead`] says are put in order then. With
 //!   classes, threads whose request is there wait for a permit, by rank; with or without, those wait for
-//!   one that have a job that waits for a device: see `permits.rs`.
+//!   one that have a job that waits for a device: see `permits.rs`. A connection whose socket another process has keeps
+//!   no thread, and waits for one when it is back, like those that were just accepted: see `away.rs`.
 //! * **Heartbeats.** The thread that has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
 //! * **Run and drain.** A thread's work ends when a drain was ordered and nothing is left to be accepted, or when
@@ -20,6 +21,7 @@ use crate::connection::served::Served;
 use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::straight::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::straight::away::{Away, ToServe};
 use crate::straight::stock::{Stock, StockParts};
 use forebay_conn::{Closing, Handler};
 use forebay_control::ranked::Turn;
@@ -59,11 +61,11 @@ struct AcceptState<H: Handler> {
 
 /// A connection that was accepted, or how it is to be closed.
 enum ServeOrClose<H: Handler> {
-    Serve(Box<Served<H>>, Turn),
+    Serve(ToServe<H>, Turn),
     Close(Box<Served<H>>, Closing),
 }
 
-impl<H: Handler> Pool<H> {
+impl<H: Handler + Send + 'static> Pool<H> {
     /// A pool whose threads serve nothing until they [`work`](Pool::work): as many of them as `parts.threads` says.
     ///
     /// # Errors
@@ -79,8 +81,9 @@ impl<H: Handler> Pool<H> {
         let threads = parts.threads.max(1);
         let stock =
             Stock::new(parts.make, parts.settings, threads, Arc::clone(parts.control.lingering()));
+        let away = Away::new(&parts.control)?;
         Ok(Arc::new(Pool {
-            stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
+            stock: stock.in_order(parts.ranks, parts.answering, parts.jobs).with_away(away),
             control: parts.control,
             accept_state: Mutex::new(accept_state),
             free: AtomicUsize::new(threads),
@@ -107,7 +110,9 @@ impl<H: Handler> Pool<H> {
             self.stock.give_back(worker);
             self.free.fetch_add(1, Relaxed);
         }
-        ended + std::mem::take(&mut self.accept_state().cut)
+        let ended = ended + std::mem::take(&mut self.accept_state().cut) + self.stock.end_away();
+        self.stock.clear();
+        ended
     }
 
     /// Cuts the slowest reader if no thread is free and clients wait for one. Threads with slow readers look, for
@@ -120,7 +125,8 @@ impl<H: Handler> Pool<H> {
         let AcceptState { listener_set, ahead, made_room_ms, .. } = &mut *accept_state;
         // the thread of the one that was cut comes for the next client a moment later
         let is_new = worker.now_ms() >= *made_room_ms + ROOM_MS;
-        if is_new && (!ahead.is_empty() || listener_set.has_waiting()) {
+        let waits = !ahead.is_empty() || self.stock.has_back();
+        if is_new && (waits || listener_set.has_waiting()) {
             *made_room_ms = worker.now_ms();
             listener_set.make_room(worker);
         }
@@ -162,9 +168,11 @@ impl<H: Handler> Pool<H> {
             }
             let mut fds: Vec<_> = listener_set.sockets().collect();
             let listeners = fds.len();
-            let waits = order == LoopOrder::Run && ahead.is_empty();
+            let may_come = order == LoopOrder::Run || self.stock.has_away();
+            let waits = ahead.is_empty() && may_come;
             let wait_ms = if waits { SLEEP_MS } else { 0 };
             fds.push(self.control.stronger_than(order).as_fd());
+            fds.extend(self.stock.away_bell().map(|bell| bell.as_fd()));
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
             worker.read_clocks();
             self.control.heartbeat(0, worker.now_ms());
@@ -174,6 +182,9 @@ impl<H: Handler> Pool<H> {
                 && let Some((served, closing)) = ahead.leave(listener_set, worker)
             {
                 return Some(ServeOrClose::Close(served, closing));
+            }
+            if ready.get(listeners + 1).is_some_and(|&ready| ready) {
+                self.stock.take_back().into_iter().for_each(|back| ahead.push_back(back));
             }
             *first += 1;
             let in_turn = (0..listeners).map(|at| (at + *first) % listeners);
@@ -205,7 +216,7 @@ impl<H: Handler> Pool<H> {
                 Some(NextAccepted::Exhausted) | None => {}
             }
             // of those that were accepted all may have left
-            if order != LoopOrder::Run && ahead.is_empty() {
+            if order != LoopOrder::Run && ahead.is_empty() && !self.stock.has_away() {
                 return None;
             }
         }

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `blocking` | how `threads` and `pool` wait |
 //! | [`stock`] | what their threads share: workers that none uses, permits |
+//! | `away` | connections that keep no thread while another process has their socket |
 //! | `ahead` | connections that were accepted before a thread serves them |
 
 pub(crate) mod ahead;
+pub(crate) mod away;
 pub(crate) mod blocking;
 pub mod stock;
 

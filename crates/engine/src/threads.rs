@@ -10,7 +10,8 @@
 //!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, as many as
 //!   [`StockParts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes, threads whose
 //!   request is there wait for a permit, by rank; with or without, those wait for one that have a job
-//!   that waits for a device: see `permits.rs`.
+//!   that waits for a device: see `permits.rs`. A connection whose socket another process has keeps no thread, and
+//!   gets a new one when it is back: see `away.rs`.
 //! * **Run and drain.** [`Threads::run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
@@ -19,6 +20,7 @@ use crate::connection::served::Served;
 use crate::connection::worker::Worker;
 use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::straight::ahead::{AcceptStop, Ahead, NextAccepted};
+use crate::straight::away::{Away, ToServe};
 use crate::straight::stock::{Stock, StockParts};
 use crate::watch::TurnStopwatch;
 use forebay_conn::{Closing, Handler};
@@ -53,7 +55,7 @@ struct ThreadGroupState {
 
 /// What is done with a connection on a thread of its own.
 enum ServeOrClose<H: Handler> {
-    Serve(Box<Served<H>>, Turn),
+    Serve(ToServe<H>, Turn),
     Close(Box<Served<H>>, Closing),
 }
 
@@ -89,8 +91,9 @@ where
             parts.threads,
             Arc::clone(parts.control.lingering()),
         );
+        let away = Away::new(&parts.control)?;
         let job_runner = Arc::new(ThreadGroup {
-            stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
+            stock: stock.in_order(parts.ranks, parts.answering, parts.jobs).with_away(away),
             control: parts.control,
             state: Mutex::default(),
             ended: Condvar::new(),
@@ -113,7 +116,7 @@ where
         }
         job_runner.control.heartbeat_rests(0);
         let cut = acceptor.leave();
-        let ended = job_runner.wait_for_all();
+        let ended = job_runner.wait_for_all() + job_runner.stock.end_away();
         job_runner.stock.clear();
         Ok(ended + cut)
     }
@@ -135,12 +138,16 @@ where
         let mut fds: Vec<_> = self.listener_set.sockets().collect();
         let listeners = fds.len();
         fds.push(control.stronger_than(LoopOrder::Run).as_fd());
+        fds.extend(self.job_runner.stock.away_bell().map(|bell| bell.as_fd()));
         let wait_ms = if free > 0 && self.ahead.is_empty() { SLEEP_MS } else { 0 };
         let ready = poll::wait_readable(&fds, wait_ms)?;
         self.worker.read_clocks();
         self.worker.begin_turn();
         self.job_runner.stock.keep_up(self.worker.now_ms());
         control.heartbeat(0, self.worker.now_ms());
+        if ready.get(listeners + 1) == Some(&true) {
+            self.take_back();
+        }
         self.first += 1;
         let in_turn = (0..listeners).map(|at| (at + self.first) % listeners);
         let indexes: Vec<_> = in_turn.filter(|&index| ready[index]).collect();
@@ -171,6 +178,12 @@ where
             }
         }
         (0, true)
+    }
+
+    /// Connections are back whose sockets another process had.
+    fn take_back(&mut self) {
+        let back = self.job_runner.stock.take_back();
+        back.into_iter().for_each(|back| self.ahead.push_back(back));
     }
 
     /// Begins a thread for each of the first so many connections.
@@ -224,8 +237,16 @@ where
         most.saturating_sub(state.threads)
     }
 
-    /// Takes what the listeners have queued, and closes them; returns when all have a thread, or are
-    /// cut.
+    /// In a drain: until a thread has ended, a connection is back, or there is another order; or for a moment.
+    fn wait_for_end(&self) {
+        let ThreadGroup { control, stock, .. } = &*self.job_runner;
+        let mut fds = vec![control.stronger_than(control.order()).as_fd()];
+        fds.extend(stock.away_bell().map(|bell| bell.as_fd()));
+        let _ = poll::wait_readable(&fds, SLEEP_MS);
+    }
+
+    /// Takes what the listeners have queued, and closes them; returns when all have a thread and none is away, or
+    /// all are cut.
     fn leave(mut self) -> Ended {
         while let Some((served, closing)) =
             self.ahead.leave(&mut self.listener_set, &mut self.worker)
@@ -235,14 +256,22 @@ where
                 false => self.worker.close(*served, Closing::Now),
             }
         }
-        while !self.ahead.is_empty() {
+        loop {
+            // before it is asked whether any is away: one that is back is not
+            let is_busy = self.job_runner.is_busy();
+            self.take_back();
             if self.job_runner.control.order() == LoopOrder::Stop {
                 return self.ahead.cut(&mut self.worker);
             }
-            let free = self.wait_for_room();
-            self.begin(free);
+            if !self.ahead.is_empty() {
+                let free = self.wait_for_room();
+                self.begin(free);
+            } else if is_busy || self.job_runner.stock.has_away() {
+                self.wait_for_end();
+            } else {
+                return Ended::default();
+            }
         }
-        Ended::default()
     }
 }
 
@@ -284,6 +313,11 @@ where
         }
     }
 
+    /// Whether any thread has a connection.
+    fn is_busy(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).threads > 0
+    }
+
     fn has_room(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).threads < self.most
     }
@@ -295,6 +329,12 @@ where
         state.ended = state.ended + ended;
         state.ran.extend(turn.map(|turn| (turn, ns)));
         self.ended.notify_all();
+        drop(state);
+        if self.control.order() != LoopOrder::Run
+            && let Some(bell) = self.stock.away_bell()
+        {
+            bell.ring();
+        }
     }
 
     /// Until the last thread has ended.

@@ -4,7 +4,6 @@
 use crate::applications::ExchangeTag;
 use crate::passing::PassingExchange;
 use crate::policy::at_once::PlaceWait;
-use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_engine::admission::ConnectionPlace;
@@ -27,18 +26,15 @@ pub struct HandsOver {
     pub exchange: HandOverExchange<ExchangeTag>,
     /// It may keep a descriptor.
     _place: Option<ConnectionPlace>,
-    /// It may keep its thread, where each connection keeps one.
-    _thread: Option<HeldThread>,
 }
 
 impl HandsOver {
-    /// With what lets it keep a descriptor and its thread; without, it has failed.
+    /// With what lets it keep a descriptor; without, it has failed.
     pub fn new(
         exchange: HandOverExchange<ExchangeTag>,
         place: Option<ConnectionPlace>,
-        thread: Option<HeldThread>,
     ) -> HandsOver {
-        HandsOver { exchange, _place: place, _thread: thread }
+        HandsOver { exchange, _place: place }
     }
 }
 
@@ -66,6 +62,13 @@ impl Relay for Detour {
             Detour::Place(waits) => {
                 Some((waits.socket_id, waits.wait.bell(), Wants { read: true, write: false }))
             }
+        }
+    }
+
+    fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        match self {
+            Detour::Application(passing) => passing.other_socket(),
+            Detour::HandOver(_) | Detour::Place(_) => None,
         }
     }
 

@@ -124,6 +124,10 @@ impl Relay for PassingExchange {
         self.exchange.socket()
     }
 
+    fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        self.exchange.other_socket()
+    }
+
     fn ready(&mut self) {
         self.exchange.ready();
     }

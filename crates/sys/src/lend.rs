@@ -6,10 +6,13 @@
 
 use crate::socket::{Sent, SocketNumber, sent, unacknowledged};
 use rustix::io::{ioctl_fionbio, ioctl_fionread};
-use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use std::io::IoSlice;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Where `struct tcp_info` of the kernel has `tcpi_bytes_acked` (Linux 4.1), which the C library's does not know.
 const BYTES_ACKED: usize = 120;
@@ -20,6 +23,16 @@ const INFO_BYTES: usize = BYTES_ACKED + 8;
 /// So often at most it is looked again when a client has acknowledged something meanwhile.
 const MOST_LOOKS: u32 = 8;
 
+/// Two ends of a connection, neither of which blocks: one for this process, and one that another gets instead of a
+/// client's socket.
+///
+/// # Errors
+/// Lack of descriptors.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
 /// Sends these bytes over a Unix socket, and a descriptor with the first of them: whoever receives that byte has it.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], given: BorrowedFd<'_>) -> Sent {
     let sockets = [given];
@@ -27,6 +40,25 @@ pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], given: BorrowedFd<'_>) ->
     let mut beside = SendAncillaryBuffer::new(&mut space);
     beside.push(SendAncillaryMessage::ScmRights(&sockets));
     sent(net::sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL))
+}
+
+/// Receives some bytes, and the descriptor that was [sent with](send_with) them: for receivers.
+///
+/// # Errors
+/// As `recvmsg` has them.
+pub fn receive_with(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let slices = &mut [IoSliceMut::new(bytes)];
+    let received = net::recvmsg(socket, slices, &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+    let mut given = beside.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+        _ => None,
+    });
+    Ok((received.bytes, given.next()))
 }
 
 /// Shuts a connection down in both directions. What has come before can still be received.
@@ -121,10 +153,9 @@ impl SocketNumber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-    use std::io::{ErrorKind, IoSliceMut, Read, Write};
+    use std::io::{ErrorKind, Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     fn connection() -> (TcpStream, TcpStream) {
@@ -133,27 +164,15 @@ mod tests {
         (client, listener.accept().unwrap().0)
     }
 
-    fn receive(socket: &UnixStream, bytes: &mut [u8]) -> (usize, Option<OwnedFd>) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
-        let slices = &mut [IoSliceMut::new(bytes)];
-        let received = net::recvmsg(socket, slices, &mut beside, RecvFlags::empty()).unwrap();
-        let mut given = beside.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
-            _ => None,
-        });
-        (received.bytes, given.next())
-    }
-
     #[test]
     fn a_descriptor_goes_with_the_first_byte() {
         let (mut client, server) = connection();
         let (here, there) = UnixStream::pair().unwrap();
         assert_eq!(send_with(here.as_fd(), b"hello", server.as_fd()), Sent::Bytes(5));
         let mut bytes = [0; 2];
-        let (count, given) = receive(&there, &mut bytes);
+        let (count, given) = receive_with(there.as_fd(), &mut bytes).unwrap();
         assert_eq!((count, &bytes), (2, b"he"));
-        assert_eq!(receive(&there, &mut [0; 9]).0, 3);
+        assert_eq!(receive_with(there.as_fd(), &mut [0; 9]).unwrap().0, 3);
         let mut given = TcpStream::from(given.unwrap());
         given.write_all(b"from elsewhere").unwrap();
         drop((given, server));

@@ -38,6 +38,10 @@ pub struct Application {
     link_settings: Option<link::LinkSettings>,
     /// Whether requests go to it over HTTP/2.
     is_http2: bool,
+    /// The same receivers, for requests that are passed on to them over pairs of sockets.
+    relayed: Option<Arc<Application>>,
+    /// It is that for others.
+    is_relayed: bool,
 }
 
 impl Application {
@@ -46,8 +50,23 @@ impl Application {
         settings: settings::ApplicationSettings,
         upstreams: Arc<Upstreams>,
     ) -> Arc<Application> {
+        let relay = match &settings {
+            settings::ApplicationSettings::HandOver(hand_over) => hand_over.relay.as_deref(),
+            settings::ApplicationSettings::Proxy(_) | settings::ApplicationSettings::FastCgi(_) => {
+                None
+            }
+        };
+        let relayed = relay.map(|proxy| {
+            let settings = settings::ApplicationSettings::Proxy(proxy.clone());
+            let own = Application::with(settings, Arc::clone(&upstreams));
+            Arc::new(Application { is_relayed: true, ..own })
+        });
+        Arc::new(Application { relayed, ..Application::with(settings, upstreams) })
+    }
+
+    fn with(settings: settings::ApplicationSettings, upstreams: Arc<Upstreams>) -> Application {
         let is_http2 = settings.group().http2;
-        Arc::new(Application {
+        Application {
             settings,
             upstreams,
             link: None,
@@ -55,7 +74,9 @@ impl Application {
             connector: None,
             link_settings: None,
             is_http2,
-        })
+            relayed: None,
+            is_relayed: false,
+        }
     }
 
     /// The next stage of this server: its instances are the upstreams, and a [link] decides
@@ -82,6 +103,8 @@ impl Application {
             connector: connector.map(Mutex::new),
             link_settings: Some(link_settings),
             is_http2,
+            relayed: None,
+            is_relayed: false,
         })
     }
 
@@ -162,6 +185,16 @@ impl Application {
     /// the next offer fails unread.
     pub(crate) fn is_receiver(&self) -> bool {
         matches!(self.settings, settings::ApplicationSettings::HandOver(_))
+    }
+
+    /// The same receivers, for requests of clients whose sockets are of no use to them, if such are passed on.
+    pub fn relayed(&self) -> Option<&Arc<Application>> {
+        self.relayed.as_ref()
+    }
+
+    /// Whether each request is offered to it with one end of a pair of sockets.
+    pub fn is_relayed(&self) -> bool {
+        self.is_relayed
     }
 
     /// How long an acknowledgement to the stage before may be held back, in milliseconds.

@@ -42,6 +42,7 @@ use crate::application::Application;
 use crate::application::pool::ConnectionPool;
 use crate::group::Unavailable;
 use crate::group::retry::AttemptFailure;
+use crate::hand_over::offered::{OfferedPair, PassedRequest};
 use crate::messages::fastcgi;
 use crate::messages::request::WrittenHead;
 use crate::messages::response::ResponseReader;
@@ -119,6 +120,8 @@ pub struct ApplicationRequest {
     pub log: Option<ScriptLog>,
     /// Where its body may be on disk.
     pub spool: Option<Arc<Spool>>,
+    /// What a receiver is told of it, if it is passed on to one.
+    pub passed: Option<PassedRequest>,
 }
 
 impl ApplicationRequest {
@@ -145,6 +148,7 @@ impl ApplicationRequest {
             copy: None,
             log: None,
             spool: None,
+            passed: None,
         }
     }
 }
@@ -161,8 +165,17 @@ impl<T> Exchange<T> {
         now_ms: u64,
     ) -> Result<Box<Exchange<T>>, Unavailable> {
         let ApplicationRequest { may_ask, method, key, owner, preface, head, .. } = ask;
-        let ApplicationRequest { sign_in, shows_sign_in, time, written, copy, log, spool, .. } =
-            ask;
+        let ApplicationRequest {
+            sign_in,
+            shows_sign_in,
+            time,
+            written,
+            copy,
+            log,
+            spool,
+            passed,
+            ..
+        } = ask;
         let until_ms = time.map_or(u64::MAX, |time| {
             now_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
         });
@@ -230,6 +243,7 @@ impl<T> Exchange<T> {
                 until_ms,
                 context: written.asked,
                 given: written.given,
+                passed,
             },
             linked,
             binding: Binding::new(sign_in, shows_sign_in),
@@ -316,6 +330,23 @@ impl<T> Exchange<T> {
         }
     }
 
+    /// The time for a receiver to take the request is over. It may have said so, and this server was late to hear it.
+    fn is_taken_late(&mut self) {
+        let now_ms = self.now_ms;
+        let attempt = self.phase.attempt_mut();
+        let taken = attempt.and_then(|attempt| {
+            let pair = attempt.connection.as_mut()?.offered_mut()?;
+            let is_so = pair.is_taken_late();
+            attempt.whole_ms = is_so.then_some(now_ms).or(attempt.whole_ms);
+            Some((is_so, pair.is_taken()))
+        });
+        match taken {
+            Some((true, _)) => self.moved_ms = now_ms,
+            Some((false, true)) => self.fail(AttemptFailure::Silent, Lateness::Late),
+            Some((false, false)) | None => self.fail(AttemptFailure::Frozen, Lateness::Late),
+        }
+    }
+
     /// The same, if it has failed.
     fn or_fail(&mut self, begun: Result<(), AttemptFailure>) {
         if let Err(failure) = begun {
@@ -327,6 +358,7 @@ impl<T> Exchange<T> {
     pub fn leave(&mut self) {
         if self.linked.is_none()
             && (self.answer.coming.is_over() || self.phase.has_ended())
+            && self.asked.passed.is_none()
             && let Some(attempt) = self.phase.attempt_mut()
         {
             attempt.slot = None;
@@ -336,6 +368,9 @@ impl<T> Exchange<T> {
     /// Nothing more comes of it: gives the connection to those that wait, if another request may be sent on it.
     pub fn give_back(&mut self, pool: &mut ConnectionPool) {
         self.end_script();
+        if self.asked.passed.is_some() {
+            return self.give_link_back(pool);
+        }
         let is_clean = self.answer.head.is_some_and(|head| head.keep_alive)
             && self.answer.coming.is_over()
             && self.upload.is_whole()
@@ -366,6 +401,24 @@ impl<T> Exchange<T> {
         };
         if let Some(connection) = left {
             pool.keep(&self.application, member, connection, self.now_ms);
+        }
+    }
+
+    /// The same of one that a receiver has: it has its place until it has said that it is done, and then the link is
+    /// for the next request.
+    fn give_link_back(&mut self, pool: &mut ConnectionPool) {
+        let member = self.upstream();
+        let keeps = self.application.settings().group().keep_alive.connections > 0;
+        let Some(attempt) = self.phase.attempt_mut() else { return };
+        let is_done = attempt.connection.as_mut().is_some_and(UpstreamConnection::ends_clean);
+        if !is_done {
+            return self.drain_offered();
+        }
+        if let (true, Some(connection), Some(slot)) =
+            (keeps, attempt.connection.take(), attempt.slot.take())
+            && let Some(left) = slot.pass_on(connection.without_offer())
+        {
+            pool.keep(&self.application, member, left, self.now_ms);
         }
     }
 
@@ -439,13 +492,28 @@ impl<T: Send> Relay for Exchange<T> {
             };
             return Some((connection.id, connection.as_fd(), wants));
         }
-        let has_unsent = !self.upload.is_sent() || connection.has_unsent();
+        // what waits for a link does not wait for the pair
+        let has_unsent = match connection.offered() {
+            Some(pair) => !self.upload.is_sent() && !pair.has_unsent(),
+            None => !self.upload.is_sent() || connection.has_unsent(),
+        };
         let has_unsent = has_unsent && !attempt.is_cut;
+        let is_open = connection.offered().is_none_or(OfferedPair::is_open);
         let wants = Wants {
-            read: !attempt.has_ended && !attempt.can_read,
+            read: !attempt.has_ended && !attempt.can_read && is_open,
             write: has_unsent && !attempt.can_write,
         };
         Some((connection.id, connection.as_fd(), wants))
+    }
+
+    fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        let attempt = self.phase.attempt()?;
+        let (id, link, wants) = attempt.connection.as_ref()?.offered()?.link();
+        let wants = Wants {
+            read: wants.read && !attempt.can_read,
+            write: wants.write && !attempt.can_write,
+        };
+        Some((id, link, wants))
     }
 
     fn ready(&mut self) {
@@ -520,9 +588,11 @@ impl<T: Send> Relay for Exchange<T> {
                 }
                 ExchangePhase::Spooling(_) => self.has_no_spool_in_time(),
                 ExchangePhase::Connecting(_) => self.fail(AttemptFailure::Connect, Lateness::Late),
+                ExchangePhase::Asking(_) if self.is_untaken() => self.is_taken_late(),
                 _ => self.fail(AttemptFailure::Silent, Lateness::Late),
             }
         }
+        self.hear_receiver();
         loop {
             let next = match self.phase {
                 ExchangePhase::Spooling(_) => match self.asks_for_body() {

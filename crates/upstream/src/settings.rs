@@ -287,6 +287,8 @@ pub struct HandOverSettings {
     pub group: GroupSettings,
     /// Whether they keep the connections.
     pub keeps: bool,
+    /// How requests are passed on whose client's socket is of no use to them, if they are.
+    pub relay: Option<Box<ProxySettings>>,
 }
 
 /// A route to an application.

@@ -310,7 +310,7 @@ fn lies_are_found_out(engine: &str) {
 
 /// Lets through as many as it is told to.
 #[derive(Clone, Default)]
-struct Turnstile(Arc<(Mutex<Passages>, Condvar)>);
+pub(crate) struct Turnstile(Arc<(Mutex<Passages>, Condvar)>);
 
 #[derive(Default)]
 struct Passages {
@@ -319,7 +319,7 @@ struct Passages {
 }
 
 impl Turnstile {
-    fn pass(&self, handed: &mut ReceivedRequest) {
+    pub(crate) fn pass(&self, handed: &mut ReceivedRequest) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
         state.came.push(handed.target());
@@ -331,17 +331,17 @@ impl Turnstile {
         echo(handed);
     }
 
-    fn came(&self) -> Vec<String> {
+    pub(crate) fn came(&self) -> Vec<String> {
         self.0.0.lock().unwrap().came.clone()
     }
 
-    fn open(&self, count: usize) {
+    pub(crate) fn open(&self, count: usize) {
         self.0.0.lock().unwrap().open += count;
         self.0.1.notify_all();
     }
 }
 
-const CLASSES: &str = r#"
+pub(crate) const CLASSES: &str = r#"
 [[class]]
 name = "gold"
 priority = 0

@@ -32,6 +32,8 @@ mod grpc;
 mod hand_over;
 mod hand_over_ends;
 mod hand_over_programs;
+mod hand_over_relayed;
+mod hand_over_waits;
 mod http2;
 mod http2_oracle;
 mod httplint;

@@ -186,6 +186,7 @@ impl ConfigDraft {
     /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
     fn remark_queues(&self, remarks: &mut Remarks) {
         let mut known: Vec<(At, bool, GroupSettings)> = Vec::new();
+        let mut without_thread = Vec::new();
         for (at, site) in self.every_site() {
             let place = |list: &str, index: usize| at.child(list).item(index).child("in_flight");
             let proxies = site.proxies.iter().enumerate();
@@ -196,6 +197,9 @@ impl ConfigDraft {
                 (place("fastcgi", index), true, one.settings(one.root(None)).group)
             });
             let hand_overs = site.hand_overs.iter().enumerate();
+            // what waits to be handed over keeps no thread; what is relayed does
+            let own = hand_overs.clone().filter(|(_, one)| !one.relays());
+            without_thread.extend(own.map(|(index, _)| place("hand_over", index)));
             let hand_overs = hand_overs
                 .map(|(index, one)| (place("hand_over", index), true, one.settings().group));
             let programs = site.cgi.iter().enumerate();
@@ -210,7 +214,8 @@ impl ConfigDraft {
             if group.in_flight.is_none() {
                 continue;
             }
-            if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
+            let keeps_threads = group.queue.requests > 0 && !without_thread.contains(at);
+            if let Some(engine) = engine.filter(|_| keeps_threads) {
                 let (engine, requests) = (engine.name(), group.queue.requests.into());
                 remarks.push((
                     at.clone(),

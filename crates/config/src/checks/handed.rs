@@ -37,7 +37,7 @@ impl fmt::Display for HandOverFinding {
             HandOverFinding::Sealed { at } => write!(
                 f,
                 "clients come through TLS to {at}, and their sockets are of no use to another process, which has not \
-                 the keys; a [[proxy]] to the same program answers them, or a server for it without https://"
+                 the keys; relay = true passes such requests on, or a [[proxy]] to the same program answers them"
             ),
             HandOverFinding::InStages => f.write_str(
                 "not with engine = \"isolated\": the process that decides has no socket of a client",
@@ -63,9 +63,9 @@ impl ConfigDraft {
         let mut ends = listeners.iter().flat_map(|(_, listener)| &listener.listen);
         let sealed = ends.find(|end| end.tls);
         for (at, site) in self.every_site() {
-            for index in 0..site.hand_overs.len() {
+            for (index, one) in site.hand_overs.iter().enumerate() {
                 let at = at.child("hand_over").item(index);
-                if let Some(end) = sealed {
+                if let Some(end) = sealed.filter(|_| !one.relays()) {
                     let at_end = end.to_string();
                     let found = HandOverFinding::Sealed { at: at_end };
                     wrong.push((at.clone(), Wrong::said(found)));

@@ -4,8 +4,12 @@ use crate::problems::problem::Wrong;
 use crate::sections::upstreams::{ReceiverAddress, UpstreamsConfig};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
+use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::{Route, Scope};
-use forebay_upstream::settings::HandOverSettings;
+use forebay_upstream::request::RequestSettings;
+use forebay_upstream::settings::{
+    BodySettings, ConnectionAuth, Errors, GroupSettings, HandOverSettings, ProxySettings,
+};
 use std::path::PathBuf;
 
 /// A `[[hand_over]]`.
@@ -17,6 +21,8 @@ pub struct HandOverSection {
     pub to: OneOrMore<ReceiverAddress>,
     /// `keep`
     pub keep: bool,
+    /// `relay`
+    pub relay: bool,
     /// What other routes have, too.
     pub upstreams: UpstreamsConfig,
 }
@@ -41,6 +47,11 @@ impl HandOverConfig {
         self.0.keep
     }
 
+    /// Whether requests are passed on whose client's socket is of no use to them.
+    pub fn relays(&self) -> bool {
+        self.0.relay
+    }
+
     /// What relative paths begin at `directory`.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         self.0.to.0.iter_mut().for_each(|to| crate::sections::upstreams::rebase(&mut to.0, join));
@@ -53,9 +64,29 @@ impl HandOverConfig {
 
     /// What the handler is told of it.
     pub fn settings(&self) -> HandOverSettings {
-        let HandOverSection { to, keep, upstreams, .. } = &self.0;
+        let HandOverSection { to, keep, relay, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
-        HandOverSettings { group: upstreams.group(to, None), keeps: *keep }
+        let group = upstreams.group(to, None);
+        let relay = relay.then(|| Box::new(relay_settings(group.clone())));
+        HandOverSettings { group, keeps: *keep, relay }
+    }
+}
+
+/// How requests are passed on to these receivers over pairs of sockets: as a proxy does that changes nothing.
+fn relay_settings(mut group: GroupSettings) -> ProxySettings {
+    group.timeouts.silence = group.timeouts.head;
+    ProxySettings {
+        group,
+        // each pair is for one request
+        request: RequestSettings { close: true, ..RequestSettings::default() },
+        bodies: BodySettings { most_bytes: u64::MAX, spool_bytes: 0 },
+        rewrites: false,
+        limits: ResponseHeadLimits::default(),
+        errors: Errors::Theirs,
+        connection_auth: ConnectionAuth::Refuse,
+        proxy_protocol: None,
+        buffer_bytes: 0,
+        authority: None,
     }
 }
 
@@ -63,6 +94,13 @@ impl Item for HandOverConfig {
     type Section = HandOverSection;
 
     fn new(section: HandOverSection) -> Result<HandOverConfig, (&'static str, Wrong)> {
+        if section.keep && section.relay {
+            let reason = "a connection that is kept is the client's own, and through relay a receiver has none of it";
+            return Err((
+                "relay",
+                Wrong::Unfit { found: String::new(), reason: reason.to_owned() },
+            ));
+        }
         if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
         }
@@ -80,6 +118,7 @@ impl Section for HandOverSection {
             path: None,
             to: OneOrMore::default(),
             keep: false,
+            relay: false,
             upstreams: UpstreamsConfig::default(),
         }
     }
@@ -112,6 +151,16 @@ impl Section for HandOverSection {
                       server holds for that, as forebay check lists.",
             example: "true",
             at: |s| &mut s.keep,
+        },
+        Setting {
+            key: "relay",
+            preset: Preset::Value("false"),
+            range: None,
+            meaning: "Whether requests that come through TLS or over HTTP/2 go to the same receivers: each gets one \
+                      end of a pair of sockets instead of the client's, and the server passes on what is said on the \
+                      other. That costs what a proxy costs. Not with keep.",
+            example: "true",
+            at: |s| &mut s.relay,
         },
         Setting {
             key: "balance",

@@ -25,7 +25,12 @@ pub trait Relay: Send {
     /// The socket that it waits for now, and for what: nothing that is known to be there already.
     fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)>;
 
-    /// The socket is ready, or has failed: it is to be tried.
+    /// Another socket that it waits for at the same time, in the same way.
+    fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        None
+    }
+
+    /// A socket of it is ready, or has failed: it is to be tried.
     fn ready(&mut self);
 
     /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.
@@ -136,6 +141,8 @@ pub struct LentRequest<'r> {
     pub body_left: Option<u64>,
     /// The connection is closed after it.
     pub is_last: bool,
+    /// It has no body, the client has said that it sends nothing behind it, and nothing has come.
+    pub is_all: bool,
     /// What was sent on the connection so far; `None` if that is not known.
     pub sent_bytes: Option<u64>,
 }

@@ -369,9 +369,12 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         if let RequestState::Kept(kept) = &self.state
             && let KeptFor::Relay(relaying) = &kept.stage
-            && let Some((socket_id, socket, wants)) = relaying.relay().socket()
         {
-            tell(kept.id, socket_id, socket, wants);
+            let relay = relaying.relay();
+            for (socket_id, socket, wants) in relay.socket().into_iter().chain(relay.other_socket())
+            {
+                tell(kept.id, socket_id, socket, wants);
+            }
         }
     }
 
@@ -439,13 +442,14 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         limits: &ConnectionLimits,
         input: &mut Input,
     ) {
-        let stays = kept_alive_by(&self.state) && may_stay && !self.input_ended;
+        let ends = !kept_alive_by(&self.state);
+        let stays = !ends && may_stay && !self.input_ended;
         let is_last = !stays || self.is_last || self.served + 1 >= limits.requests;
         if let RequestState::Kept(kept) = &mut self.state
             && let KeptFor::Relay(relaying) = &mut kept.stage
         {
             // another receiver is told what the first one was
-            self.comes_back |= !relaying.lend(socket, sent_bytes, is_last, &kept.head, input);
+            self.comes_back |= !relaying.lend(socket, sent_bytes, (is_last, ends), &kept.head, input);
         }
         // what this server answers itself from now on is the last: nobody knows what was read of the request
         self.is_last = true;

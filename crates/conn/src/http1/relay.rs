@@ -92,13 +92,14 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     }
 
     /// Lends the client's socket, with the head and what of the body has come. What follows the request stays here, unless
-    /// the connection does not. Says whether the connection is at its end then, as it is if nobody knows where the body
+    /// the connection does not. `is_last` says whether the connection is closed after it, `ends` whether the client has
+    /// asked for that. Says whether the connection is at its end then, as it is if nobody knows where the body
     /// ends.
     pub(super) fn lend(
         &mut self,
         socket: BorrowedFd<'_>,
         sent_bytes: Option<u64>,
-        is_last: bool,
+        (is_last, ends): (bool, bool),
         head: &OwnedHead,
         input: &mut Input,
     ) -> bool {
@@ -108,7 +109,8 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         let is_last = is_last || read.is_err();
         // what cannot be read is the other process's to refuse
         let used = read.unwrap_or(input.len());
-        let body_left = match head.framing() {
+        let framing = head.framing();
+        let body_left = match framing {
             _ if is_done => Some(0),
             Framing::Sized(length) => Some(length.saturating_sub(used as u64)),
             _ => None,
@@ -116,7 +118,8 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         let used = if self.relay.keeps_client() { input.len() } else { used };
         let body = &input.bytes()[..used];
         let head = head.received();
-        let request = LentRequest { head, body, body_left, is_last, sent_bytes };
+        let is_all = ends && framing == Framing::None && used == input.len();
+        let request = LentRequest { head, body, body_left, is_last, is_all, sent_bytes };
         self.relay.lend(socket, request);
         // another receiver is told the same
         self.upload = None;

@@ -223,8 +223,9 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             return;
         }
         for (stream, live) in self.live.iter() {
-            if let LiveState::Relaying(relaying) = &live.phase
-                && let Some((socket_id, socket, wants)) = relaying.relay.socket()
+            let LiveState::Relaying(relaying) = &live.phase else { continue };
+            let relay = &relaying.relay;
+            for (socket_id, socket, wants) in relay.socket().into_iter().chain(relay.other_socket())
             {
                 tell(RequestId(stream), socket_id, socket, wants);
             }

@@ -29,6 +29,11 @@ impl<J> Default for Waits<J> {
 }
 
 impl<J: Job> Waits<J> {
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.is_empty()
+    }
+
     /// Whether this request waits.
     pub(crate) fn contains(&self, id: RequestId) -> bool {
         self.iter().any(|(known, _)| *known == id)

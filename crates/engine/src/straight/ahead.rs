@@ -25,6 +25,7 @@ use crate::connection::worker::Worker;
 use crate::control::Ended;
 use crate::order::ranks::{RankedClient, Ranks};
 use crate::order::thread_queue::ThreadQueue;
+use crate::straight::away::ToServe;
 use forebay_conn::{Closing, Handler, Rank};
 use forebay_control::ranked::Turn;
 use forebay_sys::clock;
@@ -52,6 +53,8 @@ pub(crate) struct Ahead<H: Handler> {
 /// What waits for a thread.
 enum Waiting<H: Handler> {
     Accepted(Box<Served<H>>),
+    /// It was accepted and charged before, and another process had its socket.
+    Back(Box<ToServe<H>>),
     /// The next of the kernel's queue at the listener with this number.
     Queued(usize),
 }
@@ -59,7 +62,7 @@ enum Waiting<H: Handler> {
 /// What is to be done next.
 pub(crate) enum NextAccepted<H: Handler> {
     /// This connection is served. How long it has had its thread goes back to [`Ahead::ran`].
-    Serve(Box<Served<H>>, Turn),
+    Serve(ToServe<H>, Turn),
     /// It was told no, and is closed like this.
     Refused(Box<Served<H>>, Closing),
     /// There is no descriptor to accept with.
@@ -157,6 +160,12 @@ impl<H: Handler> Ahead<H> {
         count < free || (count < self.most && listener_set.has_room())
     }
 
+    /// A connection is back that was accepted before: it waits for a thread like those that come.
+    pub(crate) fn push_back(&mut self, back: ToServe<H>) {
+        let ranked_client = back.served.ranked_client_at_rest(&self.ranks);
+        self.waiting.push(ranked_client, (Waiting::Back(Box::new(back)), clock::monotonic_ns()));
+    }
+
     fn push(&mut self, served: Served<H>) {
         let ranked_client = served.ranked_client_at_rest(&self.ranks);
         self.waiting
@@ -191,6 +200,10 @@ impl<H: Handler> Ahead<H> {
             let ((waiting, since_ns), turn) = self.waiting.pop(free)?;
             let mut served = match waiting {
                 Waiting::Accepted(served) => served,
+                Waiting::Back(back) => match self.pop_back(*back, turn, since_ns, worker) {
+                    Some(next) => return Some(next),
+                    None => continue,
+                },
                 Waiting::Queued(index) => {
                     self.queued[index] -= 1;
                     match self.accept(listener_set, index, turn, since_ns, worker) {
@@ -200,7 +213,7 @@ impl<H: Handler> Ahead<H> {
                 }
             };
             if self.most == 0 && !self.leaves {
-                return Some(NextAccepted::Serve(served, turn));
+                return Some(NextAccepted::Serve(served.into(), turn));
             }
             let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
             if waited_ns > LOOK_NS && served.is_gone() {
@@ -213,8 +226,26 @@ impl<H: Handler> Ahead<H> {
                 return Some(NextAccepted::Refused(served, closing));
             }
             worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
-            return Some(NextAccepted::Serve(served, turn));
+            return Some(NextAccepted::Serve(served.into(), turn));
         }
+    }
+
+    /// It is the turn of a connection that is back: nothing is charged for it again.
+    fn pop_back(
+        &mut self,
+        back: ToServe<H>,
+        turn: Turn,
+        since_ns: u64,
+        worker: &mut Worker<H>,
+    ) -> Option<NextAccepted<H>> {
+        let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
+        if waited_ns > LOOK_NS && back.served.is_gone() {
+            self.waiting.ran(turn, 0);
+            worker.close(*back.served, Closing::Now);
+            return None;
+        }
+        worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
+        Some(NextAccepted::Serve(back, turn))
     }
 
     /// It is the turn of the first connection at a listener of one rank. Its client may have left meanwhile.
@@ -230,7 +261,7 @@ impl<H: Handler> Ahead<H> {
             AcceptOutcome::Served(served) => {
                 let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
                 worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
-                return Some(NextAccepted::Serve(Box::new(served), turn));
+                return Some(NextAccepted::Serve(Box::new(served).into(), turn));
             }
             AcceptOutcome::Refused(served, closing) => {
                 Some(NextAccepted::Refused(Box::new(served), closing))
@@ -252,7 +283,11 @@ impl<H: Handler> Ahead<H> {
         let mut ended = Ended::default();
         while let Some(((waiting, _), turn)) = self.waiting.pop(1) {
             self.waiting.ran(turn, 0);
-            let Waiting::Accepted(served) = waiting else { continue };
+            let served = match waiting {
+                Waiting::Accepted(served) => served,
+                Waiting::Back(back) => back.served,
+                Waiting::Queued(_) => continue,
+            };
             ended.abort(served.awaits().what);
             worker.close(*served, Closing::Reset);
         }

@@ -7,6 +7,7 @@ use crate::control::{Ended, EngineControl, LoopOrder};
 use crate::helpers::SharedJob;
 use crate::loops::deadlines::ConnectionTimer;
 use crate::order::permits::Permit;
+use crate::straight::away::ToServe;
 use crate::straight::stock::Stock;
 use crate::straight::{self, AfterWait, Answerable, Gone, Wait};
 use crate::watch::TurnStopwatch;
@@ -417,6 +418,13 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         if served.can_go_on(false) {
             return AfterWait::Ready(served);
         }
+        let mut served = match self.early.is_empty() {
+            true => match self.stock.leave_away(served) {
+                Ok(()) => return AfterWait::Taken,
+                Err(served) => served,
+            },
+            false => served,
+        };
         let not_before_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
         let until_ms = self.timer.at_ms().min(not_before_ms);
         let timeout_ms = until_ms.saturating_sub(self.worker.now_ms());
@@ -469,20 +477,24 @@ fn interest_of(wants: Wants) -> PollInterest {
 }
 
 impl<H: Handler> Stock<H> {
-    /// Serves a connection to its end on this thread, which shows in heartbeat `number` of the control's
+    /// Serves a connection to its end on this thread, or until it is away; the thread shows in heartbeat `number` of the control's
     /// threads that it turns, if it has one. `make_room` is called now and then while the client is slow. Says how it
     /// ended, if that was in a drain.
-    pub fn serve(
+    pub(crate) fn serve(
         &self,
         worker: &mut Worker<H>,
-        served: Box<Served<H>>,
+        to_serve: ToServe<H>,
         control: &EngineControl,
         number: Option<usize>,
         make_room: &dyn Fn(&Worker<H>),
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number, make_room);
-        let ended = straight::serve(&mut wait, served, None, None, control);
+        let ToServe { served, begun } = to_serve;
+        if begun.is_some() {
+            wait.begin_turn(control.order());
+        }
+        let ended = straight::serve(&mut wait, served, begun, None, control);
         wait.worker().handler.rest();
         wait.rest();
         ended

@@ -2,15 +2,19 @@
 //! none of them uses, and permits.
 
 use crate::connection::accept::Listener;
+use crate::connection::served::Served;
 use crate::connection::worker::Worker;
-use crate::control::EngineControl;
+use crate::control::{Ended, EngineControl};
 use crate::order::permits::Permits;
 use crate::order::ranks::Ranks;
 use crate::room::admission::ConnectionAdmission;
 use crate::room::linger::Lingering;
 use crate::settings::LiveSettings;
+use crate::straight::away::{Away, ToServe};
 use forebay_conn::Handler;
 use forebay_metrics::Local;
+use forebay_sys::epoll::Bell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,6 +58,8 @@ pub struct Stock<H: Handler> {
     /// To do jobs that wait for devices.
     pub(crate) job_permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
+    /// Where connections are that keep no thread meanwhile, if they can do without.
+    away: Option<Arc<Away<H>>>,
     /// When they were told last what has changed.
     kept_up_ms: AtomicU64,
     /// Where their connections linger.
@@ -78,6 +84,7 @@ impl<H: Handler> Stock<H> {
             permits: None,
             job_permits: None,
             idle: Mutex::new(Vec::new()),
+            away: None,
             kept_up_ms: AtomicU64::new(0),
             lingering,
             busy: AtomicUsize::new(0),
@@ -92,6 +99,54 @@ impl<H: Handler> Stock<H> {
         let permits = Permits::to_answer(&ranks, answering);
         let job_permits = Some(Permits::to_wait(&ranks, jobs));
         Stock { permits, job_permits, ranks, ..self }
+    }
+
+    /// Connections whose socket another process has keep no thread, but are there.
+    #[must_use]
+    pub(crate) fn with_away(self, away: Arc<Away<H>>) -> Stock<H> {
+        Stock { away: Some(away), ..self }
+    }
+
+    /// Leaves a connection to the watcher of those whose socket another process has, if it is one.
+    ///
+    /// # Errors
+    /// The connection, if its thread is to wait itself.
+    pub(crate) fn leave_away(&self, served: Box<Served<H>>) -> Result<(), Box<Served<H>>> {
+        match &self.away {
+            Some(away) if served.is_away() => {
+                away.take(served, self.load(), &self.ranks, || self.take())
+            }
+            _ => Err(served),
+        }
+    }
+
+    /// Rings when connections are back from there.
+    pub(crate) fn away_bell(&self) -> Option<&Bell> {
+        self.away.as_deref().map(Away::bell)
+    }
+
+    /// Whether any is there, or waits for a thread.
+    pub(crate) fn has_away(&self) -> bool {
+        self.away.as_ref().is_some_and(|away| !away.is_empty())
+    }
+
+    /// Whether connections are back and wait for a thread.
+    pub(crate) fn has_back(&self) -> bool {
+        self.away.as_ref().is_some_and(|away| away.has_back())
+    }
+
+    /// Those that are back.
+    pub(crate) fn take_back(&self) -> VecDeque<ToServe<H>> {
+        self.away.as_ref().map(|away| away.take_back()).unwrap_or_default()
+    }
+
+    /// Until none is there after an order to end, or all are cut after one to stop. Says how they have ended.
+    pub(crate) fn end_away(&self) -> Ended {
+        let Some(away) = &self.away else { return Ended::default() };
+        let mut worker = self.take();
+        let ended = away.wait(&mut worker);
+        self.give_back(worker);
+        ended
     }
 
     /// The share of all threads that have a connection.

@@ -24,6 +24,7 @@ use forebay_upstream::balance::hash;
 use forebay_upstream::client_url::ClientUrl;
 use forebay_upstream::exchange::{ApplicationRequest, ScriptLog};
 use forebay_upstream::fastcgi::{self, Params};
+use forebay_upstream::hand_over::offered::PassedRequest;
 use forebay_upstream::is_forwarding;
 use forebay_upstream::queue::RequestOwner;
 use forebay_upstream::request::{self, From, WrittenHead};
@@ -177,7 +178,9 @@ pub fn ask(
             return Err(Unasked::Refused(TargetRefusal::Ambiguous("The path cannot be read")));
         }
     };
+    // a receiver reads the path that the client sent, whichever way it gets that
     let rewritten = asked.destination.rewritten.as_deref();
+    let rewritten = rewritten.filter(|_| !application.is_relayed());
     let most_bytes = application.settings().bodies().most_bytes;
     if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
         return Err(Unasked::TooLarge);
@@ -208,9 +211,16 @@ pub fn ask(
             let client = source_of(peer, from.client);
             let preface = settings.proxy_protocol.map(|way| preface(way, client, local));
             let preface = preface.unwrap_or_default();
+            let passed = application.is_relayed().then(|| PassedRequest {
+                id,
+                client: asker.client_address(peer),
+                server: local,
+                head_bytes: text.len(),
+                framing: written.framing,
+            });
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
-            let time = grpc::timeout(head);
-            Ok(ApplicationRequest { preface, time, ..with_sign_in(ask, settings, request, asker) })
+            let ask = ApplicationRequest { preface, passed, time: grpc::timeout(head), ..ask };
+            Ok(with_sign_in(ask, settings, request, asker))
         }
         settings::ApplicationSettings::FastCgi(settings) => {
             let path = match (rewritten, &readings, &normal) {
@@ -424,6 +434,13 @@ impl Asker {
     /// The client, as trusted proxies tell it.
     pub fn client(&self) -> IpAddr {
         self.from.client
+    }
+
+    /// The same as a receiver is told it: of a client that a field names no port is known.
+    pub fn client_address(&self, peer: &Peer) -> SocketAddr {
+        let is_nearest = self.from.client == self.from.nearest;
+        let port = if is_nearest { peer.address().port() } else { 0 };
+        SocketAddr::new(self.from.client, port)
     }
 }
 

@@ -16,7 +16,6 @@ use forebay_upstream::hand_over::exchange::{HandOverEnd, HandOverExchange, Hande
 use forebay_upstream::hand_over::loan::LoanLoss;
 use forebay_upstream::settings::HandOverSettings;
 use forebay_upstream::target;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 const UNREADABLE: &str = "The path cannot be read";
@@ -48,27 +47,24 @@ impl RequestHandler {
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let asker = Asker::of(request, application, rank, self.standpoint());
         let (key, owner) = asker.place();
-        let nearest = request.peer.address();
-        // of a client that a field names no port is known
-        let port = if asker.client() == nearest.ip().to_canonical() { nearest.port() } else { 0 };
         let handed = HandedRequest {
             method: request.head.method,
             key,
             owner,
             id: asked.id,
-            client: SocketAddr::new(asker.client(), port),
+            client: asker.client_address(request.peer),
             server: request.peer.local,
             keeps: settings.keeps,
         };
         let now_ms = self.now.monotonic_ms;
         let exchange = HandOverExchange::new(application, handed, asked, now_ms);
-        let is_plain = request.head.version != Version::Http2 && request.peer.secured.is_none();
-        let (exchange, place, thread) = match self.room_for(asker.client(), false) {
-            _ if !is_plain => (exchange.without_socket(), None, None),
-            Ok((place, thread)) => (exchange, Some(place), thread),
-            Err(unavailable) => (exchange.refused(unavailable), None, None),
+        // it keeps no thread, in no engine
+        let (exchange, place) = match self.place_for(asker.client()) {
+            _ if !has_socket(request) => (exchange.without_socket(), None),
+            Ok(place) => (exchange, Some(place)),
+            Err(unavailable) => (exchange.refused(unavailable), None),
         };
-        let hands_over = HandsOver::new(exchange, place, thread);
+        let hands_over = HandsOver::new(exchange, place);
         ProcessOutcome::Relay(Box::new(Detour::HandOver(Box::new(hands_over))))
     }
 
@@ -146,8 +142,14 @@ impl RequestHandler {
     /// Whether a request is likely to be a receiver's.
     #[inline]
     pub(super) fn is_for_receiver(&mut self, request: &Request<'_>) -> bool {
-        self.applications.role().is_none() && self.site.hands_over(request)
+        self.applications.role().is_none() && has_socket(request) && self.site.hands_over(request)
     }
+}
+
+/// Whether the client's socket is of use to another process: it carries HTTP/1 as it is.
+#[inline]
+pub(super) fn has_socket(request: &Request<'_>) -> bool {
+    request.head.version != Version::Http2 && request.peer.secured.is_none()
 }
 
 /// A receiver reads what the client has sent: that is to be what rules have judged.

@@ -1,6 +1,7 @@
 //! What applications and the next stage are asked, and what is made of their answers.
 
 use super::context::HandlerContext;
+use super::hand_over::has_socket;
 use super::{RequestHandler, authority, end_work};
 use crate::applications::websocket;
 use crate::applications::{
@@ -127,7 +128,7 @@ impl RequestHandler {
     }
 
     /// One more exchange for this client, if there may be one.
-    fn place_for(&self, client: IpAddr) -> Result<ConnectionPlace, Unavailable> {
+    pub(super) fn place_for(&self, client: IpAddr) -> Result<ConnectionPlace, Unavailable> {
         // a proxy that is trusted, and names nobody, speaks for many
         let is_proxy = self.trusted.contain(client);
         self.sockets.enter((!is_proxy).then(|| ClientKey::of(client)))
@@ -429,7 +430,8 @@ impl RequestHandler {
             self.refuse(502, "There is no such application", reply);
             return ProcessOutcome::Replied;
         };
-        let application = Arc::clone(application);
+        let relayed = application.relayed().filter(|_| !has_socket(request));
+        let application = Arc::clone(relayed.unwrap_or(application));
         if let ApplicationSettings::HandOver(settings) = application.settings() {
             return self.offer(&application, settings, asked, request, ticket, reply);
         }

@@ -8,6 +8,7 @@ use super::upload::UP_BYTES;
 use crate::group::MemberIndex;
 use crate::group::health::HealthSign;
 use crate::group::retry::{self, AttemptFailure};
+use crate::hand_over::offered::OfferedPair;
 use crate::messages::request::HostSent;
 use crate::places::queue::Asking;
 use crate::settings::WhenDown;
@@ -18,6 +19,7 @@ use crate::upstreams::{self, QueueWait, UpstreamSlot};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_sys::clock;
 use forebay_tls::TlsFault;
+use std::io;
 
 /// So often a request is sent again beside all bounds that a shared connection has given back.
 const MOST_RETURNED: u32 = 3;
@@ -68,13 +70,23 @@ impl<T> Exchange<T> {
         self.name_host(member);
         let attempt = Attempt::new(slot);
         let Some(connection) = connection else { return self.open(member, attempt) };
-        self.phase = ExchangePhase::Asking(Attempt {
-            connection: Some(connection),
-            is_reused: true,
-            ..attempt
-        });
+        let offered = self.offering(connection);
+        let failed = offered.is_err();
+        self.phase =
+            ExchangePhase::Asking(Attempt { connection: offered.ok(), is_reused: true, ..attempt });
+        if failed {
+            return Err(AttemptFailure::Resources);
+        }
         self.times.connected_ns = self.times.begun_ns;
         Ok(())
+    }
+
+    /// The connection by which the request is sent: of one for a receiver this is only the link to that.
+    fn offering(&self, connection: UpstreamConnection) -> io::Result<UpstreamConnection> {
+        match self.asked.passed {
+            Some(request) => connection.offering(request),
+            None => Ok(connection),
+        }
     }
 
     /// It waits for its turn.
@@ -226,7 +238,10 @@ impl<T> Exchange<T> {
             true => application.share(member, refused, self.now_ms).transpose(),
             false => None,
         };
-        let connect = || application.connect(member, refused, is_http2, self.now_ms);
+        let connect = || {
+            let connection = application.connect(member, refused, is_http2, self.now_ms)?;
+            self.offering(connection)
+        };
         let opened = match shared.unwrap_or_else(connect) {
             Ok(mut connection) => {
                 // whose connection it is, is said before TLS
@@ -255,6 +270,9 @@ impl<T> Exchange<T> {
     /// place is free when that has come to its end, or its time is over. One that writes notices that the connection
     /// is closed.
     pub(super) fn drain(&mut self) {
+        if self.asked.passed.is_some() {
+            return self.drain_offered();
+        }
         if self.asked.is_http2
             && !self.application.is_stage()
             && let Some(Attempt { connection: Some(connection), .. }) = self.phase.attempt_mut()
@@ -289,6 +307,26 @@ impl<T> Exchange<T> {
         }
     }
 
+    /// The same of a request that a receiver has: it has its place until it says that it is done, or has died. It sees
+    /// the end of the pair.
+    pub(super) fn drain_offered(&mut self) {
+        let until_ms = self.own_deadline_ms();
+        let is_bounded = self.application.settings().group().in_flight.is_some();
+        let is_out = |connection: &UpstreamConnection| {
+            connection.offered().is_some_and(|pair| pair.is_untaken() || pair.is_taken())
+        };
+        if is_bounded
+            && clock::coarse_ms() < until_ms
+            && !matches!(self.phase, ExchangePhase::Failed(..))
+            && let Some(attempt) = self.phase.take_attempt()
+            && let (Some(connection), Some(slot)) = (attempt.connection, attempt.slot)
+            && is_out(&connection)
+        {
+            // whatever it says on the link, it is done
+            DrainingExchange::new(connection.without_offer(), slot, 0, until_ms).begin();
+        }
+    }
+
     /// Whether an upstream that has not answered in time has answered no request since it was asked.
     fn is_frozen(&self, failure: AttemptFailure) -> bool {
         let ExchangePhase::Asking(Attempt { slot: Some(slot), .. }) = &self.phase else {
@@ -304,8 +342,12 @@ impl<T> Exchange<T> {
         let now_ms = self.now_ms;
         let failure = if self.is_frozen(failure) { AttemptFailure::Frozen } else { failure };
         let mut attempt = self.phase.take_attempt().unwrap_or_else(|| Attempt::new(None));
+        let pair = attempt.connection.as_ref().and_then(UpstreamConnection::offered);
+        // a receiver has said that it has it: nobody else gets it
+        let was_taken = pair.is_some_and(OfferedPair::is_taken);
         // an upstream may close what it has not used for a while
         let was_stale = attempt.is_reused
+            && !was_taken
             && matches!(failure, AttemptFailure::Unwritten | AttemptFailure::Closed);
         let member = self.upstream();
         let is_unconnected = matches!(failure, AttemptFailure::Connect | AttemptFailure::Tls(_));
@@ -348,8 +390,10 @@ impl<T> Exchange<T> {
         let is_unheard = self.answer.interim.is_empty() || self.answer.script.is_some();
         // another connection knows nothing of its sign-in, which is not to be told twice
         let is_bound = self.binding.is_used() && !was_stale;
-        let is_safe =
-            is_unheard && !is_bound && retry::may_repeat(self.asked.method, failure, body);
+        let is_safe = is_unheard
+            && !is_bound
+            && !was_taken
+            && retry::may_repeat(self.asked.method, failure, body);
         let upstreams = self.application.upstreams();
         let has_more = self.tries.retries < self.application.settings().group().retries;
         // nothing was sent there

@@ -8,6 +8,7 @@ use super::phase::ExchangePhase;
 use super::upload::Upload;
 use crate::application::Application;
 use crate::group::{MemberIndex, Unavailable};
+use crate::hand_over::offered::{OfferedPair, PassedRequest};
 use crate::places::queue::RequestOwner;
 use crate::settings;
 use crate::upstreams::connection::UpstreamConnection;
@@ -57,6 +58,8 @@ pub(super) struct Asked {
     pub(super) context: ResponseContext,
     /// The names of fields that others decide about.
     pub(super) given: Box<[Box<str>]>,
+    /// What a receiver is told of it, if it is passed on to one.
+    pub(super) passed: Option<PassedRequest>,
 }
 
 /// Which upstreams were asked before.
@@ -195,6 +198,30 @@ impl<T> Exchange<T> {
         self.phase.connection().is_some_and(UpstreamConnection::waits_for_stream)
     }
 
+    /// Whether a receiver was offered the request, and has not said that it takes it.
+    pub(super) fn is_untaken(&self) -> bool {
+        let pair = self.phase.connection().and_then(UpstreamConnection::offered);
+        pair.is_some_and(OfferedPair::is_untaken)
+    }
+
+    /// Hears a receiver: the time to answer begins when it has said that it takes the request.
+    pub(super) fn hear_receiver(&mut self) {
+        if self.asked.passed.is_none() || !self.is_untaken() {
+            return;
+        }
+        let attempt = self.phase.attempt_mut().filter(|attempt| attempt.can_read);
+        let Some(attempt) = attempt else { return };
+        let pair = attempt.connection.as_mut().and_then(UpstreamConnection::offered_mut);
+        let is_taken = pair.is_some_and(|pair| {
+            pair.hear();
+            pair.is_taken()
+        });
+        if is_taken {
+            self.moved_ms = self.now_ms;
+            attempt.whole_ms = attempt.whole_ms.map(|_| self.now_ms);
+        }
+    }
+
     /// What it waits for.
     pub(super) fn waits(&self) -> Await {
         match self.phase {
@@ -203,6 +230,7 @@ impl<T> Exchange<T> {
             }
             ExchangePhase::Connecting(_) if self.waits_for_stream() => Await::Slot,
             ExchangePhase::Connecting(_) => Await::Connect,
+            ExchangePhase::Asking(_) if self.is_untaken() => Await::Connect,
             ExchangePhase::Asking(_) if self.upload.is_whole() => Await::Answer,
             _ => Await::Flow,
         }

@@ -351,15 +351,14 @@ impl<T> HandOverExchange<T> {
             self.phase = phase;
             return;
         };
-        let is_unread = matches!(outcome, LoanOutcome::Ends(_)) && client.socket.has_unread();
-        // the other process may have made it block; nothing more is done with one that is gone for good
-        if outcome != LoanOutcome::Gone {
+        // the other process may have made it block; nothing more is done with one that is gone or closed
+        if !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
             client.socket.take_back();
         }
         let end = match outcome {
             LoanOutcome::Waits => return,
             LoanOutcome::Back(report) => HandOverEnd::Back(report),
-            LoanOutcome::Ends(report) => HandOverEnd::Ended(report, is_unread),
+            LoanOutcome::Ends(report) => HandOverEnd::Ended(report, client.end()),
             LoanOutcome::Gone => HandOverEnd::Gone,
             LoanOutcome::Untaken(failure) => {
                 let late = match happened {
@@ -530,7 +529,7 @@ impl<T: Send> Relay for HandOverExchange<T> {
         let socket = SocketNumber::of(client);
         // of a socket that is none of TCP nothing is known; nothing is sent here between two receivers
         let sent_bytes = *self.sent_before.get_or_insert(request.sent_bytes);
-        let lent = LentClient { socket, sent_bytes };
+        let lent = LentClient { socket, sent_bytes, is_all: request.is_all };
         self.since_ms = self.now_ms;
         match link.send(&self.message, Some(client)) {
             None => self.phase = HandOverPhase::Ready(link),

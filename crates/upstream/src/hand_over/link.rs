@@ -30,9 +30,22 @@ pub(super) struct LentClient {
     pub(super) socket: SocketNumber,
     /// What this process has sent on it; `None` of sockets that do not tell.
     pub(super) sent_bytes: Option<u64>,
+    /// The client has said that it sends nothing behind its request.
+    pub(super) is_all: bool,
 }
 
 impl LentClient {
+    /// The request is answered, and the connection at its end: whether the client has sent something that nobody has
+    /// received. Each question is a call of the kernel, so none is asked that a client has answered.
+    pub(super) fn end(self) -> bool {
+        let is_unread = !self.is_all && self.socket.has_unread();
+        if is_unread {
+            // it is received before the connection is closed, and the other process may have made that block
+            self.socket.take_back();
+        }
+        is_unread
+    }
+
     /// Whether another process has written to the client.
     pub(super) fn is_touched(self) -> bool {
         let Some(sent_bytes) = self.sent_bytes else { return false };

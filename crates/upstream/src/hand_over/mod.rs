@@ -8,8 +8,10 @@
 //! | [`loan`] | one request on its way there and back, without sockets and clocks |
 //! | `link` | a link to a receiver, and the client's socket while that has it |
 //! | [`exchange`] | the same with them: which receiver, in which order, for how long |
+//! | [`offered`] | a link and a pair of sockets, for a client whose own socket is of no use to a receiver |
 
 pub mod exchange;
 pub mod frame;
 mod link;
 pub mod loan;
+pub mod offered;

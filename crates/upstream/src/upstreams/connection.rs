@@ -1,11 +1,13 @@
 //! A connection to an upstream, in either version of HTTP; or a stream of one that others share.
 
+use crate::hand_over::offered::{OfferedPair, PassedRequest};
 use crate::upstreams::http2::{AnswerEnd, Http2Peer, UpstreamHttp2};
 use crate::upstreams::shared::SharedStream;
 use crate::upstreams::stream::{ConnectError, UpstreamStream};
 use forebay_conn::{SocketId, Wants};
 use forebay_sys::socket::{Received, Sent};
 use forebay_tls::{ClientSession, TlsFault};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -28,6 +30,8 @@ enum Carriage {
     Http2(UpstreamStream, Box<UpstreamHttp2>),
     /// A stream of a connection that others have, too.
     Shared(Box<SharedStream>),
+    /// One end of a pair, in HTTP/1.1; a receiver is offered the other.
+    Offered(Box<OfferedPair>),
 }
 
 impl UpstreamConnection {
@@ -56,6 +60,7 @@ impl AsFd for UpstreamConnection {
         match &self.carriage {
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => stream.as_fd(),
             Carriage::Shared(shared) => shared.as_fd(),
+            Carriage::Offered(pair) => pair.here(),
         }
     }
 }
@@ -83,11 +88,53 @@ impl UpstreamConnection {
         self
     }
 
+    /// A pair of which this request's receiver is offered one end over this connection, which is a link to it.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub(crate) fn offering(self, request: PassedRequest) -> io::Result<UpstreamConnection> {
+        let UpstreamConnection { carriage, id, address } = self;
+        let Carriage::Http1(link) = carriage else {
+            return Ok(UpstreamConnection { carriage, id, address });
+        };
+        let pair = OfferedPair::new(link, id, request)?;
+        let carriage = Carriage::Offered(Box::new(pair));
+        Ok(UpstreamConnection { carriage, id: SocketId::new(), address })
+    }
+
+    /// The same without what was made for one request.
+    #[must_use]
+    pub(crate) fn without_offer(self) -> UpstreamConnection {
+        match self.carriage {
+            Carriage::Offered(pair) => {
+                let (link, id) = pair.into_link();
+                UpstreamConnection { carriage: Carriage::Http1(link), id, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// The pair of which a receiver is offered one end, if it is one.
+    pub(crate) fn offered(&self) -> Option<&OfferedPair> {
+        match &self.carriage {
+            Carriage::Offered(pair) => Some(pair),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn offered_mut(&mut self) -> Option<&mut OfferedPair> {
+        match &mut self.carriage {
+            Carriage::Offered(pair) => Some(pair),
+            _ => None,
+        }
+    }
+
     /// Its bytes and where they lead, if nothing was said on it; `None` of one that is shared.
     pub(crate) fn into_stream(self) -> Option<(UpstreamStream, Option<SocketAddr>)> {
         match self.carriage {
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => Some((stream, self.address)),
-            Carriage::Shared(_) => None,
+            Carriage::Shared(_) | Carriage::Offered(_) => None,
         }
     }
 
@@ -95,14 +142,14 @@ impl UpstreamConnection {
     fn own(&self) -> Option<&UpstreamStream> {
         match &self.carriage {
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => Some(stream),
-            Carriage::Shared(_) => None,
+            Carriage::Shared(_) | Carriage::Offered(_) => None,
         }
     }
 
     fn own_mut(&mut self) -> Option<&mut UpstreamStream> {
         match &mut self.carriage {
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => Some(stream),
-            Carriage::Shared(_) => None,
+            Carriage::Shared(_) | Carriage::Offered(_) => None,
         }
     }
 
@@ -110,7 +157,7 @@ impl UpstreamConnection {
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match &self.carriage {
             Carriage::Shared(shared) => shared.address,
-            Carriage::Http1(_) | Carriage::Http2(..) => self.address,
+            Carriage::Http1(_) | Carriage::Http2(..) | Carriage::Offered(_) => self.address,
         }
     }
 
@@ -121,7 +168,7 @@ impl UpstreamConnection {
 
     /// Whether HTTP/2 is spoken.
     pub(crate) fn is_http2(&self) -> bool {
-        !matches!(self.carriage, Carriage::Http1(_))
+        matches!(self.carriage, Carriage::Http2(..) | Carriage::Shared(_))
     }
 
     /// Whether it is a stream of a connection that others have, too.
@@ -142,7 +189,7 @@ impl UpstreamConnection {
     /// Whether nothing of the request has run for certain, because its peer has said so.
     pub(crate) fn is_refused(&self) -> bool {
         match &self.carriage {
-            Carriage::Http1(_) => false,
+            Carriage::Http1(_) | Carriage::Offered(_) => false,
             Carriage::Http2(_, http2) => http2.is_refused(),
             Carriage::Shared(shared) => shared.end() == Some(AnswerEnd::Refused),
         }
@@ -151,7 +198,7 @@ impl UpstreamConnection {
     /// Whether HTTP/2 has said that all of the answer was there, and it was taken.
     pub(crate) fn is_over(&self) -> bool {
         match &self.carriage {
-            Carriage::Http1(_) => false,
+            Carriage::Http1(_) | Carriage::Offered(_) => false,
             Carriage::Http2(_, http2) => http2.is_over(),
             Carriage::Shared(shared) => shared.end() == Some(AnswerEnd::Whole),
         }
@@ -160,7 +207,7 @@ impl UpstreamConnection {
     /// Whether some of the answer was received before it was wanted.
     pub(crate) fn has_ahead(&self) -> bool {
         match &self.carriage {
-            Carriage::Http1(_) => false,
+            Carriage::Http1(_) | Carriage::Offered(_) => false,
             Carriage::Http2(_, http2) => http2.has_ahead(),
             Carriage::Shared(shared) => shared.has_ahead(),
         }
@@ -169,7 +216,7 @@ impl UpstreamConnection {
     /// Whether the window lets some of a body be sent.
     pub(crate) fn has_room(&self) -> bool {
         match &self.carriage {
-            Carriage::Http1(_) => true,
+            Carriage::Http1(_) | Carriage::Offered(_) => true,
             Carriage::Http2(_, http2) => http2.has_room(),
             Carriage::Shared(shared) => shared.has_room(),
         }
@@ -178,7 +225,7 @@ impl UpstreamConnection {
     /// What HTTP/2 has said behind the body of the answer.
     pub(crate) fn trailers(&self) -> &[(Box<str>, Box<[u8]>)] {
         match &self.carriage {
-            Carriage::Http1(_) => &[],
+            Carriage::Http1(_) | Carriage::Offered(_) => &[],
             Carriage::Http2(_, http2) => http2.trailers(),
             Carriage::Shared(shared) => shared.trailers(),
         }
@@ -195,7 +242,7 @@ impl UpstreamConnection {
             }
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => stream.begin_in_clear(bytes),
             // whoever has something to say first has a connection for itself
-            Carriage::Shared(_) => false,
+            Carriage::Shared(_) | Carriage::Offered(_) => false,
         }
     }
 
@@ -214,6 +261,7 @@ impl UpstreamConnection {
     pub(crate) fn is_resumed(&self) -> Option<bool> {
         match &self.carriage {
             Carriage::Shared(shared) => shared.is_resumed,
+            Carriage::Offered(_) => None,
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => stream.is_resumed(),
         }
     }
@@ -222,6 +270,7 @@ impl UpstreamConnection {
     pub(crate) fn fault(&self) -> Option<TlsFault> {
         match &self.carriage {
             Carriage::Shared(shared) => shared.fault,
+            Carriage::Offered(_) => None,
             Carriage::Http1(stream) | Carriage::Http2(stream, _) => stream.fault(),
         }
     }
@@ -233,6 +282,7 @@ impl UpstreamConnection {
             Carriage::Http2(stream, http2) => stream.has_unsent() || http2.has_unsent(),
             // others see to that
             Carriage::Shared(_) => false,
+            Carriage::Offered(pair) => pair.has_unsent(),
         }
     }
 
@@ -242,6 +292,7 @@ impl UpstreamConnection {
             Carriage::Http1(stream) => stream.has_unsent(),
             Carriage::Http2(stream, http2) => stream.has_unsent() || http2.wants_to_send(ends),
             Carriage::Shared(shared) => shared.wants_to_send(ends),
+            Carriage::Offered(pair) => pair.has_unsent(),
         }
     }
 
@@ -250,7 +301,7 @@ impl UpstreamConnection {
         match &mut self.carriage {
             Carriage::Http1(stream) => stream.is_quiet(),
             Carriage::Http2(stream, http2) => http2.is_fit(stream, now_ms),
-            Carriage::Shared(_) => false,
+            Carriage::Shared(_) | Carriage::Offered(_) => false,
         }
     }
 
@@ -263,6 +314,7 @@ impl UpstreamConnection {
                 shared.is_done();
                 false
             }
+            Carriage::Offered(pair) => pair.is_done(),
         }
     }
 
@@ -275,6 +327,7 @@ impl UpstreamConnection {
             Carriage::Http1(stream) => stream.begin(bytes),
             Carriage::Http2(stream, http2) => http2.begin(stream, bytes, ends),
             Carriage::Shared(shared) => shared.begin(bytes, ends),
+            Carriage::Offered(pair) => Ok(pair.send(bytes)),
         }
     }
 
@@ -284,13 +337,14 @@ impl UpstreamConnection {
             Carriage::Http1(stream) => stream.send(bytes),
             Carriage::Http2(stream, http2) => http2.send(stream, bytes, ends),
             Carriage::Shared(shared) => shared.send(bytes, ends),
+            Carriage::Offered(pair) => pair.send(bytes),
         }
     }
 
     /// Sends what follows the body of a request.
     pub(crate) fn end_with(&mut self, trailers: &[u8]) {
         match &mut self.carriage {
-            Carriage::Http1(_) => {}
+            Carriage::Http1(_) | Carriage::Offered(_) => {}
             Carriage::Http2(stream, http2) => http2.end_with(stream, trailers),
             Carriage::Shared(shared) => shared.end_with(trailers),
         }
@@ -307,7 +361,7 @@ impl UpstreamConnection {
     /// there.
     pub(crate) fn look_ahead(&mut self, now_ms: u64) -> bool {
         match &mut self.carriage {
-            Carriage::Http1(_) => false,
+            Carriage::Http1(_) | Carriage::Offered(_) => false,
             Carriage::Http2(stream, http2) => http2.look_ahead(stream, now_ms),
             Carriage::Shared(shared) => shared.look_ahead(),
         }
@@ -330,6 +384,7 @@ impl UpstreamConnection {
             Carriage::Http1(stream) => stream.receive_more(into, most),
             Carriage::Http2(stream, http2) => http2.receive(stream, into, most, now_ms),
             Carriage::Shared(shared) => shared.receive(into, most),
+            Carriage::Offered(pair) => pair.receive_more(into, most),
         }
     }
 }
