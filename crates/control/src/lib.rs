@@ -9,6 +9,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`agent`] | how much of each class is let in during overload |
+//! | [`concurrency`] | how many requests an application usefully has under way, learnt while it is asked |
 //! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
 //! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
 //! | [`ranked`] | waiting work by rank, with floors, fair between clients |
@@ -24,6 +25,7 @@
 //! |---|---|---|
 //! | [`regression`] | `c1` and `c2` from runs at saturation | `forebay calibrate` |
 //! | [`simulation`] | a pipeline in virtual time, to try controllers and constants out | `forebay calibrate`, tests |
+//! | [`concurrency::simulation`] | an application with too many requests in virtual time, to try learnt limits out | tests, an example |
 //! | [`agent::simulation`] | a machine under overload in virtual time, to try rules of the agent out | tests, an example |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
@@ -44,6 +46,7 @@
 
 pub mod agent;
 pub mod allocation;
+pub mod concurrency;
 pub mod gather;
 pub mod keep_alive;
 pub mod level;

@@ -282,10 +282,25 @@ impl<T> Ranked<T> {
     /// an entry is to be done next.
     #[inline]
     pub fn pop_down_to(&mut self, last: u8) -> Option<(T, Turn)> {
-        let (rank, due) = self.choose()?;
+        let (rank, due) = self.choose(self.waiting)?;
         if rank > usize::from(last) {
             return None;
         }
+        self.pop_of(rank, due)
+    }
+
+    /// As [`pop`](Ranked::pop), as if nothing waited of the ranks below `last`.
+    pub fn pop_within(&mut self, last: u8) -> Option<(T, Turn)> {
+        let within = match last {
+            last if usize::from(last) + 1 >= MOST_RANKS => self.waiting,
+            last => self.waiting & ((1u64 << (last + 1)) - 1),
+        };
+        let (rank, due) = self.choose(within)?;
+        self.pop_of(rank, due)
+    }
+
+    #[inline]
+    fn pop_of(&mut self, rank: usize, due: bool) -> Option<(T, Turn)> {
         let item = self.lanes[rank].pop(&mut self.nodes)?;
         if self.lanes[rank].is_empty() {
             self.waiting &= !(1 << rank);
@@ -297,17 +312,17 @@ impl<T> Ranked<T> {
 
     /// The rank of the entry that is to be done next.
     pub fn next_rank(&self) -> Option<u8> {
-        self.choose().map(|(rank, _)| rank as u8)
+        self.choose(self.waiting).map(|(rank, _)| rank as u8)
     }
 
-    /// The rank of the entry that is to be done next, and whether that is so because it is due.
+    /// The rank of the entry that is to be done next, of those in `waiting`, and whether that is so because it is due.
     #[inline]
-    fn choose(&self) -> Option<(usize, bool)> {
-        if self.waiting == 0 {
+    fn choose(&self, waiting: u64) -> Option<(usize, bool)> {
+        if waiting == 0 {
             return None;
         }
-        let first = self.waiting.trailing_zeros() as usize;
-        let others = self.waiting & (self.waiting - 1);
+        let first = waiting.trailing_zeros() as usize;
+        let others = waiting & (waiting - 1);
         let due = if others == 0 { None } else { self.floors.due(others) };
         Some((due.unwrap_or(first), due.is_some()))
     }

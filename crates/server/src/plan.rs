@@ -219,7 +219,8 @@ impl Plan {
         let loops =
             with_workers().map(|(listener, workers)| listener_sets(config, listener, *workers));
         let loops = loops.sum::<usize>().max(1);
-        let applications = applications(config);
+        let policy = config.policy()?;
+        let applications = applications(config, &policy);
         let shares = DescriptorShares::new(config, &applications, loops, spare);
         let connections = shares.connections;
         // half of what there is: no client alone can take everything
@@ -242,8 +243,7 @@ impl Plan {
             let answering = as_usize(listener.answering.or(cores as u64)).max(1);
             GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
-        let policy =
-            config.policy()?.sparing(forebay_config::spared::clients(config, own_addresses));
+        let policy = policy.sparing(forebay_config::spared::clients(config, own_addresses));
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
@@ -271,9 +271,16 @@ impl Plan {
     }
 }
 
-/// The applications behind, as the content numbers their routes.
-fn applications(config: &Config) -> Vec<Vec<ApplicationSettings>> {
-    config.sites.iter().map(|site| site.applications(script_root)).collect()
+/// The applications behind, as the content numbers their routes, which know the order of classes.
+fn applications(config: &Config, policy: &Policy) -> Vec<Vec<ApplicationSettings>> {
+    let mut sites: Vec<_> =
+        config.sites.iter().map(|site| site.applications(script_root)).collect();
+    let rank = |class: &str| {
+        let rank = policy.classes().iter().position(|one| *one.name == *class)?;
+        u8::try_from(rank).ok()
+    };
+    sites.iter_mut().flatten().for_each(|one| one.group_mut().order_classes(rank));
+    sites
 }
 
 /// The order of service.

@@ -1,6 +1,8 @@
 //! `forebay upstream`: which upstreams there are and how they are, and how one is taken out and back in
 //! while the server runs.
 
+mod learnt;
+
 use crate::command::CommandAnswer;
 use forebay_config::SiteConfig;
 use forebay_handler::applications::Applications;
@@ -33,16 +35,20 @@ pub fn answer(
 /// A line for each upstream of each application. One may be that of several, which count for themselves: routes tell
 /// which line is whose.
 fn list(sites: &[SiteConfig], applications: &Applications, now_ms: u64) -> String {
+    let mut learnt = String::new();
     let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING", "FOR"].map(str::to_owned)];
     for upstreams in applications.upstreams() {
         let waiting = upstreams.waiting();
         let routes = routes(sites, applications, upstreams);
         for seen in upstreams.seen() {
-            let under_way = match upstreams.most_in_flight() {
+            let under_way = match seen.most {
                 Some(most) => format!("{} of {most}", seen.in_flight),
                 None => seen.in_flight.to_string(),
             };
             let state = state(seen.condition, now_ms);
+            if let Some(report) = &seen.learnt {
+                learnt += &format!("{}: {}\n", seen.label, learnt::words(report, now_ms));
+            }
             rows.push([seen.label, state, under_way, waiting.to_string(), routes.clone()]);
         }
     }
@@ -54,7 +60,8 @@ fn list(sites: &[SiteConfig], applications: &Applications, now_ms: u64) -> Strin
     let line = |[a, b, c, d, e]: &[String; 5]| {
         format!("{a:first$}  {b:second$}  {c:third$}  {d:fourth$}  {e}\n")
     };
-    rows.iter().map(line).collect()
+    let lines: String = rows.iter().map(line).collect();
+    lines + &learnt
 }
 
 /// The routes that upstreams belong to; of several sites each with its name.

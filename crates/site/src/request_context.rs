@@ -31,6 +31,11 @@ pub trait RequestContext {
     /// The class that the rules of the policy have given to the request; empty if that is not known.
     fn class(&self) -> &str;
 
+    /// How overloaded the server is, from 0 to 3.
+    fn overload(&self) -> u8 {
+        0
+    }
+
     /// The address of the application that has answered; empty if none has.
     fn upstream(&self) -> &str {
         ""

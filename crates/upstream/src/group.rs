@@ -7,18 +7,22 @@
 //! |---|---|
 //! | [`balance`] | which of them is asked next |
 //! | [`health`] | which of them are asked at all |
+//! | [`learnt`] | how much one usefully has under way, where that is learnt |
 //! | [`retry`] | which requests may be sent again, and how many of all |
 //! | [`notices`] | what an operator is told of them |
 
 pub mod balance;
 pub mod health;
+pub mod learnt;
 pub mod notices;
 pub mod retry;
 
 use crate::group::balance::{Balancer, Candidate, WHOLE, hash};
 use crate::group::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
 use crate::group::retry::Budget;
+use crate::group::learnt::LearntPlaces;
 use crate::settings;
+use forebay_control::concurrency::Outcome;
 use forebay_control::shared::SharedCount;
 
 /// One of them, by its place in [`settings::GroupSettings::to`].
@@ -30,8 +34,10 @@ pub struct UpstreamGroup {
     members: Vec<GroupState>,
     balancer: Balancer,
     budget: Budget,
-    /// Requests under way to each, at most.
-    most_in_flight: u32,
+    /// Whether what is under way to each is bounded.
+    is_bounded: bool,
+    /// Places of each that the next request may not have.
+    kept: u32,
     /// Room for what is compared.
     candidates: Vec<Candidate>,
     /// One that counts one request more than is under way, for the next one.
@@ -46,17 +52,21 @@ struct GroupState {
     /// Whether it is asked only while none of those that are no backup is well.
     is_backup: bool,
     in_flight: u32,
+    /// Requests under way to it, at most.
+    most: u32,
+    /// By whom that is decided, where it is learnt.
+    learnt: Option<Box<LearntPlaces>>,
     /// What other processes have under way to it.
     shared: Option<SharedCount>,
 }
 
 impl GroupState {
-    /// Counts one more, if no more are under way then than may be, in all processes.
-    fn take(&mut self, most: u32) -> bool {
+    /// Counts one more, if no more are under way then than may be, in all processes, less those that are `kept`.
+    fn take(&mut self, kept: u32) -> bool {
         if let Some(shared) = self.shared {
             // after it counts: another process that takes one now sees this one, or is seen
             shared.take();
-            if u64::from(self.in_flight) + 1 + u64::from(shared.others()) > u64::from(most) {
+            if u64::from(self.in_flight) + 1 + u64::from(shared.others()) > u64::from(self.most.saturating_sub(kept)) {
                 shared.give_back();
                 return false;
             }
@@ -75,9 +85,30 @@ impl GroupState {
         (self.health.grade(), self.is_backup)
     }
 
-    fn has_room(&self, most: u32) -> bool {
+    fn has_room(&self, kept: u32) -> bool {
         let others = self.shared.map_or(0, |shared| shared.others());
-        self.in_flight.saturating_add(others) < most
+        self.in_flight.saturating_add(others) < self.most.saturating_sub(kept)
+    }
+
+    /// As much may be under way as the settings say, or as is learnt within their bounds.
+    fn bound(&mut self, settings: &settings::GroupSettings, now_ns: u64) {
+        let most = settings.in_flight.unwrap_or(u32::MAX);
+        match (settings.in_flight_from, &mut self.learnt) {
+            (None, learnt) => *learnt = None,
+            (Some(least), Some(learnt)) => learnt.set_bounds(least, most, now_ns),
+            (Some(least), learnt) => {
+                *learnt = Some(Box::new(LearntPlaces::new(least, most, now_ns)));
+            }
+        }
+        self.most = self.learnt.as_ref().map_or(most, |learnt| learnt.most());
+    }
+
+    /// What is under way has changed by now.
+    fn look(&mut self, now_ns: u64) {
+        if let Some(learnt) = &mut self.learnt {
+            let others = self.shared.map_or(0, |shared| shared.others());
+            learnt.under_way(self.in_flight, others, now_ns);
+        }
     }
 }
 
@@ -115,6 +146,8 @@ impl UpstreamGroup {
             weight: 1,
             is_backup: false,
             in_flight: 0,
+            most: u32::MAX,
+            learnt: None,
             shared: None,
         };
         let keys = settings.to.iter().map(|to| hash(to.to_string().as_bytes())).collect();
@@ -122,12 +155,20 @@ impl UpstreamGroup {
             members: settings.to.iter().map(member).collect(),
             balancer: Balancer::new(settings.balance, keys, seed),
             budget: Budget::new(settings.retry_permille, now_ms),
-            most_in_flight: settings.in_flight.unwrap_or(u32::MAX),
+            is_bounded: false,
+            kept: 0,
             candidates: Vec::with_capacity(settings.to.len()),
             held: None,
         };
         group.weigh(settings);
+        group.bound(settings, now_ms);
         group
+    }
+
+    /// As much may be under way to each as the settings say.
+    fn bound(&mut self, settings: &settings::GroupSettings, now_ms: u64) {
+        self.is_bounded = settings.in_flight.is_some();
+        self.members.iter_mut().for_each(|one| one.bound(settings, now_ms * 1_000_000));
     }
 
     /// Gives each its weight, and says which are backups.
@@ -152,9 +193,9 @@ impl UpstreamGroup {
     /// not begun is [let go](UpstreamGroup::let_go).
     pub fn hold(&mut self, now_ms: u64) -> bool {
         self.compare(&[], now_ms);
-        let UpstreamGroup { members, candidates, most_in_flight, held, .. } = self;
+        let UpstreamGroup { members, candidates, held, kept, .. } = self;
         let mut able = (0..).zip(&*candidates).filter(|(_, one)| one.share > 0).map(|(at, _)| at);
-        *held = able.find(|at: &usize| members[*at].take(*most_in_flight));
+        *held = able.find(|at: &usize| members[*at].take(*kept));
         held.is_some()
     }
 
@@ -175,7 +216,12 @@ impl UpstreamGroup {
         self.weigh(settings);
         self.balancer.set(settings.balance);
         self.budget.set(settings.retry_permille);
-        self.most_in_flight = settings.in_flight.unwrap_or(u32::MAX);
+        self.bound(settings, now_ms);
+    }
+
+    /// So many places of each are not for the requests that are asked about from now on.
+    pub fn keep_back(&mut self, kept: u32) {
+        self.kept = kept;
     }
 
     /// Whether one more request finds an upstream.
@@ -237,7 +283,7 @@ impl UpstreamGroup {
     fn count(&mut self, member: MemberIndex, now_ms: u64) -> bool {
         let is_held = self.held.take_if(|held| *held == member).is_some();
         let one = &mut self.members[member];
-        let is_taken = is_held || one.take(self.most_in_flight);
+        let is_taken = is_held || one.take(self.kept);
         if is_taken {
             one.health.begin(now_ms);
         }
@@ -258,7 +304,7 @@ impl UpstreamGroup {
     /// Finds out what share each has now; none, if it cannot be asked.
     fn compare(&mut self, tried: &[MemberIndex], now_ms: u64) {
         let best = self.best(tried);
-        let UpstreamGroup { members, candidates, most_in_flight, held, .. } = self;
+        let UpstreamGroup { members, candidates, held, kept, .. } = self;
         candidates.clear();
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
             let grade = one.health.grade();
@@ -274,7 +320,7 @@ impl UpstreamGroup {
                 _ => 0,
             };
             let is_held = *held == Some(at);
-            let is_able = (is_held || one.has_room(*most_in_flight)) && !tried.contains(&at);
+            let is_able = (is_held || one.has_room(*kept)) && !tried.contains(&at);
             let in_flight = one.in_flight - u32::from(is_held);
             let share = if is_able { share } else { 0 };
             Candidate { in_flight, share, weight: one.weight }
@@ -320,17 +366,61 @@ impl UpstreamGroup {
         self.members.get(member).map_or(0, |one| one.in_flight)
     }
 
-    /// How many requests may be under way to each; `None` for no limit.
-    pub fn most_in_flight(&self) -> Option<u32> {
-        (self.most_in_flight < u32::MAX).then_some(self.most_in_flight)
+    /// How many requests may be under way to one of them now; `None` for no limit.
+    pub fn most_in_flight(&self, member: MemberIndex) -> Option<u32> {
+        self.members.get(member).filter(|_| self.is_bounded).map(|one| one.most)
+    }
+
+    /// What was learnt of how many that should be.
+    pub fn learnt(&self, member: MemberIndex) -> Option<&LearntPlaces> {
+        self.members.get(member)?.learnt.as_deref()
+    }
+
+    /// What is under way to one of them has changed by now.
+    pub fn look(&mut self, member: MemberIndex, now_ns: u64) {
+        if let Some(one) = self.members.get_mut(member) {
+            one.look(now_ns);
+        }
+    }
+
+    /// A request to one of them ends now, which took so long: what is learnt of that, where something is.
+    pub fn learn(&mut self, member: MemberIndex, took_ns: u64, outcome: Outcome, now_ns: u64) {
+        if let Some(one) = self.members.get_mut(member)
+            && let Some(learnt) = &mut one.learnt
+        {
+            learnt.ended(took_ns, outcome, now_ns);
+            one.most = learnt.most();
+        }
+    }
+
+    /// A connection to one of them has become a tunnel, or one has ended.
+    pub fn tunnel(&mut self, member: MemberIndex, is_open: bool) {
+        if let Some(one) = self.members.get_mut(member)
+            && let Some(learnt) = &mut one.learnt
+        {
+            learnt.tunnel(is_open);
+            one.most = learnt.most();
+        }
+    }
+
+    /// One of them has said how many requests it can work on at once.
+    pub fn has_workers(&mut self, member: MemberIndex, count: Option<u32>, now_ns: u64) {
+        if let Some(one) = self.members.get_mut(member)
+            && let Some(learnt) = &mut one.learnt
+        {
+            learnt.has_workers(count, now_ns);
+            one.most = learnt.most();
+        }
     }
 
     /// How many requests may be under way to those that are asked now; `None` for no limit.
     pub fn places(&self) -> Option<u32> {
-        let most = self.most_in_flight()?;
         let best = self.best(&[]);
-        let asked = self.members.iter().filter(|one| Some(one.standing()) == best).count();
-        Some(most.saturating_mul(u32::try_from(asked).unwrap_or(u32::MAX).max(1)))
+        let asked = self.members.iter().filter(|one| Some(one.standing()) == best);
+        let places = asked.fold(0, |all: u32, one| all.saturating_add(one.most));
+        // while none is asked, one will be
+        let one = self.members.iter().map(|one| one.most).max()?;
+        self.is_bounded.then_some(if places > 0 { places } else { one })
     }
 
     /// What is to be told of one of them.
@@ -402,6 +492,8 @@ pub(crate) mod tests {
             balance,
             key: BalanceKey::Client,
             in_flight,
+            in_flight_from: None,
+            reserve: Vec::new(),
             queue: QueueSettings { requests: 0, time: second, down: Default::default() },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
             timeouts: UpstreamTimeouts {

@@ -70,7 +70,7 @@ pub mod stage;
 pub mod upstreams;
 
 pub use application::{pool, upkeep};
-pub use group::{balance, health, notices, retry};
+pub use group::{balance, health, learnt, notices, retry};
 pub use link::ends;
 pub use messages::names::{is_forwarding, is_own};
 pub use messages::{client_url, fastcgi, request, response, sent_fields, target};

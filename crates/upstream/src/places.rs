@@ -17,6 +17,7 @@ use crate::group::health::HealthSign;
 use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
 use crate::places::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
 use crate::settings;
+use forebay_control::concurrency::Outcome;
 use forebay_control::ranked::Turn;
 use forebay_control::shared::SharedCount;
 use std::collections::VecDeque;
@@ -28,6 +29,8 @@ pub struct Places<T> {
     queue: UpstreamQueue<T>,
     /// Whether each may have so much under way only.
     is_bounded: bool,
+    /// Places of each upstream that requests of a rank may not have; none at the end.
+    kept: Vec<u32>,
     /// For as long may a request wait.
     most_wait_ns: u64,
     displaced: VecDeque<T>,
@@ -51,16 +54,33 @@ pub struct Begun {
     since_ns: u64,
     turn: Option<Turn>,
     is_tunnel: bool,
+    is_error: bool,
 }
 
 impl Begun {
-    /// Its connection has become a tunnel: how long that lasts says nothing of what a request costs.
-    pub fn becomes_tunnel(&mut self) {
-        self.is_tunnel = true;
+    /// Its connection has become a tunnel: how long that lasts says nothing of what a request costs. Says whether it was
+    /// none before.
+    pub fn becomes_tunnel(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_tunnel, true)
+    }
+
+    /// Its answer is an error of the application.
+    pub fn is_error(&mut self) {
+        self.is_error = true;
     }
 
     fn new(member: MemberIndex, since_ns: u64, turn: Option<Turn>) -> Begun {
-        Begun { member, since_ns, turn, is_tunnel: false }
+        Begun { member, since_ns, turn, is_tunnel: false, is_error: false }
+    }
+
+    /// What an end says of how much its upstream usefully has under way.
+    fn outcome(&self, told: HealthSign) -> Outcome {
+        match told {
+            HealthSign::Nothing => Outcome::Unknown,
+            HealthSign::Failed => Outcome::Failed,
+            _ if self.is_error => Outcome::Failed,
+            HealthSign::Well | HealthSign::Head | HealthSign::Whole => Outcome::Good,
+        }
     }
 }
 
@@ -89,6 +109,7 @@ impl<T> Places<T> {
             group: UpstreamGroup::new(settings, seed, now_ms),
             queue: UpstreamQueue::new(settings.queue.requests as usize, seed),
             is_bounded: settings.in_flight.is_some(),
+            kept: kept(settings),
             most_wait_ns: most_wait_ns(settings),
             displaced: VecDeque::new(),
             lacked: None,
@@ -126,6 +147,7 @@ impl<T> Places<T> {
         self.queue.set_shares(shares);
         self.queue.set_most(settings.queue.requests as usize);
         self.is_bounded = settings.in_flight.is_some();
+        self.kept = kept(settings);
         self.most_wait_ns = most_wait_ns(settings);
     }
 
@@ -150,6 +172,7 @@ impl<T> Places<T> {
         item: impl FnOnce() -> Option<T>,
     ) -> Result<Placement, Unavailable> {
         let again = !asking.tried.is_empty();
+        self.group.keep_back(self.kept_from(asking.owner.rank));
         let mut has_other = || self.queue.is_empty() && self.group.has_other(&asking.tried, now.ms);
         if asking.only_others && !has_other() {
             return Err(Unavailable::Full);
@@ -197,6 +220,9 @@ impl<T> Places<T> {
         now: Clocks,
     ) -> Result<Begun, Unavailable> {
         let begun = self.pick(asking, now);
+        if let Ok(member) = begun {
+            self.group.look(member, now.ns);
+        }
         let begun = begun.map(|member| Begun::new(member, now.ns, turn));
         if let (Err(_), Some(turn)) = (&begun, turn) {
             self.queue.ended(turn, 0);
@@ -216,10 +242,15 @@ impl<T> Places<T> {
 
     /// A request that was begun is over.
     pub fn end(&mut self, begun: Begun, told: HealthSign, now: Clocks) {
+        let ns = now.ns.saturating_sub(begun.since_ns);
+        match begun.is_tunnel {
+            true => self.group.tunnel(begun.member, false),
+            false => self.group.learn(begun.member, ns, begun.outcome(told), now.ns),
+        }
         self.group.end(begun.member, told, now.ms);
+        self.group.look(begun.member, now.ns);
         self.lacked = None;
         let Some(turn) = begun.turn else { return };
-        let ns = now.ns.saturating_sub(begun.since_ns);
         match begun.is_tunnel {
             true => self.queue.tunnel_ended(turn, ns),
             false => self.queue.ended(turn, ns),
@@ -242,6 +273,7 @@ impl<T> Places<T> {
         if self.queue.is_empty() || self.is_behind_others(highest, now) {
             return None;
         }
+        self.group.keep_back(self.kept_from(highest));
         match self.group.has_room(now.ms) {
             // before one leaves the queue: another process may be faster
             Ok(()) if !self.group.hold(now.ms) => return None,
@@ -254,7 +286,8 @@ impl<T> Places<T> {
     }
 
     fn begin_next(&mut self, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
-        let (waiting, turn) = self.queue.pop(now.ns)?;
+        let last = self.last_with_room(now);
+        let (waiting, turn) = self.queue.pop_down_to(last, now.ns)?;
         self.show_waiting();
         // the loop that keeps its time may not have looked yet, and its place is better used
         if now.ns.saturating_sub(waiting.since_ns) > self.most_wait_ns {
@@ -263,6 +296,30 @@ impl<T> Places<T> {
         }
         let begun = self.begin(&waiting.asking, Some(turn), now);
         Some((waiting.item, begun))
+    }
+
+    /// Places of each upstream that a request of this rank may not have.
+    fn kept_from(&self, rank: u8) -> u32 {
+        self.kept.get(usize::from(rank)).or(self.kept.last()).copied().unwrap_or_default()
+    }
+
+    /// The lowest rank of those that wait for which there is room, as there is for the highest. What is kept from that
+    /// is kept from all that are considered next.
+    fn last_with_room(&mut self, now: Clocks) -> u8 {
+        if self.kept.is_empty() {
+            return u8::MAX;
+        }
+        let waiting = self.queue.ranks_waiting();
+        let highest = waiting.trailing_zeros() as u8;
+        let mut ranks = (highest + 1..u32::BITS as u8).rev().filter(|rank| waiting >> rank & 1 == 1);
+        let lower = ranks.find(|rank| {
+            self.group.keep_back(self.kept_from(*rank));
+            // that there is nothing to ask is said in any order
+            self.group.has_room(now.ms) != Err(Unavailable::Full)
+        });
+        let last = lower.unwrap_or(highest);
+        self.group.keep_back(self.kept_from(last));
+        last
     }
 
     /// How many wait.
@@ -292,6 +349,12 @@ impl<T> Places<T> {
     pub fn counts(&self, rank: u8) -> QueueCounts {
         self.queue.counts(rank)
     }
+}
+
+/// Places of each upstream that requests of a rank may not have, by rank.
+fn kept(settings: &settings::GroupSettings) -> Vec<u32> {
+    let last = settings.reserve.iter().filter_map(|one| one.rank).max();
+    last.map_or_else(Vec::new, |last| (0..=last + 1).map(|rank| settings.kept_from(rank)).collect())
 }
 
 fn most_wait_ns(settings: &settings::GroupSettings) -> u64 {

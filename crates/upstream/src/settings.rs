@@ -82,6 +82,17 @@ pub struct UpstreamTimeouts {
     pub silence: Duration,
 }
 
+/// Places of each upstream that a class, and those before it in the order, have for themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassReserve {
+    /// What the class is called.
+    pub class: Box<str>,
+    /// Which place it has in the order, where that is known.
+    pub rank: Option<u8>,
+    /// So many.
+    pub places: u32,
+}
+
 /// When and how upstreams are asked whether they are well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheckSettings {
@@ -134,6 +145,10 @@ pub struct GroupSettings {
     pub key: BalanceKey,
     /// Requests under way to each, at most.
     pub in_flight: Option<u32>,
+    /// Where it is learnt how many these should be: at least so many, and no more than `in_flight`.
+    pub in_flight_from: Option<u32>,
+    /// Which of these are for no lower classes.
+    pub reserve: Vec<ClassReserve>,
     /// Those that wait while all have as many.
     pub queue: QueueSettings,
     /// Idle connections to each.
@@ -163,6 +178,17 @@ pub struct GroupSettings {
 }
 
 impl GroupSettings {
+    /// The classes are in this order.
+    pub fn order_classes(&mut self, rank: impl Fn(&str) -> Option<u8>) {
+        self.reserve.iter_mut().for_each(|one| one.rank = rank(&one.class));
+    }
+
+    /// Places of each upstream that requests of a rank may not have.
+    pub fn kept_from(&self, rank: u8) -> u32 {
+        let higher = self.reserve.iter().filter(|one| one.rank.is_some_and(|of| of < rank));
+        higher.fold(0, |kept, one| kept.saturating_add(one.places))
+    }
+
     /// Whether both have the same upstreams, and know the same of them: what is decided about these is,
     /// and not what is decided about a request. Then they share them.
     pub fn shares_with(&self, other: &GroupSettings) -> bool {
@@ -309,6 +335,15 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => &proxy.group,
             ApplicationSettings::FastCgi(fastcgi) => &fastcgi.group,
             ApplicationSettings::HandOver(hand_over) => &hand_over.group,
+        }
+    }
+
+    /// The upstreams that answer.
+    pub fn group_mut(&mut self) -> &mut GroupSettings {
+        match self {
+            ApplicationSettings::Proxy(proxy) => &mut proxy.group,
+            ApplicationSettings::FastCgi(fastcgi) => &mut fastcgi.group,
+            ApplicationSettings::HandOver(hand_over) => &mut hand_over.group,
         }
     }
 

@@ -9,6 +9,7 @@
 //! | `X-Forwarded-Proto` | whether it came through TLS |
 //! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
+//! | `Forebay-Overload` | how overloaded the server is, if it is, from 1 to 3 |
 //! | `Forebay-Sent` | which of `for`, `proto`, `host`, `port`, `prefix` and `real-ip` a trusted proxy has sent, if any |
 //! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
 //!
@@ -43,6 +44,8 @@ pub struct Origin<'o> {
     pub local: Option<SocketAddr>,
     /// Which fields about the client a trusted proxy has sent, if an application may be told: see [`sent_fields::names`].
     pub sent: &'o [u8],
+    /// How overloaded the server is, from 0 to 3.
+    pub overload: u8,
     /// What it makes of its stream, by an extended CONNECT.
     pub tunnel: Option<Tunnel>,
     /// Whether an application takes other protocols.
@@ -54,13 +57,16 @@ pub struct Origin<'o> {
 }
 
 /// Bytes that are added to a head at most.
-pub const ADDED_BYTES: usize = 640;
+pub const ADDED_BYTES: usize = 664;
 
 /// Lines that are added to a head at most.
-pub const ADDED_LINES: usize = 11;
+pub const ADDED_LINES: usize = 12;
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
+
+/// The field that says how overloaded the server is.
+const OVERLOAD: &str = "Forebay-Overload";
 
 /// The field that says what an extended CONNECT makes of the client's stream. The client is shown no answer to
 /// a key, and gets no 2xx but for a tunnel (RFC 8441 §4, §5): this is for the stage that asks the application.
@@ -134,6 +140,9 @@ pub fn write(
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
     }
+    if origin.overload > 0 {
+        push(out, format_args!("{OVERLOAD}: {}\r\n", origin.overload));
+    }
     if !origin.sent.is_empty() {
         line(out, sent_fields::FIELD, origin.sent);
     }
@@ -198,6 +207,14 @@ pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
 /// Where the client has come to, as the stage before says.
 pub fn local(head: &Head<'_>) -> Option<SocketAddr> {
     std::str::from_utf8(field(head, LOCAL)?).ok()?.parse().ok()
+}
+
+/// How overloaded the server is, as the stage before says.
+pub fn overload(head: &Head<'_>) -> u8 {
+    match field(head, OVERLOAD) {
+        Some([digit @ b'1'..=b'9']) => digit - b'0',
+        _ => 0,
+    }
 }
 
 /// What the client has asked for by an extended CONNECT, as the stage before says.
@@ -265,6 +282,7 @@ mod tests {
             url,
             local,
             sent,
+            overload: if text.contains("X-Real-IP") { 2 } else { 0 },
             tunnel,
             may_change,
             id,
@@ -296,9 +314,12 @@ mod tests {
 
     #[test]
     fn what_a_proxy_has_sent_is_told_and_nothing_that_a_client_says_of_it() {
-        let text = "GET / HTTP/1.1\r\nHost: a\r\nForebay-Sent: for\r\nX-Real-IP: 192.0.2.9\r\n\r\n";
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nForebay-Sent: for\r\nForebay-Overload: 3\r\n\
+                    X-Real-IP: 192.0.2.9\r\n\r\n";
         let (out, _) = told(text);
         assert_eq!(out.matches("Forebay-Sent: ").count(), 1, "{out}");
+        assert_eq!(out.matches("Forebay-Overload: ").count(), 1, "{out}");
+        assert!(out.contains("\r\nForebay-Overload: 2\r\n"), "{out}");
         assert!(
             out.contains("\r\nForebay-Sent: real-ip\r\n") && !out.contains("192.0.2.9"),
             "{out}"
@@ -314,7 +335,7 @@ mod tests {
             let url = &ClientUrl::default();
             let (id, sent) = (b"seven", b"");
             let origin =
-                Origin { client, is_secure, url, local, sent, tunnel, may_change, id, named: None };
+                Origin { client, is_secure, url, local, sent, overload: 0, tunnel, may_change, id, named: None };
             written(&text, Some(judged), &origin)
                 .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())
         };

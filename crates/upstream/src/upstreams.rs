@@ -32,6 +32,7 @@ pub(crate) mod tunnels;
 pub use clients::UpstreamTlsFiles;
 
 use crate::group::health::{HealthSign, UpstreamCondition};
+use crate::group::learnt::{LearntPlaces, LearntReport};
 use crate::group::notices::Notices;
 use crate::group::{MemberIndex, Unavailable};
 use crate::places::queue::{Asking, QueueCounts, WaiterId};
@@ -147,9 +148,12 @@ impl UpstreamSlot {
         }
     }
 
-    /// The upstream has answered: a head is there. That is told now, for the rest of the answer may take long,
+    /// The upstream has answered: a head is there, with an error of its own or not. That is told now, for the rest of the answer may take long,
     /// and without a lock where it says nothing new.
-    pub(crate) fn answered(&mut self) {
+    pub(crate) fn answered(&mut self, is_error: bool) {
+        if is_error {
+            self.begun.is_error();
+        }
         self.told = HealthSign::Whole;
         let member = self.begun.member;
         let Some(one) = self.upstreams.each.get(member) else { return };
@@ -167,7 +171,9 @@ impl UpstreamSlot {
 
     /// The connection has become a tunnel.
     pub(crate) fn becomes_tunnel(&mut self) {
-        self.begun.becomes_tunnel();
+        if self.begun.becomes_tunnel() {
+            self.upstreams.tunnel_opened(self.begun.member);
+        }
     }
 
     /// Its connection has become a WebSocket. The place is to be given back before that is closed.
@@ -238,7 +244,7 @@ impl Drop for QueueWait {
 }
 
 /// What is to be told of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamReport {
     /// What logs call it.
     pub label: String,
@@ -246,6 +252,10 @@ pub struct UpstreamReport {
     pub condition: UpstreamCondition,
     /// Requests under way to it.
     pub in_flight: u32,
+    /// How many these may be; `None` for no limit.
+    pub most: Option<u32>,
+    /// What was learnt of that, where it is learnt.
+    pub learnt: Option<LearntReport>,
 }
 
 fn now() -> Clocks {
@@ -492,6 +502,8 @@ impl Upstreams {
             label: one.label.clone(),
             condition: group.condition(member).unwrap_or(UpstreamCondition::Well),
             in_flight: group.in_flight(member),
+            most: group.most_in_flight(member),
+            learnt: group.learnt(member).map(LearntPlaces::report),
         });
         each.collect()
     }
@@ -512,9 +524,20 @@ impl Upstreams {
         self.places().is_short(rank, now())
     }
 
-    /// How many may be under way to each; `None` for no limit.
-    pub fn most_in_flight(&self) -> Option<u32> {
-        self.places().group().most_in_flight()
+    /// One has said how many requests it can work on at once, or no longer does.
+    pub fn has_workers(&self, member: MemberIndex, count: Option<u32>) {
+        let now = now();
+        let mut places = self.places();
+        places.group_mut().has_workers(member, count, now.ns);
+        tell_all(&mut places, now);
+    }
+
+    /// A connection to one has become a tunnel, which takes no place of requests where these are learnt.
+    fn tunnel_opened(&self, member: MemberIndex) {
+        let now = now();
+        let mut places = self.places();
+        places.group_mut().tunnel(member, true);
+        tell_all(&mut places, now);
     }
 
     /// How many may be under way at once; `None` for no limit.
@@ -630,13 +653,13 @@ mod tests {
         let upstreams = Upstreams::new(&group_of(1, Balance::Least, None), false, 0);
         let is_well = || upstreams.seen()[0].condition == UpstreamCondition::Well;
         let mut old = ask(&upstreams);
-        old.answered();
+        old.answered(false);
         ask(&upstreams).fail("connect");
         assert!(!is_well());
         drop(old);
         assert!(!is_well(), "it has failed since that answer began");
         let mut next = ask(&upstreams);
-        next.answered();
+        next.answered(false);
         assert!(is_well(), "the rest of the answer may take long");
         ask(&upstreams).fail("connect");
         drop(next);
@@ -650,12 +673,12 @@ mod tests {
         let is_well = || upstreams.seen()[0].condition == UpstreamCondition::Well;
         let break_off = || {
             let mut slot = ask(&upstreams);
-            slot.answered();
+            slot.answered(false);
             slot.fail("broken_off");
         };
         break_off();
         break_off();
-        ask(&upstreams).answered();
+        ask(&upstreams).answered(false);
         break_off();
         break_off();
         assert!(is_well(), "a whole answer came between");

@@ -25,6 +25,7 @@ impl ConfigDraft {
         self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
         self.check_conditions(&mut wrong);
+        self.check_reserves(&mut wrong);
         self.check_policy(text, &mut wrong);
         self.check_isolated(&mut wrong);
         self.check_handed(&mut wrong);

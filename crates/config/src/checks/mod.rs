@@ -18,6 +18,7 @@
 //! | [`idle_rules`] | rules that decide nothing |
 //! | `encoded` | patterns for paths that are written as in a URL |
 //! | `applications` | applications that cannot work as they are set |
+//! | `reserves` | classes that keep places of applications |
 //! | `handed` | requests that leave with their sockets: where they cannot, and what no longer holds |
 //! | `held` | threads that slow clients hold, and requests that wait |
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
@@ -51,6 +52,7 @@ pub mod pages;
 pub(crate) mod policy;
 pub(crate) mod redirects;
 pub(crate) mod remarks;
+pub(crate) mod reserves;
 pub(crate) mod secured;
 pub(crate) mod sites;
 pub mod spared;

@@ -19,6 +19,7 @@ impl ConfigDraft {
         self.remark_held(remarks);
         self.remark_unseen(remarks);
         self.remark_applications(text, remarks);
+        self.remark_reserves(remarks);
         self.remark_handed(remarks);
         self.remark_caching(remarks);
         self.remark_tls(remarks);

@@ -6,6 +6,7 @@ use crate::table::{Item, Preset, Section, Setting};
 use crate::values::account::Account;
 use crate::values::optional::{Optional, OptionalList};
 use crate::values::units::Size;
+use crate::values::value::AutoCount;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{Route, Scope};
 use forebay_upstream::fastcgi;
@@ -189,7 +190,7 @@ impl CgiConfig {
     fn upstreams(&self) -> UpstreamsConfig {
         let CgiSection { in_flight, requests, time, head, silence, body, .. } = &self.section;
         UpstreamsConfig {
-            in_flight: Optional(Some(*in_flight)),
+            in_flight: Optional(Some(AutoCount::Fixed(*in_flight))),
             queue: QueueConfig { requests: *requests, time: *time, ..QueueConfig::default() },
             abort_on_close: self.section.abort_on_close,
             fail_time: Duration::from_secs(10),

@@ -1,7 +1,7 @@
 //! The routes of a site to applications that speak FastCGI and run files of the site.
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{
+use crate::sections::upstreams::{ClassReserves, 
     FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
@@ -49,6 +49,11 @@ pub struct FastCgiSection {
 pub struct FastCgiConfig(FastCgiSection);
 
 impl FastCgiConfig {
+    /// The places that classes keep.
+    pub(crate) fn reserve(&self) -> &ClassReserves {
+        &self.0.upstreams.reserve
+    }
+
     /// Beneath which paths they run files.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
@@ -165,6 +170,9 @@ impl Item for FastCgiConfig {
         }
         if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
+        }
+        if let Some(wrong) = section.upstreams.unfit() {
+            return Err(wrong);
         }
         backups_fit(&section.to.0, &section.backup.0)?;
         let FastCgiSection { upstreams, to, .. } = &mut section;

@@ -1,7 +1,7 @@
 //! The routes of a site to receivers, which get requests with their sockets.
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{ReceiverAddress, UpstreamsConfig};
+use crate::sections::upstreams::{ClassReserves, ReceiverAddress, UpstreamsConfig};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
 use forebay_http::response::ResponseHeadLimits;
@@ -32,6 +32,11 @@ pub struct HandOverSection {
 pub struct HandOverConfig(HandOverSection);
 
 impl HandOverConfig {
+    /// The places that classes keep.
+    pub(crate) fn reserve(&self) -> &ClassReserves {
+        &self.0.upstreams.reserve
+    }
+
     /// Which paths they answer.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
@@ -103,6 +108,9 @@ impl Item for HandOverConfig {
         }
         if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
+        }
+        if let Some(wrong) = section.upstreams.unfit() {
+            return Err(wrong);
         }
         Ok(HandOverConfig(section))
     }
@@ -184,9 +192,34 @@ impl Section for HandOverSection {
             range: Some(("1", "1000000")),
             meaning: "Requests that each of them has at most, in the whole process: as many as it can answer at once. \
                       While all have as many, more wait here (queue), in the order of their classes. With keep a \
-                      request counts until it is taken.",
+                      request counts until it is taken. \"auto\" learns how many that is; as for proxy.",
             example: "8",
             at: |s| &mut s.upstreams.in_flight,
+        },
+        Setting {
+            key: "in_flight_min",
+            preset: Preset::Unset("1"),
+            range: Some(("1", "1000000")),
+            meaning: "With in_flight = \"auto\": so many may be under way in any case.",
+            example: "4",
+            at: |s| &mut s.upstreams.in_flight_min,
+        },
+        Setting {
+            key: "in_flight_max",
+            preset: Preset::Unset("1000"),
+            range: Some(("1", "1000000")),
+            meaning: "With in_flight = \"auto\": so many may be under way at most.",
+            example: "64",
+            at: |s| &mut s.upstreams.in_flight_max,
+        },
+        Setting {
+            key: "reserve",
+            preset: Preset::Unset("none"),
+            range: Some(("1", "1000000")),
+            meaning: "Places of each of them that requests of a class, and of those before it, have for themselves; as \
+                      for proxy.",
+            example: "{ gold = 2 }",
+            at: |s| &mut s.upstreams.reserve,
         },
         Setting {
             key: "retries",

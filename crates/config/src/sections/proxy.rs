@@ -2,7 +2,7 @@
 
 use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
-use crate::sections::upstreams::{
+use crate::sections::upstreams::{ClassReserves, 
     Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
     UpstreamsConfig, backups_fit, rebase, rows_with_upstreams, told,
 };
@@ -68,6 +68,11 @@ pub struct ProxySection {
 pub struct ProxyConfig(ProxySection);
 
 impl ProxyConfig {
+    /// The places that classes keep.
+    pub(crate) fn reserve(&self) -> &ClassReserves {
+        &self.0.upstreams.reserve
+    }
+
     /// Which paths they answer.
     pub fn path(&self) -> Scope {
         self.0.path.clone().unwrap_or_else(Scope::any)
@@ -227,6 +232,9 @@ impl Item for ProxyConfig {
         let are_shared = section.http2 && section.http2_connections.0.is_some();
         if let Some((key, needs)) = section.upstreams.idle(are_shared) {
             return Err((key, Wrong::Idle { needs }));
+        }
+        if let Some(wrong) = section.upstreams.unfit() {
+            return Err(wrong);
         }
         if let Some(key) = section.check.idle() {
             return Err((key, Wrong::Idle { needs: "check.path" }));

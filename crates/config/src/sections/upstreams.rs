@@ -1,6 +1,7 @@
 //! The settings that all routes to applications have: which upstream is asked, how long it may take, and
 //! what becomes of failures.
 
+mod reserves;
 pub(crate) mod told;
 mod values;
 mod weights;
@@ -9,7 +10,7 @@ use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
 use crate::values::optional::{OneOrMore, Optional, OptionalList};
 use crate::values::units::{Percent, Size};
-use crate::values::value::Written;
+use crate::values::value::{AutoCount, Written};
 use forebay_http::coding::Coding;
 use forebay_site::rules::Scope;
 use forebay_upstream::settings::{
@@ -18,6 +19,7 @@ use forebay_upstream::settings::{
 };
 use std::path::PathBuf;
 use std::time::Duration;
+pub(crate) use reserves::ClassReserves;
 pub(crate) use values::{
     CertificateName, CheckPath, FastCgiAddress, HashKey, HttpAddress, OldestTls,
     ProxyProtocolVersion, ReceiverAddress, Redirects, Statuses, ToldHost, Variables,
@@ -73,7 +75,13 @@ pub struct UpstreamsConfig {
     /// `weights`
     pub weights: UpstreamWeights,
     /// `in_flight`
-    pub in_flight: Optional<u64>,
+    pub in_flight: Optional<AutoCount>,
+    /// `in_flight_min`
+    pub in_flight_min: Optional<u64>,
+    /// `in_flight_max`
+    pub in_flight_max: Optional<u64>,
+    /// `reserve`
+    pub reserve: ClassReserves,
     /// `queue.*`
     pub queue: QueueConfig,
     /// `retries`
@@ -140,9 +148,14 @@ impl UpstreamsConfig {
     /// `are_shared`.
     pub(crate) fn idle(&self, are_shared: bool) -> Option<(&'static str, &'static str)> {
         const NEEDS: &str = "in_flight or queue.down = \"wait\"";
+        const AUTO: &str = "in_flight = \"auto\"";
         let is_unbounded = self.in_flight.0.is_none();
+        let is_set = !self.is_learnt();
         let never_waits = is_unbounded && self.queue.down == WhenDown::Fail;
         let keys = [
+            ("in_flight_min", self.in_flight_min.0.is_some() && is_set, AUTO),
+            ("in_flight_max", self.in_flight_max.0.is_some() && is_set, AUTO),
+            ("reserve", self.reserve.sum() > 0 && is_unbounded, "in_flight"),
             ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
             ("queue.requests", self.queue.requests.0.is_some() && never_waits, NEEDS),
             ("queue.time", self.queue.time.0.is_some() && never_waits && !are_shared, NEEDS),
@@ -150,6 +163,47 @@ impl UpstreamsConfig {
         ];
         keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
     }
+
+    /// Whether it is learnt how much is under way at most.
+    fn is_learnt(&self) -> bool {
+        self.in_flight.0 == Some(AutoCount::Auto)
+    }
+
+    /// What does not fit together, if something does not: at which key.
+    pub(crate) fn unfit(&self) -> Option<(&'static str, Wrong)> {
+        let unfit = |reason: String| Wrong::Unfit { found: String::new(), reason };
+        let (least, most) = self.in_flight_bounds()?;
+        if least > most {
+            let reason = format!("in_flight_min is {least}, and this no less");
+            return Some(("in_flight_max", Wrong::Unfit { found: most.to_string(), reason }));
+        }
+        let kept = self.reserve.sum();
+        let (key, is_too_much) = match self.is_learnt() {
+            true => ("in_flight_min", kept >= least),
+            false => ("in_flight", kept >= most),
+        };
+        is_too_much.then(|| {
+            let all = if self.is_learnt() { least } else { most };
+            let reason =
+                format!("classes keep {kept} of {all} places ({key}), and nothing is left for the others");
+            ("reserve", unfit(reason))
+        })
+    }
+
+    /// Between which numbers the places of each are: the same, if they are not learnt.
+    fn in_flight_bounds(&self) -> Option<(u64, u64)> {
+        Some(match self.in_flight.0? {
+            AutoCount::Fixed(most) => (most, most),
+            AutoCount::Auto => (
+                self.in_flight_min.0.unwrap_or(UpstreamsConfig::LEAST),
+                self.in_flight_max.0.unwrap_or(UpstreamsConfig::MOST),
+            ),
+        })
+    }
+
+    /// Between these the places of an application are learnt, if nothing else is said.
+    const LEAST: u64 = 1;
+    const MOST: u64 = 1000;
 
     const QUEUE_REQUESTS: u32 = 1000;
     const QUEUE_TIME: Duration = Duration::from_secs(10);
@@ -174,7 +228,12 @@ impl UpstreamsConfig {
             weights: self.weights.in_order().to_vec(),
             balance: self.balance,
             key: self.hash.0.clone().unwrap_or_default().0,
-            in_flight: self.in_flight.0.map(small),
+            in_flight: self.in_flight_bounds().map(|(_, most)| small(most)),
+            in_flight_from: self
+                .in_flight_bounds()
+                .filter(|_| self.is_learnt())
+                .map(|(least, _)| small(least)),
+            reserve: self.reserve.settings(),
             queue: QueueSettings {
                 requests: self.queue.requests.0.map_or(UpstreamsConfig::QUEUE_REQUESTS, small),
                 time: self.queue.time.0.unwrap_or(UpstreamsConfig::QUEUE_TIME),
@@ -327,9 +386,36 @@ macro_rules! rows_with_upstreams {
                       workers. While all have as many, more wait here (queue), in the order of their \
                       classes; without a limit they wait where the application has them wait, and there \
                       is no order. Routes that name the same applications and say the same of them count \
-                      together.",
+                      together. \"auto\" learns for each, while requests wait, how many give as much as it can \
+                      give, between in_flight_min and in_flight_max.",
             example: "8",
             at: |s| &mut s.upstreams.in_flight,
+        },
+        Setting {
+            key: "in_flight_min",
+            preset: Preset::Unset("1"),
+            range: Some(("1", "1000000")),
+            meaning: "With in_flight = \"auto\": so many may be under way in any case.",
+            example: "4",
+            at: |s| &mut s.upstreams.in_flight_min,
+        },
+        Setting {
+            key: "in_flight_max",
+            preset: Preset::Unset("1000"),
+            range: Some(("1", "1000000")),
+            meaning: "With in_flight = \"auto\": so many may be under way at most.",
+            example: "64",
+            at: |s| &mut s.upstreams.in_flight_max,
+        },
+        Setting {
+            key: "reserve",
+            preset: Preset::Unset("none"),
+            range: Some(("1", "1000000")),
+            meaning: "Places of each of them (in_flight) that requests of a class, and of those before it in the order, \
+                      have for themselves: others begin only while more than these are free. All together must be less \
+                      than in_flight, or than in_flight_min with \"auto\".",
+            example: "{ gold = 2 }",
+            at: |s| &mut s.upstreams.reserve,
         },
         Setting {
             key: "retries",

@@ -39,6 +39,8 @@ pub(super) struct HandlerContext<'a> {
     pub(super) id: Option<u128>,
     /// By what it was judged, and its ticket; `None` if its class is nobody's to know.
     pub(super) judged: Option<(&'a InForce, Option<&'a Ticket>)>,
+    /// How overloaded the server is, from 0 to 3.
+    pub(super) overload: u8,
     /// The application that has answered; empty if none has.
     pub(super) upstream: &'a str,
 }
@@ -69,6 +71,10 @@ impl RequestContext for HandlerContext<'_> {
 
     fn class(&self) -> &str {
         self.judged.map_or("", |(policy, ticket)| policy.class(ticket))
+    }
+
+    fn overload(&self) -> u8 {
+        self.overload
     }
 
     fn upstream(&self) -> &str {

@@ -161,8 +161,15 @@ impl Process for RequestHandler {
         match request {
             // what is refused has a class, but nobody is to see by a page which
             Some(request) => {
-                let context =
-                    HandlerContext { request, trusted, told, id, judged: None, upstream: "" };
+                let context = HandlerContext {
+                    request,
+                    trusted,
+                    told,
+                    id,
+                    judged: None,
+                    overload: 0,
+                    upstream: "",
+                };
                 site.turn_away(refusal, request, &context, reply);
             }
             None => site.turn_connection_away(refusal, reply),
@@ -171,6 +178,15 @@ impl Process for RequestHandler {
 }
 
 impl RequestHandler {
+    /// How overloaded the server is, from 0 to 3: behind the first stage as that says.
+    #[inline]
+    pub(super) fn overload(&self, head: &Head<'_>) -> u8 {
+        match self.applications.role() {
+            Some(Role::Process | Role::Respond) => stage::overload(head),
+            Some(Role::Receive) | None => self.policy.degree().number(),
+        }
+    }
+
     /// Answers a request of which this process is to find all of the answer.
     #[inline]
     pub(super) fn process_here(
@@ -232,6 +248,7 @@ impl RequestHandler {
         ticket: Option<&Ticket>,
         reply: &mut Reply<'_, Body>,
     ) -> bool {
+        let overload = self.overload(request.head);
         let RequestHandler { site, trusted, policy, told, .. } = self;
         let context = HandlerContext {
             request,
@@ -239,6 +256,7 @@ impl RequestHandler {
             told,
             id: None,
             judged: Some((policy, ticket)),
+            overload,
             upstream: "",
         };
         site.secures(request, &context, reply)
@@ -293,6 +311,7 @@ impl RequestHandler {
                 return self.process_here(request, ticket, done, reply);
             }
             Role::Process => {
+                let overload = self.overload(request.head);
                 let RequestHandler { site, trusted, policy, told, .. } = self;
                 let context = HandlerContext {
                     request,
@@ -300,6 +319,7 @@ impl RequestHandler {
                     told,
                     id: None,
                     judged: Some((policy, ticket.as_ref())),
+                    overload,
                     upstream: "",
                 };
                 match site.decide(request, &context, done, reply) {

@@ -97,7 +97,9 @@ impl RequestHandler {
         }
         let client = client_of(request.peer, request.head, &self.trusted);
         let (standpoint, applications) = (self.standpoint(), &self.applications);
-        let ask = ask_stage(request, client, id, standpoint, applications, knows_no_rules);
+        let overload = self.overload(request.head);
+        let ask =
+            ask_stage(request, client, id, standpoint, applications, overload, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,
             Err(refused) => {
@@ -303,6 +305,7 @@ impl RequestHandler {
             prefix: &proxy.request.prefix,
             outer: url.outer_prefix(),
         });
+        let overload = self.overload(request.head);
         let RequestHandler { site, head, trusted, policy, told, .. } = self;
         let context = HandlerContext {
             request,
@@ -310,6 +313,7 @@ impl RequestHandler {
             told,
             id: Some(asked.id),
             judged: Some((policy, ticket.as_ref())),
+            overload,
             upstream: authority,
         };
         site.look_for(destination, request, &context);
@@ -446,6 +450,7 @@ impl RequestHandler {
             client: self.trusted.told_field(),
         };
         let asker = Asker::of(request, &application, rank, self.standpoint());
+        let overload = self.overload(request.head);
         let RequestHandler { ref mut site, ref trusted, ref policy, ref told, .. } = *self;
         let context = HandlerContext {
             request,
@@ -453,6 +458,7 @@ impl RequestHandler {
             told,
             id: Some(id),
             judged: Some((policy, ticket.as_ref())),
+            overload,
             upstream: "",
         };
         let values = |given: &[_]| site.told_values(&destination, request, &context, given);
@@ -622,6 +628,7 @@ impl RequestHandler {
         if text != reason(status) {
             self.name_refusal(Some(request), Some(asked.id), text, reply);
         }
+        let overload = self.overload(request.head);
         let RequestHandler { site, trusted, policy, told, .. } = self;
         let context = HandlerContext {
             request,
@@ -629,6 +636,7 @@ impl RequestHandler {
             told,
             id: Some(asked.id),
             judged: Some((policy, ticket)),
+            overload,
             upstream: "",
         };
         site.look_for(&asked.destination, request, &context);

@@ -105,6 +105,8 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
         balance: Balance::default(),
         key: BalanceKey::Url,
         in_flight: None,
+        in_flight_from: None,
+        reserve: Vec::new(),
         queue: QueueSettings { requests: 0, time: PATIENCE, down: WhenDown::Fail },
         keep_alive: KeepAliveSettings { connections: MOST_KEPT, idle: KEPT },
         timeouts: UpstreamTimeouts {

@@ -17,6 +17,7 @@ pub(crate) struct KnownOfRequest {
     is_https: bool,
     class: String,
     id: Vec<u8>,
+    overload: u8,
     upstream: String,
 }
 
@@ -46,6 +47,7 @@ impl KnownOfRequest {
                 RequestVariable::Upstream if self.upstream.is_empty() => {
                     self.upstream.push_str(context.upstream());
                 }
+                RequestVariable::Overload => self.overload = context.overload(),
                 RequestVariable::Scheme => self.is_https = context.scheme() == RequestScheme::Https,
                 _ => {}
             }
@@ -66,6 +68,7 @@ impl KnownOfRequest {
             RequestVariable::Scheme => push(if self.is_https { b"https" } else { b"http" }),
             RequestVariable::Class => push(self.class.as_bytes()),
             RequestVariable::RequestId => push(&self.id),
+            RequestVariable::Overload => push(&[b'0' + self.overload.min(9)]),
             RequestVariable::Upstream => push(self.upstream.as_bytes()),
             RequestVariable::Field(name) => {
                 let is_it = |known: &str| known.eq_ignore_ascii_case(name);

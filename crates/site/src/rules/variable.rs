@@ -13,6 +13,8 @@ pub enum RequestVariable {
     Class,
     /// `$request_id`: by what name logs know the request.
     RequestId,
+    /// `$overload`: how overloaded the server is, from 0 to 3.
+    Overload,
     /// `$upstream`: the application that has answered, by its address.
     Upstream,
     /// `$header.NAME`: a field of the request, its first line.
@@ -27,11 +29,12 @@ pub enum RequestVariable {
 const SECRET: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 /// Those with a name of their own.
-const PLAIN: [(&str, RequestVariable); 5] = [
+const PLAIN: [(&str, RequestVariable); 6] = [
     ("client", RequestVariable::Client),
     ("scheme", RequestVariable::Scheme),
     ("class", RequestVariable::Class),
     (REQUEST_ID, RequestVariable::RequestId),
+    ("overload", RequestVariable::Overload),
     ("upstream", RequestVariable::Upstream),
 ];
 
@@ -83,6 +86,7 @@ impl RequestVariable {
             RequestVariable::Cookie(_) => Some("Cookie"),
             RequestVariable::Scheme
             | RequestVariable::RequestId
+            | RequestVariable::Overload
             | RequestVariable::Upstream
             | RequestVariable::Parameter(_) => None,
         }
@@ -96,6 +100,7 @@ impl fmt::Display for RequestVariable {
             RequestVariable::Scheme => f.write_str("$scheme"),
             RequestVariable::Class => f.write_str("$class"),
             RequestVariable::RequestId => f.write_str("$request_id"),
+            RequestVariable::Overload => f.write_str("$overload"),
             RequestVariable::Upstream => f.write_str("$upstream"),
             RequestVariable::Field(name) => write!(f, "$header.{name}"),
             RequestVariable::Cookie(name) => write!(f, "$cookie.{name}"),

@@ -289,8 +289,9 @@ impl<T> Exchange<T> {
     pub(super) fn is_well(&mut self) {
         self.phase.answered();
         self.acknowledge_ms = None;
+        let is_error = self.status().is_some_and(|status| status >= 500);
         if let Some(slot) = self.phase.slot_mut() {
-            slot.answered();
+            slot.answered(is_error);
         }
     }
 }

@@ -383,7 +383,7 @@ impl<T> HandOverExchange<T> {
             }
         };
         self.times.answered(clock::monotonic_ns());
-        link.slot.answered();
+        link.slot.answered(false);
         self.end_with(end, Some(link));
     }
 

@@ -281,7 +281,12 @@ impl<T> UpstreamQueue<T> {
 
     /// The one that is next, which begins at `now_ns`.
     pub fn pop(&mut self, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
-        let (id, turn) = self.order.pop()?;
+        self.pop_down_to(u8::MAX, now_ns)
+    }
+
+    /// The one that is next of the ranks down to `last`, which begins at `now_ns`.
+    pub fn pop_down_to(&mut self, last: u8, now_ns: u64) -> Option<(QueuedRequest<T>, Turn)> {
+        let (id, turn) = self.order.pop_within(last)?;
         let (_, waiting) = self.waiting.remove(&id)?;
         let counts = &mut self.rank(id.rank).counts;
         counts.waiting = counts.waiting.saturating_sub(1);

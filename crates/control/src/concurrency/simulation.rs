@@ -1,0 +1,301 @@
+//! Applications in virtual time, for a limit that is learnt and for fixed ones.
+//!
+//! More low requests wait than are ever taken; of the high class some come at random. What is under way is bounded by
+//! the limit. The rest is the application's: its workers, its processors, its lock.
+
+use super::{Outcome, UsefulConcurrency};
+use std::collections::VecDeque;
+
+/// What is short in an application.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shortage {
+    /// Its workers sleep, each for one request.
+    Workers,
+    /// So many processors.
+    Processors(f64),
+    /// One lock, held for this part of what a request takes.
+    Lock(f64),
+}
+
+/// How much requests differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceTimes {
+    /// Not at all.
+    Equal,
+    /// From half to one and a half.
+    Even,
+    /// As if each moment might be its end: an exponential distribution.
+    Exponential,
+}
+
+/// An application.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedApplication {
+    /// At most so many requests are begun there, others wait in it, as they came.
+    pub workers: usize,
+    /// What a request takes alone.
+    pub service_s: f64,
+    /// How requests differ.
+    pub times: ServiceTimes,
+    /// What is short.
+    pub shortage: Shortage,
+    /// This part of its answers are errors, which take a millisecond.
+    pub failing: f64,
+    /// Another server has so many requests under way to it.
+    pub others: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedRun {
+    /// Good answers in each second.
+    pub goodput: f64,
+    /// How long the slowest hundredth of the high class waited and took, at least.
+    pub high_p99_s: f64,
+    /// What the limit was, on average.
+    pub limit: f64,
+    /// What it was at the end.
+    pub last_limit: u32,
+}
+
+/// What is under way is bounded by this.
+pub trait SimulatedLimit {
+    /// So many.
+    fn limit(&self) -> u32;
+    /// So many are under way from now on.
+    fn under_way(&mut self, count: u32, now_ns: u64);
+    /// A request has ended.
+    fn ended(&mut self, took_ns: u64, outcome: Outcome, now_ns: u64);
+}
+
+impl SimulatedLimit for UsefulConcurrency {
+    fn limit(&self) -> u32 {
+        UsefulConcurrency::limit(self)
+    }
+    fn under_way(&mut self, count: u32, now_ns: u64) {
+        UsefulConcurrency::under_way(self, count, now_ns);
+    }
+    fn ended(&mut self, took_ns: u64, outcome: Outcome, now_ns: u64) {
+        UsefulConcurrency::ended(self, took_ns, outcome, now_ns);
+    }
+}
+
+/// A limit that a person has set.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedLimit(pub u32);
+
+impl SimulatedLimit for FixedLimit {
+    fn limit(&self) -> u32 {
+        self.0
+    }
+    fn under_way(&mut self, _: u32, _: u64) {}
+    fn ended(&mut self, _: u64, _: Outcome, _: u64) {}
+}
+
+/// Random numbers that are the same for the same seed (splitmix64).
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn exponential(&mut self) -> f64 {
+        -(1.0 - self.next()).ln()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SimulatedRequest {
+    is_own: bool,
+    is_high: bool,
+    came_s: f64,
+    began_s: f64,
+    is_error: bool,
+    /// What is left to do: outside the lock, and within.
+    left_s: [f64; 2],
+}
+
+/// Who is before whom.
+#[derive(Debug)]
+struct World<'a, L> {
+    application: SimulatedApplication,
+    limit: &'a mut L,
+    random: Random,
+    now_s: f64,
+    /// Begun in the application, each at work or in the queue for the lock.
+    active: Vec<SimulatedRequest>,
+    /// Requests inside the lock come in this order; the first holds it.
+    lock: VecDeque<SimulatedRequest>,
+    backlog: VecDeque<SimulatedRequest>,
+    high: VecDeque<f64>,
+    next_high_s: f64,
+    high_each_s: f64,
+    own: u32,
+}
+
+impl<L: SimulatedLimit> World<'_, L> {
+    fn request(&mut self, is_own: bool, is_high: bool, came_s: f64) -> SimulatedRequest {
+        let SimulatedApplication { service_s, times, shortage, failing, .. } = self.application;
+        let mut draw = || match times {
+            ServiceTimes::Equal => 1.0,
+            ServiceTimes::Even => 0.5 + self.random.next(),
+            ServiceTimes::Exponential => self.random.exponential(),
+        };
+        let mut left_s = match shortage {
+            Shortage::Lock(part) => {
+                [service_s * (1.0 - part) * draw(), (service_s * part * draw()).max(1e-9)]
+            }
+            _ => [service_s * draw(), 0.0],
+        };
+        let is_error = failing > 0.0 && self.random.next() < failing;
+        if is_error {
+            left_s = [0.001, 0.0];
+        }
+        SimulatedRequest { is_own, is_high, came_s, began_s: self.now_s, is_error, left_s }
+    }
+
+    fn admit(&mut self) {
+        while self.own < self.limit.limit() {
+            let came = self.high.pop_front();
+            let request = self.request(true, came.is_some(), came.unwrap_or(self.now_s));
+            self.backlog.push_back(request);
+            self.own += 1;
+            self.limit.under_way(self.own, self.now_ns());
+        }
+        while self.active.len() + self.lock.len() < self.application.workers {
+            let Some(mut next) = self.backlog.pop_front() else { break };
+            next.left_s[0] = next.left_s[0].max(1e-9);
+            self.active.push(next);
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        (self.now_s * 1e9) as u64
+    }
+
+    /// How fast each active request is worked on.
+    fn pace(&self) -> f64 {
+        match self.application.shortage {
+            Shortage::Processors(count) => (count / self.active.len().max(1) as f64).min(1.0),
+            _ => 1.0,
+        }
+    }
+
+    /// Goes on to the next event, and returns a request that has ended then.
+    fn step(&mut self) -> Option<SimulatedRequest> {
+        self.admit();
+        let pace = self.pace();
+        let active = self.active.iter().map(|one| one.left_s[0] / pace).fold(f64::MAX, f64::min);
+        let locked = self.lock.front().map_or(f64::MAX, |one| one.left_s[1]);
+        let passes = active.min(locked).min(self.next_high_s - self.now_s).max(0.0);
+        self.now_s += passes;
+        self.active.iter_mut().for_each(|one| one.left_s[0] -= passes * pace);
+        self.lock.iter_mut().take(1).for_each(|one| one.left_s[1] -= passes);
+        if self.now_s >= self.next_high_s {
+            self.high.push_back(self.next_high_s);
+            self.next_high_s += self.random.exponential() * self.high_each_s;
+            return None;
+        }
+        if self.lock.front().is_some_and(|one| one.left_s[1] <= 1e-12) {
+            return self.lock.pop_front();
+        }
+        let at = self.active.iter().position(|one| one.left_s[0] <= 1e-12)?;
+        let one = self.active.remove(at);
+        match one.left_s[1] > 0.0 {
+            true => {
+                self.lock.push_back(one);
+                None
+            }
+            false => Some(one),
+        }
+    }
+}
+
+/// An application in virtual time.
+#[derive(Debug)]
+pub struct Simulation<'a, L> {
+    world: World<'a, L>,
+}
+
+impl<'a, L: SimulatedLimit> Simulation<'a, L> {
+    /// Of the high class a request comes as often as this, on average.
+    pub fn new(
+        application: SimulatedApplication,
+        limit: &'a mut L,
+        high_each_s: f64,
+        seed: u64,
+    ) -> Simulation<'a, L> {
+        let mut world = World {
+            application,
+            limit,
+            random: Random(seed),
+            now_s: 0.0,
+            active: Vec::new(),
+            lock: VecDeque::new(),
+            backlog: VecDeque::new(),
+            high: VecDeque::new(),
+            next_high_s: high_each_s,
+            high_each_s,
+            own: 0,
+        };
+        for _ in 0..application.others {
+            let other = world.request(false, false, 0.0);
+            world.backlog.push_back(other);
+        }
+        Simulation { world }
+    }
+
+    /// Changes the application: its workers end what they have.
+    pub fn becomes(&mut self, application: SimulatedApplication) {
+        self.world.application = application;
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &L {
+        self.world.limit
+    }
+
+    /// Goes on for at least so many seconds and answers.
+    pub fn run(&mut self, seconds: f64, answers: u64) -> SimulatedRun {
+        let world = &mut self.world;
+        let begun_s = world.now_s;
+        let (mut good, mut all, mut area) = (0u64, 0u64, 0.0);
+        let mut high: Vec<f64> = Vec::new();
+        while world.now_s < begun_s + seconds || all < answers {
+            let before = (world.now_s, world.limit.limit());
+            let ended = world.step();
+            area += f64::from(before.1) * (world.now_s - before.0);
+            let Some(ended) = ended else { continue };
+            if !ended.is_own {
+                let other = world.request(false, false, 0.0);
+                world.backlog.push_back(other);
+                continue;
+            }
+            let took_ns = ((world.now_s - ended.began_s) * 1e9) as u64;
+            let outcome = if ended.is_error { Outcome::Failed } else { Outcome::Good };
+            let now_ns = world.now_ns();
+            world.limit.ended(took_ns, outcome, now_ns);
+            world.own -= 1;
+            world.limit.under_way(world.own, now_ns);
+            all += 1;
+            good += u64::from(!ended.is_error);
+            if ended.is_high {
+                high.push(world.now_s - ended.came_s);
+            }
+        }
+        high.sort_by(f64::total_cmp);
+        let passed = world.now_s - begun_s;
+        SimulatedRun {
+            goodput: good as f64 / passed,
+            high_p99_s: high.get(high.len() * 99 / 100).copied().unwrap_or(0.0),
+            limit: area / passed,
+            last_limit: world.limit.limit(),
+        }
+    }
+}
