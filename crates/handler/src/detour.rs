@@ -222,7 +222,8 @@ impl Relay for Detour {
     fn looks(&mut self, now_ms: u64) -> bool {
         match self {
             Detour::Application(passing) => passing.looks(now_ms),
-            Detour::HandOver(_) | Detour::Place(_) => false,
+            Detour::HandOver(over) => over.exchange.looks(now_ms),
+            Detour::Place(_) => false,
         }
     }
 

@@ -4,7 +4,6 @@
 //! becomes writable, [`connect_result`] says how it ended and [`retransmitted`] how many segments
 //! the kernel had to repeat until then, which for a fresh connection are its SYNs.
 
-use crate::launch::MessageSocket;
 use crate::socket::Sent;
 use crate::unix_address::UnixAddress;
 use rustix::io::Errno;
@@ -62,18 +61,6 @@ pub fn connect_unix(address: &UnixAddress) -> io::Result<OwnedFd> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     net::connect(&socket, &address.to_kernel()?)?;
     Ok(socket)
-}
-
-/// A connection to what the process at the other end of `socket` makes of `message`: it is given one end of a pair,
-/// and this is the other one. Does not wait.
-///
-/// # Errors
-/// When that process has gone, or has so many messages before it that the kernel takes no more; lack of descriptors.
-pub fn connect_by(socket: &MessageSocket, message: &[u8]) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (own, its) = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    socket.pass(message, its.as_fd())?;
-    Ok(own)
 }
 
 /// Whether nothing has come on a connection, not even its end.

@@ -83,11 +83,28 @@ impl MessageSocket {
     /// # Errors
     /// What the kernel says: that the other process has ended, or has too much before it (`EAGAIN`).
     pub fn pass(&self, message: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.pass_so(message, descriptor, SendFlags::DONTWAIT)
+    }
+
+    /// The same, and waits until the other process has received some of what is before it.
+    ///
+    /// # Errors
+    /// What the kernel says: that the other process has ended.
+    pub fn pass_in_time(&self, message: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.pass_so(message, descriptor, SendFlags::empty())
+    }
+
+    fn pass_so(
+        &self,
+        message: &[u8],
+        descriptor: BorrowedFd<'_>,
+        flags: SendFlags,
+    ) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         let passed = [descriptor];
         beside.push(SendAncillaryMessage::ScmRights(&passed));
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let flags = SendFlags::NOSIGNAL | flags;
         again(|| net::sendmsg(&self.0, &[IoSlice::new(message)], &mut beside, flags))?;
         Ok(())
     }

@@ -359,8 +359,8 @@ fn what_takes_too_much_is_killed(engine: &str) {
     for (path, status, word) in [
         ("many", 502, "it has begun more than 20 processes (limits.processes)"),
         // these may also have as many as their user may, and give up by themselves
-        ("bomb", 502, "/cgi-bin, request "),
-        ("sessions", 502, "/cgi-bin, request "),
+        ("bomb", 502, "/cgi-bin/bomb, request "),
+        ("sessions", 502, "/cgi-bin/sessions, request "),
         ("eat", 502, "of memory (limits.memory)"),
         ("endless", 200, "it has answered more than 1MiB (limits.output)"),
         ("silent", 200, "it has closed its output, and has not ended within 5s"),

@@ -8,8 +8,9 @@ use forebay_tests::faults::process::{freeze, open_descriptors};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::{self, PATIENCE};
-use forebay_tests::{ENGINES, Options};
+use forebay_tests::{ENGINES, Options, http2};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -113,6 +114,55 @@ fn a_program_that_is_killed_or_frozen_keeps_nothing() {
     }
 }
 
+/// The receiver in Rust, built with the crates that this workspace is built with.
+#[test]
+fn a_program_in_rust_gives_connections_back() {
+    let folder = Folder::new();
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for file in ["Cargo.toml", "src/main.rs"] {
+        folder.write(file, fs::read(examples().join("rust").join(file)).unwrap());
+    }
+    folder.write("Cargo.lock", fs::read(workspace.join("Cargo.lock")).unwrap());
+    let built = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--offline", "--target-dir", "target"])
+        .current_dir(folder.path())
+        .env_remove("CARGO_TARGET_DIR")
+        .env("RUSTFLAGS", "-D warnings")
+        .status();
+    let test = "hand_over_programs::a_program_in_rust";
+    let Some(status) = has(built, test) else { return };
+    assert!(status.success(), "it does not compile");
+    let _running =
+        starts(&folder, Command::new(folder.join("target/debug/receiver")).arg(socket_of(&folder)));
+    for engine in ENGINES {
+        let served = serve(engine, &folder, "");
+        let mut client = connect(&served);
+        for _ in 0..20 {
+            let answer = client.get("/app/in-rust").unwrap();
+            assert_eq!(answer.body, b"GET /app/in-rust HTTP/1.1", "{engine}");
+            assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
+        }
+    }
+}
+
+/// The same programs where the client's socket is of no use to them: over HTTP/2 each gets one end of a pair.
+#[test]
+fn a_program_in_c_answers_streams_of_http2() {
+    let Some((folder, _running)) = in_c("hand_over_programs::a_program_in_c") else { return };
+    for engine in ENGINES {
+        let served = serve(engine, &folder, "relay = true");
+        let mut client = http2::Client::connect(served.listens_at());
+        for _ in 0..5 {
+            let answer = client.get("/app/in-c");
+            assert_eq!(
+                (answer.status, answer.body.as_slice()),
+                (200, &b"GET /app/in-c HTTP/1.1\n"[..])
+            );
+            assert_eq!(client.get("/").body, b"a static page", "{engine}");
+        }
+    }
+}
+
 #[test]
 fn a_server_in_go_answers_by_its_listener() {
     let test = "hand_over_programs::a_server_in_go";
@@ -129,7 +179,10 @@ fn a_server_in_go_answers_by_its_listener() {
     assert!(status.success(), "it does not compile");
     let _running = starts(&folder, Command::new(program).arg(socket_of(&folder)));
     for engine in ENGINES {
-        let served = serve(engine, &folder, "keep_alive.connections = 0");
+        let served = serve(engine, &folder, "relay = true\nkeep_alive.connections = 0");
+        let mut streams = http2::Client::connect(served.listens_at());
+        let said = String::from_utf8(streams.get("/app/relayed").body).unwrap();
+        assert!(said.starts_with("GET /app/relayed 0 from "), "{engine}: {said}");
         for _ in 0..5 {
             let mut client = connect(&served);
             assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
@@ -157,7 +210,9 @@ fn a_server_in_node_answers_by_its_handles() {
         Command::new("node").arg(examples().join("node/main.js")).arg(socket_of(&folder)),
     );
     for engine in ENGINES {
-        let served = serve(engine, &folder, "");
+        let served = serve(engine, &folder, "relay = true");
+        let mut streams = http2::Client::connect(served.listens_at());
+        assert_eq!(streams.get("/app/relayed").body, b"GET /app/relayed 0\n", "{engine}");
         for _ in 0..5 {
             let mut client = connect(&served);
             let request = "POST /app/node HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe";
@@ -217,7 +272,11 @@ fn a_site_of_django_under_gunicorn_notices_nothing() {
             .current_dir(folder.path()),
     );
     for engine in ENGINES {
-        let served = serve(engine, &folder, "in_flight = 2\nkeep_alive.connections = 0");
+        let served =
+            serve(engine, &folder, "relay = true\nin_flight = 2\nkeep_alive.connections = 0");
+        let mut streams = http2::Client::connect(served.listens_at());
+        let said = String::from_utf8(streams.get("/app/relayed").body).unwrap();
+        assert!(said.starts_with("GET /app/relayed  127.0.0.1 "), "{engine}: {said}");
         for _ in 0..5 {
             let mut client = connect(&served);
             assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");

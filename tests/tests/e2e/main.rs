@@ -31,6 +31,7 @@ mod gone;
 mod grpc;
 mod hand_over;
 mod hand_over_ends;
+mod hand_over_late;
 mod hand_over_programs;
 mod hand_over_relayed;
 mod hand_over_waits;

@@ -185,8 +185,7 @@ impl ConfigDraft {
 
     /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
     fn remark_queues(&self, remarks: &mut Remarks) {
-        let mut known: Vec<(At, bool, GroupSettings)> = Vec::new();
-        let mut without_thread = Vec::new();
+        let mut known: Vec<(At, bool, GroupSettings, bool)> = Vec::new();
         for (at, site) in self.every_site() {
             let place = |list: &str, index: usize| at.child(list).item(index).child("in_flight");
             let proxies = site.proxies.iter().enumerate();
@@ -197,35 +196,37 @@ impl ConfigDraft {
                 (place("fastcgi", index), true, one.settings(one.root(None)).group)
             });
             let hand_overs = site.hand_overs.iter().enumerate();
-            // what waits to be handed over keeps no thread; what is relayed does
-            let own = hand_overs.clone().filter(|(_, one)| !one.relays());
-            without_thread.extend(own.map(|(index, _)| place("hand_over", index)));
             let hand_overs = hand_overs
                 .map(|(index, one)| (place("hand_over", index), true, one.settings().group));
             let programs = site.cgi.iter().enumerate();
             let programs = programs
                 .map(|(index, one)| (place("cgi", index), true, one.settings(Path::new("")).group));
-            known.extend(proxies.chain(scripts).chain(hand_overs).chain(programs));
+            // what waits to be handed over keeps no thread; what is relayed does
+            let relays = site.hand_overs.iter().map(|one| one.relays());
+            let hand_overs = hand_overs.zip(relays);
+            let others = proxies.chain(scripts).chain(programs).map(|one| (one, true));
+            let all = others.chain(hand_overs);
+            known.extend(all.map(|((at, kind, group), keeps)| (at, kind, group, keeps)));
         }
         let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
         let engine =
             threads.into_iter().find(|engine| matches!(engine, Engine::Threads | Engine::Pool));
-        for (number, (at, is_fastcgi, group)) in known.iter().enumerate() {
+        for (number, (at, is_fastcgi, group, keeps_threads)) in known.iter().enumerate() {
             if group.in_flight.is_none() {
                 continue;
             }
-            let keeps_threads = group.queue.requests > 0 && !without_thread.contains(at);
-            if let Some(engine) = engine.filter(|_| keeps_threads) {
+            if let Some(engine) = engine.filter(|_| group.queue.requests > 0 && *keeps_threads) {
                 let (engine, requests) = (engine.name(), group.queue.requests.into());
                 remarks.push((
                     at.clone(),
                     Wrong::said(ApplicationRemark::QueueKeepsThreads { engine, requests }),
                 ));
             }
-            let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
-            let others = others.filter(|(_, _, other)| !other.shares_with(group));
-            let is_shared =
-                |to: &&UpstreamAddress| others.clone().any(|(_, _, other)| other.to.contains(to));
+            let others = known[..number].iter().filter(|(_, other, ..)| other == is_fastcgi);
+            let others = others.filter(|(_, _, other, _)| !other.shares_with(group));
+            let is_shared = |to: &&UpstreamAddress| {
+                others.clone().any(|(_, _, other, _)| other.to.contains(to))
+            };
             if let Some(upstream) = group.to.iter().find(is_shared) {
                 let upstream = upstream.to_string();
                 remarks

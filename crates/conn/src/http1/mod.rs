@@ -449,7 +449,8 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
             && let KeptFor::Relay(relaying) = &mut kept.stage
         {
             // another receiver is told what the first one was
-            self.comes_back |= !relaying.lend(socket, sent_bytes, (is_last, ends), &kept.head, input);
+            self.comes_back |=
+                !relaying.lend(socket, sent_bytes, (is_last, ends), &kept.head, input);
         }
         // what this server answers itself from now on is the last: nobody knows what was read of the request
         self.is_last = true;

@@ -207,7 +207,9 @@ impl<H: Handler> Away<H> {
     /// wait for it.
     fn watcher_ends(&self, is_cut: bool, ended: Ended) -> bool {
         let mut state = self.state();
-        if !is_cut && state.inside > 0 {
+        // what comes at the last moment is cut, too
+        let is_over = if is_cut { state.arriving.is_empty() } else { state.inside == 0 };
+        if !is_over {
             return false;
         }
         state.has_watcher = false;

@@ -264,7 +264,13 @@ pub fn ask(
                 id: 0..0,
                 given: Box::default(),
             };
-            let said_by = if script.name.is_empty() { path } else { script.name };
+            // a route to programs has many of them: the path tells which one speaks
+            let is_launched = matches!(
+                application.settings().group().to.first(),
+                Some(settings::UpstreamAddress::Launched(_))
+            );
+            let has_name = !script.name.is_empty() && !is_launched;
+            let said_by = if has_name { script.name } else { path };
             let log = Some(log_of(said_by, id));
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
             Ok(ApplicationRequest { log, ..ask })

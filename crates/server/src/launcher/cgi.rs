@@ -1,7 +1,7 @@
 //! Programs that are run for requests (CGI): a launcher of their own, which starts one process for each request.
 //!
 //! To the server a program is an application that speaks FastCGI behind a connection of its own: it makes a pair of
-//! sockets, gives the launcher one end and the number of a route ([`forebay_sys::client::connect_by`]), and asks on
+//! sockets, gives the launcher one end and the number of a route (`launching.rs` of the upstreams), and asks on
 //! the other one as it asks php-fpm. The launcher doubles itself: the attendant, which has the connection, looks for
 //! the program, starts it, passes on what both say, and ends with it.
 //!

@@ -305,9 +305,9 @@ impl<T> HandOverExchange<T> {
     }
 
     /// Looks whether its turn has come.
-    fn look_at_turn(&mut self) {
-        let HandOverPhase::Waiting(wait) = &mut self.phase else { return };
-        let Some(told) = wait.take() else { return };
+    fn look_at_turn(&mut self) -> bool {
+        let HandOverPhase::Waiting(wait) = &mut self.phase else { return false };
+        let Some(told) = wait.take() else { return false };
         self.end_wait();
         match told {
             Ok((slot, connection)) => {
@@ -317,6 +317,7 @@ impl<T> HandOverExchange<T> {
             }
             Err(unavailable) => self.fail(Failed::Unasked(unavailable)),
         }
+        true
     }
 
     fn end_wait(&mut self) {
@@ -542,10 +543,11 @@ impl<T: Send> Relay for HandOverExchange<T> {
 
     fn advance(&mut self, now_ms: u64) -> RelayNext {
         self.now_ms = now_ms;
-        if mem::take(&mut self.has_expired) {
+        // this server may be the one that is late: a place that has become free counts
+        let has_turn = self.look_at_turn();
+        if mem::take(&mut self.has_expired) && !has_turn {
             self.is_late();
         }
-        self.look_at_turn();
         self.go_on();
         match self.phase {
             HandOverPhase::Over(..) if !self.has_told => RelayNext::Answer,
@@ -585,6 +587,19 @@ impl<T: Send> Relay for HandOverExchange<T> {
             _ => timeouts.head,
         };
         self.since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// This server may be the one that is late: what has come meanwhile counts, and the exchange goes on by it.
+    fn looks(&mut self, now_ms: u64) -> bool {
+        self.now_ms = now_ms;
+        if let HandOverPhase::Waiting(_) = self.phase {
+            return self.look_at_turn();
+        }
+        let was_taken = self.loan.is_taken();
+        let HandOverPhase::Lent(link, _) = &mut self.phase else { return false };
+        link.can_read = true;
+        self.go_on();
+        !matches!(self.phase, HandOverPhase::Lent(..)) || self.loan.is_taken() != was_taken
     }
 
     fn expire(&mut self) {

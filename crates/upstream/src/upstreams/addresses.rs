@@ -5,6 +5,7 @@
 
 use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::launching::LaunchQueue;
 use forebay_sys::client::{self, ConnectOptions};
 use forebay_sys::launch::MessageSocket;
 use std::io;
@@ -23,8 +24,8 @@ pub(crate) struct UpstreamAddresses {
     found: RwLock<Vec<FoundAddress>>,
     /// Each in turn.
     next: AtomicUsize,
-    /// The socket of the launcher, once there is one.
-    launcher: OnceLock<Arc<MessageSocket>>,
+    /// What is on its way to the launcher, once there is one.
+    launcher: OnceLock<Arc<LaunchQueue>>,
 }
 
 /// An address of a name.
@@ -52,7 +53,7 @@ impl UpstreamAddresses {
     /// What is launched is launched by this one from now on.
     pub(crate) fn launch_by(&self, launcher: &Arc<MessageSocket>) {
         if let UpstreamAddress::Launched(_) = self.address {
-            let _ = self.launcher.set(Arc::clone(launcher));
+            self.launcher.get_or_init(|| LaunchQueue::new(launcher));
         }
     }
 
@@ -104,15 +105,7 @@ impl UpstreamAddresses {
             UpstreamAddress::Launched(launched) => {
                 // a connection of its own begins with each program, and is there at once
                 let launcher = self.launcher.get().ok_or(io::ErrorKind::ConnectionRefused)?;
-                let begun = client::connect_by(launcher, &launched.route.to_le_bytes());
-                // it has ended, and nobody else answers
-                let refused = |error: io::Error| match error.kind() {
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                        io::ErrorKind::ConnectionRefused.into()
-                    }
-                    _ => error,
-                };
-                begun.map(UpstreamConnection::from).map_err(refused)
+                launcher.connect(launched.route).map(UpstreamConnection::from)
             }
         }
     }

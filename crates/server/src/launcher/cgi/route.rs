@@ -8,14 +8,28 @@ use forebay_sys::privileges::{self, SystemUser};
 /// So many more processes and threads a user of its own may have: those of a request that has just ended.
 const MORE_PROCESSES: u64 = 64;
 
+/// How many processes and threads a user may have whom one or several routes name: the kernel counts them for the user,
+/// so that a route must not be bounded by what another one has.
+fn most_of(user: u32, config: &Config) -> Result<u64, String> {
+    let mut most = MORE_PROCESSES;
+    for route in super::of(config) {
+        let Some(name) = &route.user else { continue };
+        if account("cgi.user", name, None)?.user == user {
+            let own = route.limits.processes.saturating_mul(route.in_flight);
+            most = most.saturating_add(own);
+        }
+    }
+    Ok(most)
+}
+
 /// A route whose programs can be run.
 #[derive(Clone, Debug)]
 pub(super) struct ReadyRoute {
     pub(super) route: CgiRoute,
     /// Who runs them, if that is another user than this process is.
     pub(super) user: Option<SystemUser>,
-    /// That user was named for the route, and is not the server's.
-    has_own_user: bool,
+    /// How many processes and threads that user may have, if it was named for the route and is not the server's.
+    of_user: Option<u64>,
 }
 
 impl ReadyRoute {
@@ -35,7 +49,8 @@ impl ReadyRoute {
             None => None,
         };
         let servers = of_server.as_ref().map_or(own.0, |user| user.user);
-        let has_own_user = of_route.as_ref().is_some_and(|user| user.user != servers);
+        let own_user = of_route.as_ref().map(|user| user.user).filter(|user| *user != servers);
+        let of_user = own_user.map(|user| most_of(user, config)).transpose()?;
         let user = of_route.or(of_server);
         let user = user.filter(|user| (user.user, user.group) != own);
         if user.as_ref().map_or(own.0, |user| user.user) == 0 {
@@ -50,18 +65,13 @@ impl ReadyRoute {
                  leave it out"
             ));
         }
-        Ok(ReadyRoute { route, user, has_own_user })
+        Ok(ReadyRoute { route, user, of_user })
     }
 
     /// What each of its processes may have.
     pub(super) fn limits(&self) -> ProgramLimits {
-        let limits = &self.route.limits;
-        let all = limits.processes.saturating_mul(self.route.in_flight);
-        ProgramLimits {
-            memory_bytes: limits.memory.0,
-            // the server's has its threads, and whatever else it runs
-            of_user: self.has_own_user.then(|| all.saturating_add(MORE_PROCESSES)),
-        }
+        // the server's user has its threads, and whatever else it runs
+        ProgramLimits { memory_bytes: self.route.limits.memory.0, of_user: self.of_user }
     }
 
     /// So many requests at once, and some that have just ended.
