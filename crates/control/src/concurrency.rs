@@ -236,7 +236,8 @@ impl UsefulConcurrency {
         self.measured_ns = now_ns;
         self.answers += u64::from(measured.answers);
         let answers = f64::from(measured.answers);
-        let known = (measured.spread * answers + self.spread * UNKNOWN_ANSWERS) / (answers + UNKNOWN_ANSWERS);
+        let known = (measured.spread * answers + self.spread * UNKNOWN_ANSWERS)
+            / (answers + UNKNOWN_ANSWERS);
         self.spread = measured.spread.max(known);
         let variance = 2.0 * self.spread / answers + LEAST_VARIANCE;
         self.curves.measured(measured.under_way, measured.ln_goodput, variance);

@@ -25,7 +25,7 @@ use forebay_upstream::application::Application;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings;
 use forebay_upstream::spool::Spool;
-use forebay_upstream::upstreams::{self, Upstreams};
+use forebay_upstream::upstreams::{self, SharedConnectionCounts, Upstreams};
 pub use next_stage::NextStage;
 pub use pools::Pools;
 use std::collections::HashMap;
@@ -222,6 +222,18 @@ impl Applications {
     /// Requests that wait for their turn.
     pub fn waiting(&self) -> u64 {
         self.upstreams().map(|one| one.waiting() as u64).sum()
+    }
+
+    /// Requests that may be under way at once, to those that have a limit.
+    pub fn places(&self) -> u64 {
+        let each = self.upstreams().flat_map(|one| one.seen());
+        each.filter_map(|seen| seen.most).map(u64::from).sum()
+    }
+
+    /// Connections that requests share.
+    pub fn shared_connections(&self) -> SharedConnectionCounts {
+        let none = SharedConnectionCounts::default();
+        self.upstreams().fold(none, |all, one| all.and(one.shared_connections()))
     }
 
     /// The applications, one for each of their upstreams.

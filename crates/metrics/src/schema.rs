@@ -229,6 +229,11 @@ schema! {
         UpstreamInFlight = "forebay_upstream_requests_in_flight" "", "Requests under way to applications.";
         QueuedByRules = "forebay_requests_queued" "", "Requests that wait because rules have as many at once as they may (in_flight.over = \"queue\").";
         UpstreamWaiting = "forebay_upstream_requests_waiting" "", "Requests that wait because applications have as much under way as they may.";
+        UpstreamPlaces = "forebay_upstream_places" "", "Requests that may be under way at once to applications that have a limit (in_flight), as they are set or learnt.";
+        UpstreamSharedConnections = "forebay_upstream_http2_connections" "", "Connections to applications that requests share (http2_connections), which are open.";
+        UpstreamSharedStreams = "forebay_upstream_http2_streams" "", "Requests that have a stream on one of them, or wait for one there.";
+        UpstreamSharedGoAways = "forebay_upstream_http2_goaways_total" "", "GOAWAYs with which applications have ended such connections.";
+        SpoolBytes = "forebay_spool_bytes" "", "Bytes of request bodies on disk (spool_dir), in files without a name.";
         UptimeSeconds = "forebay_uptime_seconds" "", "Seconds since the start.";
     }
 }

@@ -133,6 +133,7 @@ impl Status {
         let snapshot = common.live.get();
         let content = snapshot.content.figures();
         let opening = self.listening.get();
+        let shared = snapshot.applications.shared_connections();
         let now_s = clock::unix_coarse_ms() / 1000;
         let [by_command, by_file] = snapshot
             .bans
@@ -153,6 +154,11 @@ impl Status {
             (Gauge::UpstreamInFlight, snapshot.applications.in_flight()),
             (Gauge::QueuedByRules, snapshot.policy.queued_by_rules()),
             (Gauge::UpstreamWaiting, snapshot.applications.waiting()),
+            (Gauge::UpstreamPlaces, snapshot.applications.places()),
+            (Gauge::UpstreamSharedConnections, shared.connections),
+            (Gauge::UpstreamSharedStreams, shared.streams),
+            (Gauge::UpstreamSharedGoAways, shared.goaways),
+            (Gauge::SpoolBytes, snapshot.applications.spool().map_or(0, |spool| spool.bytes())),
             (Gauge::LogDropped, snapshot.logs.dropped()),
             (Gauge::ListenSocket, opening.socket_ns),
             (Gauge::ListenOptions, opening.options_ns),

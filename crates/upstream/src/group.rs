@@ -19,8 +19,8 @@ pub mod retry;
 
 use crate::group::balance::{Balancer, Candidate, WHOLE, hash};
 use crate::group::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
-use crate::group::retry::Budget;
 use crate::group::learnt::LearntPlaces;
+use crate::group::retry::Budget;
 use crate::settings;
 use forebay_control::concurrency::Outcome;
 use forebay_control::shared::SharedCount;
@@ -66,7 +66,9 @@ impl GroupState {
         if let Some(shared) = self.shared {
             // after it counts: another process that takes one now sees this one, or is seen
             shared.take();
-            if u64::from(self.in_flight) + 1 + u64::from(shared.others()) > u64::from(self.most.saturating_sub(kept)) {
+            if u64::from(self.in_flight) + 1 + u64::from(shared.others())
+                > u64::from(self.most.saturating_sub(kept))
+            {
                 shared.give_back();
                 return false;
             }

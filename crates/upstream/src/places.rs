@@ -273,20 +273,19 @@ impl<T> Places<T> {
         if self.queue.is_empty() || self.is_behind_others(highest, now) {
             return None;
         }
-        self.group.keep_back(self.kept_from(highest));
+        let last = self.last_with_room(highest, now);
         match self.group.has_room(now.ms) {
             // before one leaves the queue: another process may be faster
             Ok(()) if !self.group.hold(now.ms) => return None,
             Err(Unavailable::Full) => return None,
             _ => {}
         }
-        let next = self.begin_next(now);
+        let next = self.begin_next(last, now);
         self.group.let_go();
         next
     }
 
-    fn begin_next(&mut self, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
-        let last = self.last_with_room(now);
+    fn begin_next(&mut self, last: u8, now: Clocks) -> Option<(T, Result<Begun, Unavailable>)> {
         let (waiting, turn) = self.queue.pop_down_to(last, now.ns)?;
         self.show_waiting();
         // the loop that keeps its time may not have looked yet, and its place is better used
@@ -303,15 +302,15 @@ impl<T> Places<T> {
         self.kept.get(usize::from(rank)).or(self.kept.last()).copied().unwrap_or_default()
     }
 
-    /// The lowest rank of those that wait for which there is room, as there is for the highest. What is kept from that
-    /// is kept from all that are considered next.
-    fn last_with_room(&mut self, now: Clocks) -> u8 {
+    /// The lowest rank of those that wait for which there is room, or the highest. What is kept from that is kept from
+    /// all that are considered next.
+    fn last_with_room(&mut self, highest: u8, now: Clocks) -> u8 {
         if self.kept.is_empty() {
             return u8::MAX;
         }
         let waiting = self.queue.ranks_waiting();
-        let highest = waiting.trailing_zeros() as u8;
-        let mut ranks = (highest + 1..u32::BITS as u8).rev().filter(|rank| waiting >> rank & 1 == 1);
+        let mut ranks =
+            (highest + 1..u32::BITS as u8).rev().filter(|rank| waiting >> rank & 1 == 1);
         let lower = ranks.find(|rank| {
             self.group.keep_back(self.kept_from(*rank));
             // that there is nothing to ask is said in any order
@@ -526,6 +525,84 @@ mod tests {
             assert!(matches!(answer, Ok(Placement::Begun(_))));
         }
         assert_eq!((places.group().in_flight(0), places.group().places()), (100, None));
+    }
+
+    /// With places that the ranks above keep from each, of one upstream.
+    fn keeping(in_flight: u32, reserve: &[u32]) -> settings::GroupSettings {
+        let each = reserve.iter().enumerate().map(|(rank, &places)| settings::ClassReserve {
+            class: rank.to_string().into(),
+            rank: Some(rank as u8),
+            places,
+        });
+        settings::GroupSettings { reserve: each.collect(), ..settings(1, Some(in_flight), 10) }
+    }
+
+    #[test]
+    fn places_are_kept_from_lower_ranks() {
+        let mut places = Places::new(&keeping(4, &[1, 2]), 1, 0);
+        let mut ask = |rank, number| match places.ask(asking(rank), NOW, || Some(number)) {
+            Ok(Placement::Begun(_)) => true,
+            Ok(Placement::Waits(_)) => false,
+            Err(error) => panic!("{error:?}"),
+        };
+        assert!(ask(2, 0), "one is for all");
+        assert!(!ask(2, 1) && !ask(7, 2), "no more for those that keep none");
+        assert!(!ask(1, 3), "others wait, so it is told of its place");
+        let begun = told(&mut places);
+        assert_eq!(begun.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3]);
+        let mut numbers = Vec::new();
+        for (rank, number) in [(1, 4), (1, 5), (0, 6), (0, 7)] {
+            let _ = places.ask(asking(rank), NOW, || Some(number));
+            numbers.extend(told(&mut places).into_iter().map(|(number, _)| number));
+        }
+        assert_eq!(numbers, [4, 6], "of the second rank there are two more, and one for the first");
+        // one ends: the first rank is next, and then whoever has room
+        let (_, begun) = begun.into_iter().next().unwrap();
+        places.end(begun.unwrap(), HealthSign::Well, NOW);
+        let next: Vec<_> = told(&mut places).into_iter().map(|(number, _)| number).collect();
+        assert_eq!(next, [7]);
+        assert_eq!(places.waiting(), 3);
+        // nothing is kept any more
+        places.set(&settings(1, Some(6), 10), &[], 0);
+        assert_eq!(told(&mut places).len(), 2);
+    }
+
+    #[test]
+    fn places_are_learnt_while_requests_wait() {
+        let learnt =
+            settings::GroupSettings { in_flight_from: Some(2), ..settings(1, Some(50), 1000) };
+        let mut places = Places::new(&learnt, 1, 0);
+        assert_eq!(places.group().places(), Some(8));
+        let at = |ns: u64| Clocks { ms: ns / 1_000_000, ns };
+        let mut under_way = VecDeque::new();
+        let (mut ns, mut number) = (0, 0u32);
+        // three workers, 10 ms for each request
+        for _ in 0..3000 {
+            while places.waiting() < 100 {
+                number += 1;
+                if let Ok(Placement::Begun(begun)) = places.ask(asking(0), at(ns), || Some(number))
+                {
+                    under_way.push_back(begun);
+                }
+            }
+            ns += 3_333_333;
+            let begun = under_way.pop_front().unwrap();
+            places.end(begun, HealthSign::Whole, at(ns));
+            let next = std::iter::from_fn(|| places.next(at(ns)));
+            under_way.extend(next.filter_map(|(_, begun)| begun.ok()));
+        }
+        let report = places.group().learnt(0).unwrap().report();
+        assert!((2..=5).contains(&report.useful.held), "{report:?}");
+        assert!(report.useful.answers > 500, "{report:?}");
+        // other bounds hold at once, and what was learnt stays
+        places.set(&settings::GroupSettings { in_flight_from: Some(7), ..learnt }, &[], 0);
+        assert_eq!(places.group().most_in_flight(0), Some(7));
+        assert_eq!(
+            places.group().learnt(0).unwrap().report().useful.answers,
+            report.useful.answers
+        );
+        places.set(&settings(1, Some(20), 1000), &[], 0);
+        assert_eq!((places.group().places(), places.group().learnt(0).is_none()), (Some(20), true));
     }
 
     proptest! {

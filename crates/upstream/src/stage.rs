@@ -334,8 +334,18 @@ mod tests {
             let (is_secure, local, tunnel, may_change) = (false, None, None, false);
             let url = &ClientUrl::default();
             let (id, sent) = (b"seven", b"");
-            let origin =
-                Origin { client, is_secure, url, local, sent, overload: 0, tunnel, may_change, id, named: None };
+            let origin = Origin {
+                client,
+                is_secure,
+                url,
+                local,
+                sent,
+                overload: 0,
+                tunnel,
+                may_change,
+                id,
+                named: None,
+            };
             written(&text, Some(judged), &origin)
                 .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())
         };

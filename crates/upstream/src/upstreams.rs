@@ -32,6 +32,7 @@ pub(crate) mod stream;
 pub(crate) mod tunnels;
 
 pub use clients::UpstreamTlsFiles;
+pub use shared::SharedConnectionCounts;
 
 use crate::group::health::{HealthSign, UpstreamCondition};
 use crate::group::learnt::{LearntPlaces, LearntReport};
@@ -513,6 +514,12 @@ impl Upstreams {
     /// How many requests wait: for a place, or until one takes connections again.
     pub fn waiting(&self) -> usize {
         self.places().waiting() + self.outage.waiting()
+    }
+
+    /// Connections that requests share.
+    pub fn shared_connections(&self) -> SharedConnectionCounts {
+        let each = self.each.iter().map(|one| one.shared.counts());
+        each.fold(SharedConnectionCounts::default(), SharedConnectionCounts::and)
     }
 
     /// One takes connections.

@@ -59,6 +59,7 @@ mod on_the_way;
 mod operator_bans;
 mod paths;
 mod pipeline;
+mod places;
 mod policy;
 mod proxy;
 mod queue;

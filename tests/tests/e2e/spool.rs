@@ -25,6 +25,7 @@ const BODY_BYTES: usize = 3_000_000;
 on_each_engine!(
     a_body_without_length_reaches_a_script_whole,
     a_body_without_room_is_refused_alone,
+    a_full_disk_refuses_one_body_alone,
     a_client_that_leaves_takes_its_body_along,
     a_body_goes_to_another_upstream_whole,
     bodies_that_wait_take_little_memory,
@@ -34,6 +35,7 @@ on_each_engine!(
 on_isolated!(
     a_body_without_length_reaches_a_script_whole,
     a_body_without_room_is_refused_alone,
+    a_full_disk_refuses_one_body_alone,
     a_client_that_leaves_takes_its_body_along,
     a_body_goes_to_another_upstream_whole,
     a_push_of_git_is_received,
@@ -178,6 +180,50 @@ fn a_body_without_room_is_refused_alone(engine: &str) {
     let (status, page) = upload(&served, &sent);
     assert_eq!(status, 413, "{engine}");
     assert!(page.contains("spool_dir") || engine == ISOLATED, "{engine}: {page}");
+}
+
+/// A file system of its own in a directory, until it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// So large; `None` where this may not be done.
+    fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=0777"), "tmpfs"]);
+        if rustix::process::geteuid().is_root() && mount.arg(at).status().unwrap().success() {
+            return Some(SmallDisk(at.to_owned()));
+        }
+        eprintln!("SKIPPED: a full disk: no file system can be mounted here");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn a_full_disk_refuses_one_body_alone(engine: &str) {
+    let Some((fpm, spool)) = start() else { return };
+    let Some(_disk) = SmallDisk::mount(&spool, "2m") else { return };
+    let served = serve(&fpm, engine, &lines_of(&spool, "100MiB", engine), "");
+    let sent = body(500_000);
+    let expected = (200, sum(&served, &sent));
+    // one has some of it, while the disk has no room for another
+    let mut one = begin(&served, "");
+    send(&mut one, &sent).unwrap();
+    let (status, page) = upload(&served, &body(BODY_BYTES));
+    assert_eq!(status, 507, "{engine}: {page}");
+    // its room is free in a moment, when the file is closed
+    assert!(soon(PATIENCE, || upload(&served, &sent) == expected), "{engine}");
+    assert_eq!(end(&mut one), expected, "{engine}");
+    served.says("request bodies get 507");
+    // nothing is left
+    if engine != ISOLATED {
+        let is_free = || served.metric("forebay_spool_bytes") == 0;
+        assert!(soon(PATIENCE, is_free), "{engine}");
+    }
 }
 
 fn a_client_that_leaves_takes_its_body_along(engine: &str) {

@@ -42,7 +42,7 @@ impl fmt::Display for PlainDollar {
             f,
             "{found:?} is sent as it stands in this version, because it names no variable; in the next one a \
              dollar sign is written $$, as in {:?}. Variables are $host, $client, $scheme, $path, $query, \
-             $request_id, $class, $upstream (in answers), $header.NAME, $cookie.NAME and $query.NAME",
+             $request_id, $class, $overload, $upstream (in answers), $header.NAME, $cookie.NAME and $query.NAME",
             found.replace('$', "$$")
         )
     }

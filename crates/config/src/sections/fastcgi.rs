@@ -1,8 +1,9 @@
 //! The routes of a site to applications that speak FastCGI and run files of the site.
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{ClassReserves, 
-    FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams, told,
+use crate::sections::upstreams::{
+    ClassReserves, FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams,
+    told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};

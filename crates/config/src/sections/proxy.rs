@@ -2,8 +2,8 @@
 
 use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
-use crate::sections::upstreams::{ClassReserves, 
-    Checks, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
+use crate::sections::upstreams::{
+    Checks, ClassReserves, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
     UpstreamsConfig, backups_fit, rebase, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
@@ -380,7 +380,7 @@ impl Section for ProxySection {
                 preset: Preset::Unset("nothing is set"),
                 range: None,
                 meaning: "Fields of requests to set, each instead of what the client says. Values may name \
-                          $host, $path, $query, $scheme, $client, $class, $request_id, $header.NAME, \
+                          $host, $path, $query, $scheme, $client, $class, $request_id, $overload, $header.NAME, \
                           $cookie.NAME and $query.NAME of the request; then $$ is a dollar sign, and one that \
                           comes out empty is not sent. $header.NAME of a field that a [[forward_auth]] copies \
                           is what that server has said, never what the client says.",

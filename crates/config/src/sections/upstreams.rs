@@ -17,9 +17,9 @@ use forebay_upstream::settings::{
     Balance, BodySettings, Errors, GroupSettings, HealthCheckSettings, KeepAliveSettings,
     QueueSettings, UpstreamAddress, UpstreamTimeouts, UpstreamTlsSettings, WhenDown,
 };
+pub(crate) use reserves::ClassReserves;
 use std::path::PathBuf;
 use std::time::Duration;
-pub(crate) use reserves::ClassReserves;
 pub(crate) use values::{
     CertificateName, CheckPath, FastCgiAddress, HashKey, HttpAddress, OldestTls,
     ProxyProtocolVersion, ReceiverAddress, Redirects, Statuses, ToldHost, Variables,
@@ -184,8 +184,9 @@ impl UpstreamsConfig {
         };
         is_too_much.then(|| {
             let all = if self.is_learnt() { least } else { most };
-            let reason =
-                format!("classes keep {kept} of {all} places ({key}), and nothing is left for the others");
+            let reason = format!(
+                "classes keep {kept} of {all} places ({key}), and nothing is left for the others"
+            );
             ("reserve", unfit(reason))
         })
     }

@@ -1,9 +1,12 @@
 //! Applications in virtual time, for a limit that is learnt and for fixed ones.
 //!
-//! More low requests wait than are ever taken; of the high class some come at random. What is under way is bounded by
-//! the limit. The rest is the application's: its workers, its processors, its lock.
+//! More low requests wait than are ever taken, or they come at random and the [agent](crate::agent) lets some in; of the
+//! high class some come at random. What is under way is bounded by the limit. The rest is the application's: its workers,
+//! its processors, its lock.
 
 use super::{Outcome, UsefulConcurrency};
+use crate::agent::windows::{Constants, Windows};
+use crate::agent::{AgentClass, Observation, Seen};
 use std::collections::VecDeque;
 
 /// What is short in an application.
@@ -137,6 +140,83 @@ struct World<'a, L> {
     next_high_s: f64,
     high_each_s: f64,
     own: u32,
+    agent: Option<AgentAtQueue>,
+}
+
+/// Low requests that come at random, and the agent that lets some of them in.
+#[derive(Debug)]
+struct AgentAtQueue {
+    windows: Windows,
+    low: VecDeque<f64>,
+    next_low_s: f64,
+    low_each_s: f64,
+    next_look_s: f64,
+    /// Of the classes, since the last look; and how many of each are under way.
+    seen: [Seen; 2],
+    under_way: [u32; 2],
+    waited_s: [(f64, u32); 2],
+}
+
+/// How often the agent looks.
+const LOOK_S: f64 = 0.01;
+
+impl AgentAtQueue {
+    fn new(classes: &[AgentClass], low_each_s: f64) -> AgentAtQueue {
+        AgentAtQueue {
+            windows: Windows::new(classes, Constants::default()),
+            low: VecDeque::new(),
+            next_low_s: 0.0,
+            low_each_s,
+            next_look_s: LOOK_S,
+            seen: [Seen::default(); 2],
+            under_way: [0; 2],
+            waited_s: [(0.0, 0); 2],
+        }
+    }
+
+    /// A low request comes, and waits if the agent lets it.
+    fn comes(&mut self, now_s: f64) {
+        let most = self.windows.limits().get(1).and_then(|limits| limits.most);
+        self.seen[1].offered += 1;
+        match self.low.len() as u32 + self.under_way[1] < most.unwrap_or(u32::MAX) {
+            true => self.low.push_back(now_s),
+            false => self.seen[1].refused += 1,
+        }
+    }
+
+    fn begins(&mut self, class: usize, waited_s: f64) {
+        self.under_way[class] += 1;
+        self.waited_s[class].0 += waited_s;
+        self.waited_s[class].1 += 1;
+    }
+
+    fn ends(&mut self, class: usize, took_s: f64) {
+        self.under_way[class] -= 1;
+        self.seen[class].finished += 1;
+        self.seen[class].busy_ns += (took_s * 1e9) as u64;
+    }
+
+    fn look(&mut self, high: &VecDeque<f64>, places: u32, now_s: f64) {
+        for (class, queue) in [high, &self.low].into_iter().enumerate() {
+            let (waited_s, began) = std::mem::take(&mut self.waited_s[class]);
+            let oldest_s = queue.front().map_or(0.0, |came_s| now_s - came_s);
+            let mean_s = waited_s / f64::from(began.max(1));
+            self.seen[class].running = self.under_way[class];
+            self.seen[class].unfinished = self.under_way[class] + queue.len() as u32;
+            self.seen[class].delay_ns = (mean_s.max(oldest_s) * 1e9) as u64;
+        }
+        let now_ns = (now_s * 1e9) as u64;
+        let seen = Observation {
+            now_ns,
+            cores: places,
+            threads: places,
+            classes: &self.seen,
+            ..Observation::default()
+        };
+        self.windows.tick(LOOK_S * 1e9, &seen);
+        self.seen = [Seen::default(); 2];
+        self.next_look_s = now_s + LOOK_S;
+    }
 }
 
 impl<L: SimulatedLimit> World<'_, L> {
@@ -163,6 +243,11 @@ impl<L: SimulatedLimit> World<'_, L> {
     fn admit(&mut self) {
         while self.own < self.limit.limit() {
             let came = self.high.pop_front();
+            let class = usize::from(came.is_none());
+            if let Some(agent) = &mut self.agent {
+                let Some(came) = came.or_else(|| agent.low.pop_front()) else { break };
+                agent.begins(class, self.now_s - came);
+            }
             let request = self.request(true, came.is_some(), came.unwrap_or(self.now_s));
             self.backlog.push_back(request);
             self.own += 1;
@@ -193,11 +278,29 @@ impl<L: SimulatedLimit> World<'_, L> {
         let pace = self.pace();
         let active = self.active.iter().map(|one| one.left_s[0] / pace).fold(f64::MAX, f64::min);
         let locked = self.lock.front().map_or(f64::MAX, |one| one.left_s[1]);
-        let passes = active.min(locked).min(self.next_high_s - self.now_s).max(0.0);
+        let others = self
+            .agent
+            .as_ref()
+            .map_or(f64::MAX, |agent| agent.next_low_s.min(agent.next_look_s) - self.now_s);
+        let passes = active.min(locked).min(self.next_high_s - self.now_s).min(others).max(0.0);
         self.now_s += passes;
         self.active.iter_mut().for_each(|one| one.left_s[0] -= passes * pace);
         self.lock.iter_mut().take(1).for_each(|one| one.left_s[1] -= passes);
+        if let Some(agent) = &mut self.agent {
+            if self.now_s >= agent.next_look_s {
+                agent.look(&self.high, self.limit.limit(), self.now_s);
+                return None;
+            }
+            if self.now_s >= agent.next_low_s {
+                agent.comes(self.now_s);
+                agent.next_low_s += self.random.exponential() * agent.low_each_s;
+                return None;
+            }
+        }
         if self.now_s >= self.next_high_s {
+            if let Some(agent) = &mut self.agent {
+                agent.seen[0].offered += 1;
+            }
             self.high.push_back(self.next_high_s);
             self.next_high_s += self.random.exponential() * self.high_each_s;
             return None;
@@ -243,12 +346,20 @@ impl<'a, L: SimulatedLimit> Simulation<'a, L> {
             next_high_s: high_each_s,
             high_each_s,
             own: 0,
+            agent: None,
         };
         for _ in 0..application.others {
             let other = world.request(false, false, 0.0);
             world.backlog.push_back(other);
         }
         Simulation { world }
+    }
+
+    /// Low requests come as often as this from now on, and the agent lets in what fits the targets of the two classes.
+    #[must_use]
+    pub fn with_agent(mut self, classes: &[AgentClass; 2], low_each_s: f64) -> Simulation<'a, L> {
+        self.world.agent = Some(AgentAtQueue::new(classes, low_each_s));
+        self
     }
 
     /// Changes the application: its workers end what they have.
@@ -282,6 +393,9 @@ impl<'a, L: SimulatedLimit> Simulation<'a, L> {
             let now_ns = world.now_ns();
             world.limit.ended(took_ns, outcome, now_ns);
             world.own -= 1;
+            if let Some(agent) = &mut world.agent {
+                agent.ends(usize::from(!ended.is_high), world.now_s - ended.began_s);
+            }
             world.limit.under_way(world.own, now_ns);
             all += 1;
             good += u64::from(!ended.is_error);

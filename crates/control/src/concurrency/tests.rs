@@ -1,0 +1,173 @@
+use super::simulation::{
+    FixedLimit, ServiceTimes, Shortage, SimulatedApplication, SimulatedRun, Simulation,
+};
+use super::*;
+use crate::agent::AgentClass;
+
+fn pool(workers: usize, shortage: Shortage, times: ServiceTimes) -> SimulatedApplication {
+    SimulatedApplication { workers, service_s: 0.02, times, shortage, failing: 0.0, others: 0 }
+}
+
+fn sleeping(workers: usize) -> SimulatedApplication {
+    pool(workers, Shortage::Workers, ServiceTimes::Even)
+}
+
+fn learning() -> UsefulConcurrency {
+    UsefulConcurrency::new(1, 1000, 0)
+}
+
+/// What a fixed limit gives.
+fn fixed(application: SimulatedApplication, limit: u32, high_each_s: f64) -> SimulatedRun {
+    let mut limit = FixedLimit(limit);
+    let mut simulation = Simulation::new(application, &mut limit, high_each_s, 7);
+    simulation.run(2.0, 200);
+    simulation.run(20.0, 2000)
+}
+
+/// What is learnt gives, after 10 s and 500 answers.
+fn learnt(application: SimulatedApplication, high_each_s: f64, seed: u64) -> SimulatedRun {
+    let mut limit = learning();
+    let mut simulation = Simulation::new(application, &mut limit, high_each_s, seed);
+    simulation.run(10.0, 500);
+    simulation.run(20.0, 2000)
+}
+
+#[test]
+fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
+    let cases = [
+        (Shortage::Workers, 4, 4),
+        (Shortage::Workers, 8, 8),
+        (Shortage::Workers, 64, 64),
+        (Shortage::Processors(2.0), 4, 2),
+        (Shortage::Processors(2.0), 8, 2),
+        (Shortage::Processors(2.0), 64, 2),
+        (Shortage::Lock(1.0 / 6.0), 4, 4),
+        (Shortage::Lock(1.0 / 6.0), 8, 8),
+        (Shortage::Lock(1.0 / 6.0), 64, 9),
+        (Shortage::Lock(1.0 / 24.0), 64, 28),
+    ];
+    for (shortage, workers, best) in cases {
+        for times in [ServiceTimes::Equal, ServiceTimes::Even, ServiceTimes::Exponential] {
+            let application = pool(workers, shortage, times);
+            let best = match (shortage, times) {
+                // queues for a lock need more to keep it busy
+                (Shortage::Lock(_), ServiceTimes::Exponential) => best * 4 / 3,
+                _ => best,
+            };
+            let goodput = fixed(application, best, 1.0).goodput;
+            let by_hand = fixed(application, best, 20.0 / goodput);
+            let runs = [1, 2, 3].map(|seed| learnt(application, 20.0 / goodput, seed));
+            let ratio = runs.iter().map(|run| run.goodput).sum::<f64>() / 3.0 / by_hand.goodput;
+            let mut p99 = runs.map(|run| run.high_p99_s / by_hand.high_p99_s);
+            p99.sort_by(f64::total_cmp);
+            let what = format!("{workers} {shortage:?} {times:?}: {ratio:.3}, p99 {p99:.2?}");
+            // those that differ much are known less
+            let (least, most) = match times {
+                ServiceTimes::Exponential => (0.93, 6.0),
+                ServiceTimes::Even => (0.95, 2.2),
+                ServiceTimes::Equal => (0.95, 1.6),
+            };
+            assert!(ratio > least && p99[1] < most, "{what}");
+        }
+    }
+}
+
+#[test]
+fn it_follows_an_application_that_changes() {
+    let mut limit = learning();
+    let mut simulation = Simulation::new(sleeping(8), &mut limit, 0.05, 3);
+    simulation.run(10.0, 500);
+    simulation.becomes(sleeping(64));
+    simulation.run(60.0, 500);
+    let more = simulation.run(10.0, 500);
+    assert!(more.goodput > 0.93 * 64.0 / 0.02, "{more:?}");
+    simulation.becomes(sleeping(8));
+    simulation.run(60.0, 500);
+    let fewer = simulation.run(10.0, 500);
+    assert!(fewer.goodput > 0.95 * 8.0 / 0.02 && fewer.limit < 14.0, "{fewer:?}");
+    // each request takes four times as long
+    simulation.becomes(SimulatedApplication { service_s: 0.08, ..sleeping(8) });
+    simulation.run(30.0, 500);
+    let slower = simulation.run(10.0, 500);
+    assert!(slower.goodput > 0.93 * 8.0 / 0.08 && slower.limit < 14.0, "{slower:?}");
+}
+
+#[test]
+fn errors_are_no_goodput() {
+    let mut limit = learning();
+    let mut simulation = Simulation::new(sleeping(8), &mut limit, 0.05, 3);
+    simulation.run(10.0, 500);
+    // half of the answers are errors in a millisecond
+    simulation.becomes(SimulatedApplication { failing: 0.4, ..sleeping(8) });
+    let half = simulation.run(30.0, 500);
+    assert!((6.0..16.0).contains(&half.limit), "{half:?}");
+    // an outage: all are
+    simulation.becomes(SimulatedApplication { failing: 1.0, ..sleeping(8) });
+    let outage = simulation.run(30.0, 500);
+    assert!((6.0..16.0).contains(&outage.limit), "{outage:?}");
+    simulation.becomes(sleeping(8));
+    simulation.run(10.0, 500);
+    let after = simulation.run(10.0, 500);
+    assert!(after.goodput > 0.95 * 8.0 / 0.02 && after.limit < 14.0, "{after:?}");
+}
+
+#[test]
+fn of_few_requests_nothing_is_learnt() {
+    let mut limit = learning();
+    for second in 0..1000u64 {
+        let now_ns = second * 1_000_000_000;
+        limit.under_way(3, now_ns);
+        limit.ended(20_000_000, Outcome::Good, now_ns + 20_000_000);
+        limit.under_way(2, now_ns + 20_000_000);
+    }
+    let report = limit.report();
+    assert_eq!((report.limit, report.answers, report.changed), (FIRST, 0, None));
+}
+
+#[test]
+fn it_keeps_within_its_bounds() {
+    let mut limit = UsefulConcurrency::new(6, 20, 0);
+    let mut simulation = Simulation::new(sleeping(64), &mut limit, 0.05, 3);
+    let run = simulation.run(20.0, 500);
+    assert!(run.last_limit <= 20 && run.limit > 14.0, "{run:?}");
+    let mut limit = UsefulConcurrency::new(6, 20, 0);
+    let mut simulation = Simulation::new(sleeping(2), &mut limit, 0.05, 3);
+    let run = simulation.run(20.0, 500);
+    assert!(run.last_limit >= 6 && run.limit < 9.0, "{run:?}");
+    let mut limit = UsefulConcurrency::new(6, 20, 0);
+    limit.set_bounds(30, 10, 5);
+    assert_eq!(limit.limit(), 10);
+    assert!(matches!(limit.report().changed, Some((8, LimitChange::Bounds, 5))));
+}
+
+#[test]
+fn beside_another_server_it_takes_no_more_than_its_bound() {
+    let mut limit = UsefulConcurrency::new(1, 100, 0);
+    let application = SimulatedApplication { others: 16, ..sleeping(16) };
+    let mut simulation = Simulation::new(application, &mut limit, 0.05, 3);
+    let run = simulation.run(60.0, 500);
+    // as much as others have, at least
+    assert!(run.limit <= 100.0 && run.goodput > 0.4 * 16.0 / 0.02, "{run:?}");
+}
+
+#[test]
+fn the_windows_of_the_agent_follow() {
+    let class = |name: &str, target_ms: u64| AgentClass {
+        name: name.to_owned(),
+        share: 0.0,
+        target_ns: target_ms * 1_000_000,
+    };
+    let classes = [class("high", 20), class("low", 50)];
+    for workers in [4, 8, 64] {
+        let capacity = workers as f64 / 0.02;
+        let mut limit = learning();
+        let mut simulation = Simulation::new(sleeping(workers), &mut limit, 20.0 / capacity, 3)
+            .with_agent(&classes, 0.5 / capacity);
+        simulation.run(20.0, 500);
+        let run = simulation.run(20.0, 2000);
+        let ratio = run.goodput / capacity;
+        assert!(ratio > 0.93, "{workers}: {run:?}");
+        assert!(run.limit < 1.5 * workers as f64 + 2.0, "{workers}: {run:?}");
+        assert!(run.high_p99_s < 0.12, "{workers}: {run:?}");
+    }
+}

@@ -13,7 +13,10 @@ pub(super) fn words(report: &LearntReport, now_ms: u64) -> String {
         ),
         answers => {
             let (low, high) = useful.likely;
-            format!("{} at once are useful ({low} to {high}), learnt from {answers} answers", useful.held)
+            format!(
+                "{} at once are useful ({low} to {high}), learnt from {answers} answers",
+                useful.held
+            )
         }
     };
     if let Some((before, why, at_ns)) = useful.changed {

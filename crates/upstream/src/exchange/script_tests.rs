@@ -71,6 +71,8 @@ impl Table {
             balance: Balance::Least,
             key: BalanceKey::Client,
             in_flight,
+            in_flight_from: None,
+            reserve: Vec::new(),
             queue: QueueSettings { requests: 1, time: second, down: Default::default() },
             keep_alive: KeepAliveSettings { connections: 1, idle: second },
             timeouts: UpstreamTimeouts {

@@ -40,7 +40,35 @@ impl Default for SharedConnections {
     }
 }
 
+/// What is to be told of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedConnectionCounts {
+    /// Connections that are open.
+    pub connections: u64,
+    /// Requests that have a stream there, or wait for one.
+    pub streams: u64,
+    /// GOAWAYs that have come.
+    pub goaways: u64,
+}
+
+impl SharedConnectionCounts {
+    /// Those of both.
+    #[must_use]
+    pub fn and(self, other: SharedConnectionCounts) -> SharedConnectionCounts {
+        SharedConnectionCounts {
+            connections: self.connections + other.connections,
+            streams: self.streams + other.streams,
+            goaways: self.goaways + other.goaways,
+        }
+    }
+}
+
 impl SharedConnections {
+    /// What is to be told of them.
+    pub(crate) fn counts(&self) -> SharedConnectionCounts {
+        self.with(|set| set.counts())
+    }
+
     fn with<R>(&self, act: impl FnOnce(&mut SharedSet) -> R) -> R {
         let mut set = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let done = act(&mut set);

@@ -67,6 +67,8 @@ pub(super) struct SharedConnection {
     doubted_ms: Option<u64>,
     /// The application takes no further requests on it.
     pub(super) is_leaving: bool,
+    /// GOAWAYs that have come.
+    pub(super) goaways: u32,
     /// Requests that have it, or will when it has come about.
     pub(super) load: usize,
     /// It has had requests before those that it has.
@@ -111,6 +113,7 @@ impl SharedConnection {
             rests_ms: now_ms,
             doubted_ms: None,
             is_leaving: false,
+            goaways: 0,
             load: 0,
             has_rested: false,
             fields: DecodedFields::default(),
@@ -422,7 +425,10 @@ impl SharedConnection {
                     }
                     self.streams.remove(&stream);
                 }
-                Some(Http2Event::GoAway { .. }) => self.is_leaving = true,
+                Some(Http2Event::GoAway { .. }) => {
+                    self.goaways += 1;
+                    self.is_leaving = true;
+                }
                 Some(_) => {}
             }
             self.at += used;

@@ -1,6 +1,7 @@
 //! Connections to one upstream, and the requests that share them: which request has which connection, which wait for
 //! a stream, and what becomes of them when a connection ends. It has sockets, and no lock, thread or clock.
 
+use super::SharedConnectionCounts;
 use super::connection::{Requests, SharedConnection};
 use super::request::{RequestPlace, SharedRequest};
 use crate::upstreams::http2::AnswerEnd;
@@ -49,6 +50,8 @@ pub(super) struct SharedSet {
     /// Requests for each of which a stream is kept free.
     called: usize,
     last_request: u64,
+    /// GOAWAYs on connections that are closed.
+    goaways: u64,
     /// Connections that are closed since the last look.
     pub(super) closed: Vec<u64>,
 }
@@ -63,7 +66,19 @@ impl SharedSet {
             line: VecDeque::new(),
             called: 0,
             last_request: 0,
+            goaways: 0,
             closed: Vec::new(),
+        }
+    }
+
+    /// What is to be told of them.
+    pub(super) fn counts(&self) -> SharedConnectionCounts {
+        let open = self.connections.iter().filter(|one| one.is_open());
+        let of_open = self.connections.iter().map(|one| u64::from(one.goaways)).sum::<u64>();
+        SharedConnectionCounts {
+            connections: open.count() as u64,
+            streams: self.requests.len() as u64,
+            goaways: self.goaways + of_open,
         }
     }
 
@@ -388,6 +403,7 @@ impl SharedSet {
     fn remove(&mut self, index: usize, failure: Option<&ConnectError>, now_ms: u64) {
         let gone = self.connections.swap_remove(index);
         self.closed.push(gone.number);
+        self.goaways += u64::from(gone.goaways);
         let reset = ConnectError::Socket(io::ErrorKind::ConnectionReset.into());
         for request in self.requests.values_mut() {
             match request.place {
@@ -408,7 +424,7 @@ impl SharedSet {
         let SharedConnectionLimits { connections: most, idle_ms, .. } = self.limits;
         let open = self.connections.iter().filter(|one| one.is_open()).count();
         let mut spare = open.saturating_sub(most);
-        let closed = &mut self.closed;
+        let (closed, goaways) = (&mut self.closed, &mut self.goaways);
         self.connections.retain_mut(|one| {
             let idle_ms = if spare > 0 { 0 } else { idle_ms };
             let is_done = one.is_done(idle_ms, now_ms);
@@ -416,6 +432,7 @@ impl SharedSet {
                 spare = spare.saturating_sub(usize::from(one.is_open()));
                 one.close();
                 closed.push(one.number);
+                *goaways += u64::from(one.goaways);
             }
             !is_done
         });
