@@ -16,6 +16,7 @@ use crate::upstreams::sign_in::Binding;
 use forebay_conn::Await;
 use forebay_http::head::Method;
 use forebay_http::response::{Response, ResponseContext};
+use forebay_sys::clock;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -287,11 +288,13 @@ impl<T> Exchange<T> {
 
     /// The head of an answer is there.
     pub(super) fn is_well(&mut self) {
+        self.times.answered_ns = clock::monotonic_ns();
         self.phase.answered();
         self.acknowledge_ms = None;
-        let is_error = self.status().is_some_and(|status| status >= 500);
+        let status = self.status().unwrap_or(0);
         if let Some(slot) = self.phase.slot_mut() {
-            slot.answered(is_error);
+            slot.answered(status >= 500);
+            slot.count_answer(status, self.times.head_ns());
         }
     }
 }

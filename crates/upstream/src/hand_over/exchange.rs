@@ -240,6 +240,9 @@ impl<T> HandOverExchange<T> {
         match opened {
             Ok(connection) => {
                 self.times.connected(clock::monotonic_ns());
+                if !is_reused {
+                    slot.count_connection(self.times.connect_ns());
+                }
                 self.application.upstreams().is_reached();
                 let link = ReceiverLink::new(slot, connection, is_reused);
                 self.phase = HandOverPhase::Ready(link);
@@ -384,7 +387,14 @@ impl<T> HandOverExchange<T> {
             }
         };
         self.times.answered(clock::monotonic_ns());
-        link.slot.answered(false);
+        let status = match &end {
+            HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) => Some(report.status),
+            _ => None,
+        };
+        link.slot.answered(status.is_some_and(|status| status >= 500));
+        if let Some(status) = status {
+            link.slot.count_answer(status, self.times.head_ns());
+        }
         self.end_with(end, Some(link));
     }
 
