@@ -3,7 +3,7 @@
 //! | to wait for | there is |
 //! |---|---|
 //! | some time | [`sleep`] |
-//! | values from elsewhere | [`channel`] |
+//! | values from elsewhere | [`channel()`] |
 //! | a descriptor | [`readable`], [`writable`] |
 //! | whatever has the [`unparker`] | [`park`] |
 //!

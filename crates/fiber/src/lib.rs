@@ -16,7 +16,7 @@
 //! | wait for the world | [`readable`], [`writable`], [`sleep`] |
 //! | have something done on the main thread | [`MainHandle::call`] |
 //! | clean up | [`defer`], destructors |
-//! | write code that waits on fibers and on threads | [`anywhere`], [`channel`](anywhere::channel) |
+//! | write code that waits on fibers and on threads | [`anywhere`], [`channel()`](anywhere::channel()) |
 //! | begin fibers from a loop's own code | [`Scheduler::host`], [`begin`] |
 //!
 //! | module | what it holds |
