@@ -63,6 +63,7 @@ pub use sections::fastcgi::FastCgiConfig;
 pub use sections::firewall::{FirewallSettings, TableName};
 pub use sections::forward_auth::ForwardAuth;
 pub use sections::hand_over::HandOverConfig;
+pub use sections::handler::HandlerRoute;
 pub use sections::identity::{CookieName, IdentitySettings};
 pub use sections::isolated::{Isolated, StageAddress};
 pub use sections::listener::ListenerConfig;
@@ -178,6 +179,8 @@ pub struct Config {
     pub origin: ConfigOrigin,
     /// Which stage this process is, with the engine isolated; no file says it.
     pub place: Option<StageProcess>,
+    /// The server is a part of another program, and leaves the process as it is; no file says it.
+    pub is_guest: bool,
 }
 
 /// A setting of a class or a rule that `forebay policy set` has changed.

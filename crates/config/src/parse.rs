@@ -80,7 +80,21 @@ pub fn checked(
     file: &str,
     place: fn(PathBuf) -> PathBuf,
 ) -> Result<ConfigDraft, Vec<Problem>> {
+    checked_with(reader, file, place, |_, _| ())
+}
+
+/// As [`checked`], with what `prepare` adds that no text can say.
+///
+/// # Errors
+/// As of [`parse`].
+pub fn checked_with(
+    reader: &mut ConfigReader<'_>,
+    file: &str,
+    place: fn(PathBuf) -> PathBuf,
+    prepare: impl FnOnce(&mut ConfigDraft, &ConfigReader<'_>),
+) -> Result<ConfigDraft, Vec<Problem>> {
     let mut draft = reader.draft();
+    prepare(&mut draft, reader);
     draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")), place);
     draft.process.origin = reader.origin().clone();
     if reader.is_toml() {

@@ -14,6 +14,7 @@ use crate::rank::Rank;
 use crate::request::RequestId;
 use crate::socket::{SocketId, Wants};
 use crate::step::{Closing, Step};
+use crate::wake::WakeSlot;
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -153,6 +154,10 @@ impl<H: HandlerRoles> Protocol<H> for Http<H> {
 
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         of_either!(self, http => http.sockets(tell));
+    }
+
+    fn wake_slots<'s>(&'s self, tell: &mut dyn FnMut(RequestId, &'s WakeSlot)) {
+        of_either!(self, http => http.wake_slots(tell));
     }
 
     #[inline]

@@ -26,6 +26,7 @@
 //! | [`context`], [`limits`] | what a turn of the engine lends to a connection; bounds |
 //! | [`rank`] | the order in which requests are served |
 //! | [`socket`] | the sockets that requests wait for besides the client's |
+//! | [`wake`] | how code of this process wakes a request that waits for it |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`out`] | [`Out`], where an answer is written |
 //! | [`reply`] | [`Reply`], the pen that writes it |
@@ -61,6 +62,7 @@ mod service;
 pub mod socket;
 pub mod step;
 pub mod transport;
+pub mod wake;
 
 pub use context::{Announce, Context};
 pub use handler::{
@@ -89,3 +91,4 @@ pub use service::{Handler, Listening};
 pub use socket::{SocketId, Wants};
 pub use step::{Await, Closing, RequestEvent, Step};
 pub use transport::{Opening, PlainTransport, Transport};
+pub use wake::WakeSlot;

@@ -13,6 +13,7 @@ use crate::rank::Rank;
 use crate::request::RequestId;
 use crate::socket::{SocketId, Wants};
 use crate::step::{Await, Closing, Step};
+use crate::wake::WakeSlot;
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -119,7 +120,11 @@ pub trait Protocol<H: HandlerRoles> {
     /// that would block, or until there is no room; no second event tells of what was left.
     fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {}
 
-    /// Whether there are such sockets. Asked after each turn.
+    /// The slots of requests that code of this process wakes ([`Relay::wake_slot`](crate::Relay::wake_slot)). One
+    /// that is woken gets [`RequestEvent::Socket`](crate::RequestEvent::Socket), too.
+    fn wake_slots<'s>(&'s self, _tell: &mut dyn FnMut(RequestId, &'s WakeSlot)) {}
+
+    /// Whether there are such sockets or slots. Asked after each turn.
     #[inline]
     fn has_sockets(&self) -> bool {
         false

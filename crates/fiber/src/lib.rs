@@ -16,12 +16,15 @@
 //! | wait for the world | [`readable`], [`writable`], [`sleep`] |
 //! | have something done on the main thread | [`MainHandle::call`] |
 //! | clean up | [`defer`], destructors |
+//! | write code that waits on fibers and on threads | [`anywhere`], [`channel()`](anywhere::channel()) |
+//! | begin fibers from a loop's own code | [`Scheduler::host`], [`begin`] |
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `scheduler` | one thread's fibers: which is ready, which is next |
 //! | `threads` | several scheduler threads |
 //! | `stack` | stacks: memory with a guard page, kept for the next fiber |
+//! | [`anywhere`] | waits that code has on a fiber and on a thread alike, and how another ends them |
 //! | `main_thread` | calls that only one thread may make, made for fibers on others |
 //!
 //! # How it behaves
@@ -35,9 +38,11 @@
 //! * **A fiber that unwinds does not wait**: in destructors that run because of a panic, or because
 //!   the scheduler is dropped, [`yield_now`], [`sleep`] and [`park`] return at once, and the
 //!   others with an error.
+//! * **A fiber that is interrupted does not wait** either: [`Fiber::interrupt`]. It is for code that should come to its
+//!   end, and sees so by the errors of [`anywhere`].
 //! * **A thread that blocks** (a lock, a file, a long computation) holds all its fibers up.
 //!
-//! It deliberately has no work stealing, no priorities and no channels.
+//! It deliberately has no work stealing and no priorities.
 //!
 //! # Example
 //!
@@ -62,6 +67,7 @@
 //! assert_eq!(sum, 285);
 //! ```
 
+pub mod anywhere;
 mod main_thread;
 mod scheduler;
 mod stack;
@@ -69,6 +75,7 @@ mod threads;
 
 pub use main_thread::{MainHandle, MainThread};
 pub use scheduler::entry::{FiberId, FiberState};
+pub use scheduler::hosting::{Hosting, begin, is_hosted};
 pub use scheduler::join::{Fiber, JoinError, Unparker};
 pub use scheduler::{Options, Scheduler};
 pub use threads::Schedulers;
@@ -141,7 +148,7 @@ pub fn yield_now() {
 /// Outside of a fiber.
 #[track_caller]
 pub fn park() {
-    running(|_, entry| entry.park());
+    running(|core, entry| entry.park(core, None));
 }
 
 /// What wakes the running fiber when it parks.

@@ -1,6 +1,9 @@
 //! One thread's fibers: which is ready, which is next, and what becomes of the others.
 
 pub(crate) mod entry;
+mod here;
+pub(crate) mod hosting;
+pub(crate) mod interrupt;
 pub(crate) mod join;
 mod overflow;
 pub(crate) mod poller;
@@ -9,6 +12,7 @@ pub(crate) mod remote;
 use crate::stack::Stacks;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use entry::{FiberControl, FiberId, FiberSlot, FiberState, WaitId, with_running};
+use hosting::Hosting;
 use join::{Fiber, Packet};
 use poller::Poller;
 use remote::{Remote, SchedulerMessage};
@@ -19,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Fibers resumed before the kernel is asked again what has become ready.
 const RESUMED_BETWEEN_POLLS: u32 = 256;
@@ -61,6 +65,8 @@ pub(crate) struct SchedulerCore {
     woken: Cell<Vec<WaitId>>,
     /// All fibers are being unwound.
     ending: Cell<bool>,
+    /// Fibers that code of the thread has begun which is none.
+    hosted: Rc<Cell<usize>>,
     pub(crate) remote: Arc<Remote>,
 }
 
@@ -177,6 +183,15 @@ impl SchedulerCore {
         }
     }
 
+    /// Ends whatever wait the fiber is in, and those that it begins from now on.
+    pub(crate) fn interrupt(&self, id: FiberId) {
+        let Some(entry) = self.find(id.0) else { return };
+        entry.interrupted.set(true);
+        if entry.state.get() == FiberState::Suspended {
+            self.make_ready(entry);
+        }
+    }
+
     /// Lets the fiber run until it waits, gives way or ends.
     #[inline]
     fn resume(&self, entry: &Rc<FiberSlot>) {
@@ -201,6 +216,8 @@ impl SchedulerCore {
         entry.generation.set(entry.generation.get().wrapping_add(1));
         entry.parked.set(false);
         entry.permit.set(false);
+        entry.interrupted.set(false);
+        entry.name.set((std::ptr::null(), 0));
         self.vacant.borrow_mut().push(entry.slot);
         self.alive.set(self.alive.get() - 1);
     }
@@ -224,6 +241,7 @@ impl SchedulerCore {
             match message {
                 SchedulerMessage::Wake(ticket) => self.wake(ticket),
                 SchedulerMessage::Unpark(id) => self.unpark(id),
+                SchedulerMessage::Interrupt(id) => self.interrupt(id),
                 SchedulerMessage::Call(call) => call(self),
             }
         }
@@ -242,6 +260,17 @@ impl SchedulerCore {
         woken.drain(..).for_each(|ticket| self.wake(ticket));
         self.woken.set(woken);
         waited
+    }
+
+    /// Asks the kernel and other threads for news, without waiting and without resuming a fiber.
+    fn look(&self) -> io::Result<()> {
+        self.take_messages();
+        let mut woken = self.woken.take();
+        let looked = self.poller.borrow_mut().wait(Some(Duration::ZERO), self, &mut woken);
+        woken.drain(..).for_each(|ticket| self.wake(ticket));
+        self.woken.set(woken);
+        self.take_messages();
+        looked
     }
 
     /// Unwinds every fiber there is, and those that this creates.
@@ -288,6 +317,7 @@ impl Scheduler {
             poller: RefCell::default(),
             woken: Cell::default(),
             ending: Cell::new(false),
+            hosted: Rc::default(),
             remote: Arc::new(Remote::new()),
         };
         Scheduler { core: Rc::new(core) }
@@ -306,7 +336,9 @@ impl Scheduler {
         match fiber.join() {
             Ok(result) => Ok(result),
             Err(crate::JoinError::Panicked(payload)) => resume_unwind(payload),
-            Err(crate::JoinError::Dropped) => Err(io::ErrorKind::Interrupted.into()),
+            Err(crate::JoinError::Dropped | crate::JoinError::Interrupted) => {
+                Err(io::ErrorKind::Interrupted.into())
+            }
         }
     }
 
@@ -380,6 +412,39 @@ impl Scheduler {
     /// Lack of descriptors, when it is asked for first.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         Ok(self.core.epoll()?.as_fd())
+    }
+
+    /// Lets code of this thread that is no fiber [begin](crate::begin) fibers here, until the guard is dropped or
+    /// another scheduler of the thread does the same. The loop that owns the scheduler then has to
+    /// [look](Scheduler::look) when the [descriptor](Scheduler::watched) is readable or the
+    /// [first sleeper](Scheduler::wakes_at) wakes.
+    pub fn host(&self) -> Hosting {
+        hosting::host(&self.core)
+    }
+
+    /// Fibers begun by code of this thread that have not ended.
+    pub fn hosted(&self) -> usize {
+        self.core.hosted.get()
+    }
+
+    /// The [descriptor](Scheduler::descriptor), once something waits for the kernel or for other threads.
+    #[inline]
+    pub fn watched(&self) -> Option<BorrowedFd<'_>> {
+        self.core.epoll.get().map(AsFd::as_fd)
+    }
+
+    /// When the first fiber that sleeps is to wake.
+    #[inline]
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.core.poller.borrow().first_timer()
+    }
+
+    /// Finds out which waits are over. Their fibers are ready then; none is resumed.
+    ///
+    /// # Errors
+    /// Lack of descriptors, or the kernel refuses to be asked.
+    pub fn look(&self) -> io::Result<()> {
+        self.core.look()
     }
 
     /// Fibers that have not ended.

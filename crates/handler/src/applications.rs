@@ -11,7 +11,7 @@ mod proxy_header;
 pub(crate) mod websocket;
 
 use crate::certificates::Certificates;
-pub use answers::{before, failed, refused, said_of, said_of_receiver, summary};
+pub use answers::{before, failed, refused, said_of, said_of_handler, said_of_receiver, summary};
 pub use ask::{
     Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
 };
@@ -72,7 +72,8 @@ impl Applications {
         let told = |one: &settings::ApplicationSettings| match one {
             settings::ApplicationSettings::Proxy(proxy) => proxy.proxy_protocol.is_some(),
             settings::ApplicationSettings::FastCgi(_)
-            | settings::ApplicationSettings::HandOver(_) => true,
+            | settings::ApplicationSettings::HandOver(_)
+            | settings::ApplicationSettings::Inside(_) => true,
         };
         let tell_local = sites.iter().flatten().any(told);
         let given = sites.iter().map(|routes| given_by(routes)).collect();

@@ -1,13 +1,15 @@
-//! What a request waits for as for another server: an exchange with an application, a receiver that gets its socket, or
-//! a place among the requests at once of its rule.
+//! What a request waits for as for another server: an exchange with an application, a receiver that gets its socket, a
+//! handler of the program, or a place among the requests at once of its rule.
 
 use crate::applications::ExchangeTag;
 use crate::passing::PassingExchange;
 use crate::policy::at_once::PlaceWait;
+use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
-use forebay_conn::{Await, Relay, SocketId, Wants};
+use forebay_conn::{Await, Relay, SocketId, WakeSlot, Wants};
 use forebay_engine::admission::ConnectionPlace;
 use forebay_upstream::hand_over::exchange::HandOverExchange;
+use forebay_upstream::inside::InsideExchange;
 use std::os::fd::BorrowedFd;
 
 /// What a request waits for.
@@ -16,6 +18,8 @@ pub enum Detour {
     Application(PassingExchange),
     /// A receiver, which answers it on the client's socket.
     HandOver(Box<HandsOver>),
+    /// A handler of the program, which answers it.
+    Inside(Box<AsksHandler>),
     /// A place; then the request is processed again.
     Place(WaitsForPlace),
 }
@@ -35,6 +39,21 @@ impl HandsOver {
         place: Option<ConnectionPlace>,
     ) -> HandsOver {
         HandsOver { exchange, _place: place }
+    }
+}
+
+/// One that a handler answers, and what it keeps of what there is little of.
+pub struct AsksHandler {
+    /// The exchange itself.
+    pub exchange: InsideExchange<ExchangeTag>,
+    /// It may keep its thread, where each connection keeps one.
+    _thread: Option<HeldThread>,
+}
+
+impl AsksHandler {
+    /// With what lets it keep its thread; without, where that is needed, it has failed.
+    pub fn new(exchange: InsideExchange<ExchangeTag>, thread: Option<HeldThread>) -> AsksHandler {
+        AsksHandler { exchange, _thread: thread }
     }
 }
 
@@ -59,6 +78,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.socket(),
             Detour::HandOver(over) => over.exchange.socket(),
+            Detour::Inside(inside) => inside.exchange.socket(),
             Detour::Place(waits) => {
                 Some((waits.socket_id, waits.wait.bell(), Wants { read: true, write: false }))
             }
@@ -68,7 +88,14 @@ impl Relay for Detour {
     fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         match self {
             Detour::Application(passing) => passing.other_socket(),
-            Detour::HandOver(_) | Detour::Place(_) => None,
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => None,
+        }
+    }
+
+    fn wake_slot(&self) -> Option<&WakeSlot> {
+        match self {
+            Detour::Inside(inside) => Some(inside.exchange.wake_slot()),
+            Detour::Application(_) | Detour::HandOver(_) | Detour::Place(_) => None,
         }
     }
 
@@ -76,6 +103,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.ready(),
             Detour::HandOver(over) => over.exchange.ready(),
+            Detour::Inside(inside) => inside.exchange.ready(),
             Detour::Place(_) => {}
         }
     }
@@ -84,6 +112,7 @@ impl Relay for Detour {
     fn capacity(&self) -> usize {
         match self {
             Detour::Application(passing) => passing.capacity(),
+            Detour::Inside(inside) => inside.exchange.capacity(),
             Detour::HandOver(_) | Detour::Place(_) => 0,
         }
     }
@@ -92,6 +121,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.takes_body(),
             Detour::HandOver(over) => over.exchange.takes_body(),
+            Detour::Inside(_) => true,
             Detour::Place(_) => false,
         }
     }
@@ -115,8 +145,10 @@ impl Relay for Detour {
     }
 
     fn give(&mut self, bytes: &[u8]) {
-        if let Detour::Application(passing) = self {
-            passing.give(bytes);
+        match self {
+            Detour::Application(passing) => passing.give(bytes),
+            Detour::Inside(inside) => inside.exchange.give(bytes),
+            Detour::HandOver(_) | Detour::Place(_) => {}
         }
     }
 
@@ -127,8 +159,10 @@ impl Relay for Detour {
     }
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
-        if let Detour::Application(passing) = self {
-            passing.finish(trailers);
+        match self {
+            Detour::Application(passing) => passing.finish(trailers),
+            Detour::Inside(inside) => inside.exchange.finish(trailers),
+            Detour::HandOver(_) | Detour::Place(_) => {}
         }
     }
 
@@ -143,6 +177,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.aborts_on_close(),
             Detour::HandOver(over) => over.exchange.aborts_on_close(),
+            Detour::Inside(inside) => inside.exchange.aborts_on_close(),
             Detour::Place(_) => false,
         }
     }
@@ -151,6 +186,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.advance(now_ms),
             Detour::HandOver(over) => over.exchange.advance(now_ms),
+            Detour::Inside(inside) => inside.exchange.advance(),
             Detour::Place(waits) if waits.is_late || waits.wait.is_told() => RelayNext::Answer,
             Detour::Place(_) => RelayNext::Wait,
         }
@@ -159,20 +195,21 @@ impl Relay for Detour {
     fn acknowledge(&mut self) -> bool {
         match self {
             Detour::Application(passing) => passing.acknowledge(),
-            Detour::HandOver(_) | Detour::Place(_) => false,
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => false,
         }
     }
 
     fn interim(&self) -> &[u8] {
         match self {
             Detour::Application(passing) => passing.interim(),
-            Detour::HandOver(_) | Detour::Place(_) => b"",
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => b"",
         }
     }
 
     fn length(&self) -> Option<u64> {
         match self {
             Detour::Application(passing) => passing.length(),
+            Detour::Inside(inside) => inside.exchange.length(),
             Detour::HandOver(_) | Detour::Place(_) => None,
         }
     }
@@ -192,6 +229,7 @@ impl Relay for Detour {
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         match self {
             Detour::Application(passing) => passing.read(out, most, now_ms),
+            Detour::Inside(inside) => inside.exchange.read(out, most),
             Detour::HandOver(_) | Detour::Place(_) => RelayRead::End,
         }
     }
@@ -199,6 +237,7 @@ impl Relay for Detour {
     fn trailers(&self) -> Vec<(&str, &[u8])> {
         match self {
             Detour::Application(passing) => passing.trailers(),
+            Detour::Inside(inside) => inside.exchange.trailers(),
             Detour::HandOver(_) | Detour::Place(_) => Vec::new(),
         }
     }
@@ -207,6 +246,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.awaits(),
             Detour::HandOver(over) => over.exchange.awaits(),
+            Detour::Inside(inside) => inside.exchange.awaits(),
             Detour::Place(_) => Await::Place,
         }
     }
@@ -215,6 +255,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.deadline_ms(),
             Detour::HandOver(over) => over.exchange.deadline_ms(),
+            Detour::Inside(inside) => inside.exchange.deadline_ms(),
             Detour::Place(waits) => waits.wait.until_ms(),
         }
     }
@@ -223,7 +264,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.looks(now_ms),
             Detour::HandOver(over) => over.exchange.looks(now_ms),
-            Detour::Place(_) => false,
+            Detour::Inside(_) | Detour::Place(_) => false,
         }
     }
 
@@ -231,6 +272,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.expire(),
             Detour::HandOver(over) => over.exchange.expire(),
+            Detour::Inside(inside) => inside.exchange.expire(),
             Detour::Place(waits) => waits.is_late = true,
         }
     }

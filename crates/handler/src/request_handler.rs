@@ -7,6 +7,7 @@
 //! | `process` | what the answer is |
 //! | `place` | which requests wait for a place among those at once of their rule |
 //! | `hand_over` | what receivers are offered, and what becomes of it |
+//! | `inside` | what handlers of the program are asked, and what is made of their answers |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
 //! | `authority` | what becomes of the answers of servers that decide |
 //! | `context` | who asks, for rules of a site that go by that |
@@ -20,6 +21,7 @@ mod authority;
 mod bodies;
 mod context;
 mod hand_over;
+mod inside;
 mod journal;
 mod place;
 mod process;

@@ -5,13 +5,13 @@ use crate::config_source::{ConfigBundle, MachineSource, RecordedSource};
 use crate::lints::{self, Depth, ERRORS, ERRORS_OF_CHECK, LintSubject};
 use crate::machine;
 use forebay_config::calibration;
-use forebay_config::parse::checked;
+use forebay_config::parse::checked_with;
 use forebay_config::path;
 use forebay_config::read::LONGEST;
 use forebay_config::table::ConfigReader;
 use forebay_config::{
-    Calibration, CalibrationError, Config, ConfigDraft, ConfigSource, ControlSocketChoice, Problem,
-    Remarks, Wrong,
+    AccessLog, Calibration, CalibrationError, Config, ConfigDraft, ConfigSource,
+    ControlSocketChoice, Problem, Remarks, Wrong,
 };
 use forebay_sys::file::open_regular;
 use std::cell::RefCell;
@@ -138,6 +138,36 @@ fn whole(file: &str, place: Option<(usize, usize)>, wrong: Wrong) -> Vec<Problem
     vec![Problem { file: file.to_owned(), place, key: String::new(), wrong }]
 }
 
+/// Reads and checks a configuration for a server that is a part of this program: `text`, which messages call `file`
+/// and whose relative paths begin beside that, with what `prepare` adds. Where the text does not say it, there is no
+/// access log: standard output is the program's. What is right and yet hardly what is meant are lines.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_guest(
+    text: &str,
+    file: &Path,
+    prepare: impl FnOnce(&mut ConfigDraft, &ConfigReader<'_>),
+) -> Result<(Config, Vec<String>), Vec<Problem>> {
+    let name = file.display().to_string();
+    let prepare = |draft: &mut ConfigDraft, reader: &ConfigReader<'_>| {
+        let says = |at: path::Path| reader.has(&at.child("log").child("access"));
+        if !says(path::Path::default()) {
+            draft.site.log.access = AccessLog::Off;
+            let site = |index| path::Path::default().child("site").item(index);
+            let unsaid = draft.sites.iter_mut().enumerate().filter(|(at, _)| !says(site(*at)));
+            unsaid.for_each(|(_, site)| site.log.access = AccessLog::Off);
+        }
+        prepare(draft, reader);
+    };
+    let read = read_text_with(text, &name, Box::new(MachineSource), prepare, |draft, reader| {
+        noted_remarks(draft, reader, Depth::Text)
+    });
+    let (config, remarks) = read?;
+    let warnings = remarks.iter().map(|remark| format!("warning: {remark}")).collect();
+    Ok((Config { is_guest: true, ..config }, warnings))
+}
+
 /// Reads the text of the configuration `file`; `then` is done with one in which nothing is wrong.
 fn read_text<R>(
     text: &str,
@@ -145,8 +175,19 @@ fn read_text<R>(
     source: Box<dyn ConfigSource>,
     then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
 ) -> Result<(Config, R), Vec<Problem>> {
+    read_text_with(text, file, source, |_, _| (), then)
+}
+
+/// As [`read_text`], with what `prepare` adds to the text.
+fn read_text_with<R>(
+    text: &str,
+    file: &str,
+    source: Box<dyn ConfigSource>,
+    prepare: impl FnOnce(&mut ConfigDraft, &ConfigReader<'_>),
+    then: impl FnOnce(&ConfigDraft, &mut ConfigReader<'_>) -> R,
+) -> Result<(Config, R), Vec<Problem>> {
     let mut reader = ConfigReader::reading(text, file, source);
-    let mut draft = checked(&mut reader, file, machine::without_parents)?;
+    let mut draft = checked_with(&mut reader, file, machine::without_parents, prepare)?;
     let subject = LintSubject { draft: &draft, text: &reader };
     let wrong = lints::found(ERRORS, &subject, Depth::Text);
     wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));

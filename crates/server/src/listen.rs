@@ -120,6 +120,16 @@ impl Listeners {
         Ok(Listeners { inherited, ..Listeners::default() })
     }
 
+    /// With these sockets, which a program has bound and listens at.
+    ///
+    /// # Errors
+    /// [`ListenError::Inherited`] if one does not listen.
+    pub fn given(sockets: Vec<OwnedFd>) -> Result<Listeners, ListenError> {
+        let given = sockets.into_iter().map(inherited::given).collect::<io::Result<_>>();
+        let inherited = given.map_err(|error| ListenError::Inherited { error })?;
+        Ok(Listeners { inherited, ..Listeners::default() })
+    }
+
     /// How long directories of sockets are waited for, all together, while other processes have them locked. For what
     /// else waits so at a start; a reload begins with a new one.
     pub fn lock_wait(&mut self) -> &mut WaitBudget {

@@ -188,11 +188,24 @@ impl MachineResources {
     /// # Errors
     /// When the limit of descriptors cannot be raised.
     pub fn here() -> io::Result<MachineResources> {
-        Ok(MachineResources {
-            cores: process::usable_cores(),
-            memory_bytes: memory::usable(),
-            descriptors: process::raise_descriptor_limit()?,
-        })
+        Ok(MachineResources::with_descriptors(process::raise_descriptor_limit()?))
+    }
+
+    /// What a server with this configuration may use: one that is a part of another program leaves the limit of
+    /// descriptors as it is.
+    ///
+    /// # Errors
+    /// As [`here`](MachineResources::here).
+    pub fn of(config: &Config) -> io::Result<MachineResources> {
+        match config.is_guest {
+            true => Ok(MachineResources::with_descriptors(process::descriptor_limit())),
+            false => MachineResources::here(),
+        }
+    }
+
+    fn with_descriptors(descriptors: u64) -> MachineResources {
+        let (cores, memory_bytes) = (process::usable_cores(), memory::usable());
+        MachineResources { cores, memory_bytes, descriptors }
     }
 }
 

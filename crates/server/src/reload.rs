@@ -226,6 +226,18 @@ pub fn prepare(file: &Path, current: &Current) -> Result<NextConfiguration, Relo
     Ok(NextConfiguration { warnings, bans, ..next })
 }
 
+/// Prepares a configuration that the program has given of which the server is a part.
+///
+/// # Errors
+/// What is in the way.
+pub fn prepare_given(config: Config, current: &Current) -> Result<NextConfiguration, ReloadError> {
+    let certificates = Certificates::open(&config, &current.certificates, Vec::new());
+    let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
+    let bans = Some(ban_files::read(&config.ban_files).map_err(ReloadError::Bans)?);
+    let next = prepare_config(config, certificates, String::new(), Path::new(""), current)?;
+    Ok(NextConfiguration { bans, ..next })
+}
+
 /// Prepares what runs now, but for a change of what a program has added.
 ///
 /// # Errors
@@ -327,7 +339,7 @@ fn prepare_config(
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
     let launchers = current.launchers.prepare(&config, &current.config);
     let launchers = launchers.map_err(ReloadError::Launcher)?;
-    let machine = MachineResources::here().map_err(ReloadError::Resources)?;
+    let machine = MachineResources::of(&config).map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, &machine);
     let mut plan = plan.map_err(ReloadError::Policy)?;
     plan.ranks.slots = current.common.register.ledgers(&plan.policy);

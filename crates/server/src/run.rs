@@ -10,11 +10,13 @@
 //! | `bans` | clients that an operator keeps out for a time |
 //! | `housekeeping` | what is kept going beside requests: signs of life, gate, firewall, certificates |
 //! | `upgrade` | another process takes the place of this one, or this one of another |
+//! | [`guest`] | a server that is a part of another program |
 //! | `drain` | how it ends: replaced, drained, stopped |
 
 mod bans;
 mod commands;
 mod drain;
+pub mod guest;
 mod housekeeping;
 mod start;
 mod takeover;
@@ -23,7 +25,7 @@ mod upgrade;
 use crate::acme_thread::AcmeThread;
 use crate::admin::RunningAdmin;
 use crate::ban_files::{ChangedBans, WatchedBanFiles};
-use crate::command::CommandRequest;
+use crate::command::{CommandAnswer, CommandRequest};
 use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
 use crate::launcher::Launchers;
@@ -53,7 +55,7 @@ use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use takeover::{Reload, Wanted};
 
 /// What the main thread waits for.
@@ -69,6 +71,10 @@ enum Event {
     BansChanged(ChangedBans),
     /// Of whoever takes, or has taken, the place of this process.
     Successor(SuccessorEvent),
+    /// The program of which the server is a part ends it, within this time.
+    EndWithin(Duration),
+    /// It gives the server another configuration.
+    Given(Box<Config>, Sender<CommandAnswer>),
     /// Which connections a server has that was replaced; `None` if it has ended.
     EarlierHas(u32, Option<OpenConnections>),
 }
@@ -183,7 +189,7 @@ pub fn run(
     if let Some((_, inheritance)) = &before {
         inheritance.check_gate(config.gate).map_err(RunError::TakeOver)?;
     }
-    let server = Server::start(config, file, before, signals, to_main, events)?;
+    let server = Server::start(config, file, before, Some(signals), Vec::new(), to_main, events)?;
     ready(server.first_address());
     server.serve()
 }
@@ -217,6 +223,10 @@ impl Server {
                 Some(Event::Signal(SIGHUP)) if self.config.place.is_some() => {}
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),
+                Some(Event::EndWithin(time)) => self.end_by_program(time),
+                Some(Event::Given(config, reply)) => {
+                    self.ask_for(Wanted::Given(config), Some(reply));
+                }
                 Some(Event::Asked(asked)) => self.answer(asked),
                 Some(Event::Prepared(next)) => self.finish_reload(next),
                 Some(Event::Successor(event)) => self.hear(event),
@@ -278,10 +288,13 @@ impl Server {
                 Later::Farewell => self.end_web_sockets(),
                 Later::Stop => {
                     let open = self.common.admission.open();
-                    say(format_args!(
-                        "{:?} of draining are over, connections still open: {open}: stopping now",
-                        self.plan.drain
-                    ));
+                    // the program has said how long
+                    if !self.config.is_guest {
+                        say(format_args!(
+                            "{:?} of draining are over, connections still open: {open}: stopping now",
+                            self.plan.drain
+                        ));
+                    }
                     self.stop();
                 }
                 Later::Begin => self.end_wait(),

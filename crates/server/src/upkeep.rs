@@ -6,22 +6,24 @@ use forebay_handler::live::LiveSnapshot;
 use forebay_sys::stderr::say;
 use forebay_upstream::pings::Pings;
 use forebay_upstream::upkeep::Upkeep;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
 /// How exactly the times of checks are kept.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Starts a thread that does for the applications in force what is to be done beside requests.
+/// Starts a thread that does for the applications in force what is to be done beside requests, as long as there is
+/// something that serves them.
 ///
 /// # Errors
 /// Lack of threads.
-pub(crate) fn keep_up(live: Arc<LiveSnapshot>) -> io::Result<()> {
+pub(crate) fn keep_up(live: Weak<LiveSnapshot>) -> io::Result<()> {
     let run = move || {
         let mut upkeep = Upkeep::default();
-        loop {
+        while let Some(live) = live.upgrade() {
             let applications = live.get().applications.each();
+            drop(live);
             upkeep.run(&applications, worker::read_clocks().monotonic_ms);
             for upstreams in applications.iter().map(|one| one.upstreams()) {
                 upstreams.turn();
@@ -29,6 +31,7 @@ pub(crate) fn keep_up(live: Arc<LiveSnapshot>) -> io::Result<()> {
                     say(format_args!("upstream {label}: {said}"));
                 }
             }
+            drop(applications);
             thread::sleep(LOOK_EVERY);
         }
     };

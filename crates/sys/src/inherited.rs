@@ -76,6 +76,19 @@ pub fn take() -> io::Result<Vec<Inherited>> {
     sockets.collect()
 }
 
+/// A socket that this program has bound itself, and at which it listens for streams.
+///
+/// # Errors
+/// `InvalidInput` if it does not; what the kernel says.
+pub fn given(socket: OwnedFd) -> io::Result<Inherited> {
+    let bound = bound(&socket)?;
+    if bound == InheritedAddress::Otherwise {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen for streams"));
+    }
+    socket::tune_listener(&socket, matches!(bound, InheritedAddress::Internet { .. }))?;
+    Ok(Inherited { socket, name: String::new(), bound })
+}
+
 /// Whether the process that has started this one says the number of a descriptor in a variable.
 pub(crate) fn is_named(name: &str) -> bool {
     number(SUPERVISOR).is_some_and(|pid| pid == parent_id() as RawFd)

@@ -25,6 +25,11 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(limit.current.unwrap_or(u64::MAX))
 }
 
+/// The soft limit of open descriptors, left as it is.
+pub fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Holds a descriptor that can be given up when all others are used: dropping it leaves one for
 /// one accept that is answered and closed.
 ///

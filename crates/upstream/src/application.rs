@@ -52,9 +52,9 @@ impl Application {
     ) -> Arc<Application> {
         let relay = match &settings {
             settings::ApplicationSettings::HandOver(hand_over) => hand_over.relay.as_deref(),
-            settings::ApplicationSettings::Proxy(_) | settings::ApplicationSettings::FastCgi(_) => {
-                None
-            }
+            settings::ApplicationSettings::Proxy(_)
+            | settings::ApplicationSettings::FastCgi(_)
+            | settings::ApplicationSettings::Inside(_) => None,
         };
         let relayed = relay.map(|proxy| {
             let settings = settings::ApplicationSettings::Proxy(proxy.clone());

@@ -198,6 +198,7 @@ impl<T> Exchange<T> {
         let spools = match (application.settings(), written.framing) {
             (settings::ApplicationSettings::Proxy(_), _)
             | (settings::ApplicationSettings::HandOver(_), _)
+            | (settings::ApplicationSettings::Inside(_), _)
             | (_, Framing::None) => false,
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
@@ -219,8 +220,9 @@ impl<T> Exchange<T> {
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::ApplicationSettings::Proxy(_)
-            // it has an exchange of its own
-            | settings::ApplicationSettings::HandOver(_) => None,
+            // these have exchanges of their own
+            | settings::ApplicationSettings::HandOver(_)
+            | settings::ApplicationSettings::Inside(_) => None,
             settings::ApplicationSettings::FastCgi(_) => {
                 Some(Box::new(ScriptAnswer::new(written.asked, limits, log)))
             }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`hand_over`] | requests that leave with their socket: a receiver answers on the client's connection |
+//! | [`inside`] | applications that are code of this process |
 //! | [`application`] | the application of a route: the [`pool`] of its connections, its [`upkeep`] |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`stage`] | what the next stage of this server is told, and [`pings`], whether its instances live |
@@ -61,6 +62,7 @@ pub mod application;
 pub mod exchange;
 pub mod group;
 pub mod hand_over;
+pub mod inside;
 pub mod link;
 mod messages;
 pub mod places;
@@ -73,7 +75,7 @@ pub use application::{pool, upkeep};
 pub use group::{balance, health, learnt, notices, retry};
 pub use link::ends;
 pub use messages::names::{is_forwarding, is_own};
-pub use messages::{client_url, fastcgi, request, response, sent_fields, target};
+pub use messages::{client_url, cookies, fastcgi, request, response, sent_fields, target};
 pub use places::queue;
 pub use stage::pings;
 pub use upstreams::sign_in;

@@ -2,6 +2,7 @@
 
 pub(crate) mod upstream_address;
 
+use crate::inside::{HandlerLimits, InsideCode};
 use crate::messages::target::Ambiguous;
 use crate::messages::{fastcgi, request};
 use forebay_http::field::FieldName;
@@ -317,6 +318,17 @@ pub struct HandOverSettings {
     pub relay: Option<Box<ProxySettings>>,
 }
 
+/// A route to a handler: code of the program that the server is a part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InsideSettings {
+    /// No upstreams.
+    pub group: GroupSettings,
+    /// The handler.
+    pub code: InsideCode,
+    /// Its bounds.
+    pub limits: HandlerLimits,
+}
+
 /// A route to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationSettings {
@@ -326,6 +338,8 @@ pub enum ApplicationSettings {
     FastCgi(FastCgiSettings),
     /// One that is given sockets.
     HandOver(HandOverSettings),
+    /// Code of this process.
+    Inside(InsideSettings),
 }
 
 impl ApplicationSettings {
@@ -335,6 +349,7 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => &proxy.group,
             ApplicationSettings::FastCgi(fastcgi) => &fastcgi.group,
             ApplicationSettings::HandOver(hand_over) => &hand_over.group,
+            ApplicationSettings::Inside(inside) => &inside.group,
         }
     }
 
@@ -344,6 +359,7 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => &mut proxy.group,
             ApplicationSettings::FastCgi(fastcgi) => &mut fastcgi.group,
             ApplicationSettings::HandOver(hand_over) => &mut hand_over.group,
+            ApplicationSettings::Inside(inside) => &mut inside.group,
         }
     }
 
@@ -352,7 +368,9 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.limits,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.limits,
-            ApplicationSettings::HandOver(_) => ResponseHeadLimits::default(),
+            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => {
+                ResponseHeadLimits::default()
+            }
         }
     }
 
@@ -365,6 +383,9 @@ impl ApplicationSettings {
             ApplicationSettings::HandOver(_) => {
                 BodySettings { most_bytes: u64::MAX, spool_bytes: 0 }
             }
+            ApplicationSettings::Inside(inside) => {
+                BodySettings { most_bytes: inside.limits.most_bytes, spool_bytes: 0 }
+            }
         }
     }
 
@@ -374,7 +395,7 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => proxy.request.ambiguous,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.ambiguous,
             // they see what was sent
-            ApplicationSettings::HandOver(_) => Ambiguous::Refuse,
+            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => Ambiguous::Refuse,
         };
         ambiguous == Ambiguous::Pass
     }
@@ -384,7 +405,7 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.errors,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.errors,
-            ApplicationSettings::HandOver(_) => Errors::Theirs,
+            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => Errors::Theirs,
         }
     }
 
@@ -393,7 +414,7 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.buffer_bytes,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.buffer_bytes,
-            ApplicationSettings::HandOver(_) => 0,
+            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => 0,
         }
     }
 
@@ -401,7 +422,9 @@ impl ApplicationSettings {
     pub fn proxy(&self) -> Option<&ProxySettings> {
         match self {
             ApplicationSettings::Proxy(proxy) => Some(proxy),
-            ApplicationSettings::FastCgi(_) | ApplicationSettings::HandOver(_) => None,
+            ApplicationSettings::FastCgi(_)
+            | ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_) => None,
         }
     }
 }

@@ -33,6 +33,8 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-config", 4),
     ("forebay-handler", 5),
     ("forebay-server", 6),
+    // What programs have inside.
+    ("forebay", 7),
     // What people run. Nothing imports these.
     ("forebay-cli", 7),
     ("forebay-tests", 7),
@@ -251,7 +253,9 @@ fn contributing_shows_the_layers() {
         let layer: u8 = layer.parse().ok()?;
         assert_eq!(is_pure, layer <= PURE, "{path}");
         let name = path.strip_prefix("crates/").unwrap_or(path);
-        Some((format!("forebay-{name}"), layer))
+        // the library has the name of the whole
+        let name = if name == "forebay" { name.to_owned() } else { format!("forebay-{name}") };
+        Some((name, layer))
     };
     let mut shown: Vec<(String, u8)> = page.lines().filter_map(row).collect();
     let mut known: Vec<_> = LAYERS.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect();

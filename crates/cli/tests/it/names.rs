@@ -24,7 +24,7 @@ const SHARED: &[(&str, usize, &str)] = &[
     ("Row", 2, "of the results of an experiment"),
     ("Sending", 2, "an answer under way to its client, in HTTP/1 and HTTP/2"),
     ("ServeOrClose", 2, "what a thread does with a connection, in pool and threads"),
-    ("Server", 3, "one that runs, as its owner holds it"),
+    ("Server", 4, "one that runs, as its owner holds it"),
     ("Setting", 2, "something that can be set, and what it means"),
     ("Shared", 3, "what threads or fibers of a module share"),
     ("Stamp", 2, "what tells one state of a file from another"),

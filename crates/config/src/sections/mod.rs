@@ -7,6 +7,7 @@
 //! | `class`, `rule` | a class and a rule |
 //! | `rules` | the lists of a site |
 //! | `conditions` | on what of a request a rule of a site depends |
+//! | `handler` | routes to handlers of the program |
 //! | `proxy`, `fastcgi`, `hand_over`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
 //! | `cgi` | routes to programs that are run for each request |
 //! | `identity` | identities that clients prove by a cookie |
@@ -22,6 +23,7 @@ pub(crate) mod fastcgi;
 pub(crate) mod firewall;
 pub(crate) mod forward_auth;
 pub(crate) mod hand_over;
+pub(crate) mod handler;
 pub(crate) mod identity;
 pub(crate) mod isolated;
 pub mod listener;

@@ -52,6 +52,7 @@ impl Section for Config {
             include: Vec::new(),
             origin: ConfigOrigin::default(),
             place: None,
+            is_guest: false,
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::sections::cgi::CgiConfig;
 use crate::sections::fastcgi::FastCgiConfig;
 use crate::sections::forward_auth::ForwardAuth;
 use crate::sections::hand_over::HandOverConfig;
+use crate::sections::handler::HandlerRoute;
 use crate::sections::proxy::ProxyConfig;
 use crate::table::{Preset, Section, SectionList, Setting};
 use crate::values::optional::Optional;
@@ -119,6 +120,8 @@ pub struct SiteConfig {
     pub cgi: Vec<CgiConfig>,
     /// `[[forward_auth]]`
     pub authorities: Vec<ForwardAuth>,
+    /// What handlers of the program answer.
+    pub handlers: Vec<HandlerRoute>,
 }
 
 impl SiteConfig {
@@ -146,6 +149,7 @@ impl SiteConfig {
             hand_overs: Vec::new(),
             cgi: Vec::new(),
             authorities: Vec::new(),
+            handlers: Vec::new(),
             ..self.clone()
         }
     }
@@ -166,6 +170,7 @@ impl SiteConfig {
         add_others(&mut self.fastcgi, &top.fastcgi, |own, top| own.path() == top.path());
         add_others(&mut self.hand_overs, &top.hand_overs, |own, top| own.path() == top.path());
         add_others(&mut self.cgi, &top.cgi, |own, top| own.path() == top.path());
+        add_others(&mut self.handlers, &top.handlers, |own, top| own.path == top.path);
         self
     }
 
@@ -177,6 +182,7 @@ impl SiteConfig {
             || !self.proxies.is_empty()
             || !self.hand_overs.is_empty()
             || !self.cgi.is_empty()
+            || !self.handlers.is_empty()
     }
 
     /// Which paths applications answer.
@@ -185,7 +191,8 @@ impl SiteConfig {
         let fastcgi = self.fastcgi.iter().map(FastCgiConfig::route);
         let hand_overs = self.hand_overs.iter().map(HandOverConfig::route);
         let cgi = self.cgi.iter().map(CgiConfig::route);
-        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).collect()
+        let handlers = self.handlers.iter().map(HandlerRoute::route);
+        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(handlers).collect()
     }
 
     /// What stands behind each of the [routes](SiteSettings::routes), in the same order, and then behind each
@@ -203,9 +210,12 @@ impl SiteConfig {
         let documents = root.map(script_root).unwrap_or_default();
         let cgi = self.cgi.iter();
         let cgi = cgi.map(|one| ApplicationSettings::FastCgi(one.settings(&documents)));
+        let handlers = self.handlers.iter();
+        let handlers = handlers.map(|one| ApplicationSettings::Inside(one.settings()));
         let authorities = self.authorities.iter();
         let authorities = authorities.map(|one| ApplicationSettings::Proxy(one.settings()));
-        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(authorities).collect()
+        let routes = proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(handlers);
+        routes.chain(authorities).collect()
     }
 
     /// What each of its [applications](SiteConfig::applications) is called, in the same order: the list of its route and
@@ -218,7 +228,9 @@ impl SiteConfig {
         let cgi = self.cgi.iter().map(|one| routed("cgi", &one.path()));
         let authorities =
             self.authorities.iter().map(|one| routed("forward_auth", &one.paths().path));
-        proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(authorities).collect()
+        let handlers = self.handlers.iter().map(|one| routed("handler", &one.path));
+        let routes = proxies.chain(fastcgi).chain(hand_overs).chain(cgi).chain(handlers);
+        routes.chain(authorities).collect()
     }
 
     /// How its applications are spoken with through TLS: the list of the route, its place there, and what that says.
@@ -358,6 +370,7 @@ impl Section for SiteConfig {
             hand_overs: Vec::new(),
             cgi: Vec::new(),
             authorities: Vec::new(),
+            handlers: Vec::new(),
         }
     }
 }

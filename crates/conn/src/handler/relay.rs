@@ -18,6 +18,7 @@
 use crate::request::Passed;
 use crate::socket::{SocketId, Wants};
 use crate::step::Await;
+use crate::wake::WakeSlot;
 use std::os::fd::BorrowedFd;
 
 /// An exchange with another server.
@@ -30,7 +31,13 @@ pub trait Relay: Send {
         None
     }
 
-    /// A socket of it is ready, or has failed: it is to be tried.
+    /// Where the engine leaves what wakes the request, if code of this process does. An engine that leaves nothing
+    /// there waits for the [socket](Relay::socket).
+    fn wake_slot(&self) -> Option<&WakeSlot> {
+        None
+    }
+
+    /// A socket of it is ready, or has failed: it is to be tried. Or code of this process has woken the request.
     fn ready(&mut self);
 
     /// How many bytes of the request's body it takes now; none once it is known that they are not wanted.

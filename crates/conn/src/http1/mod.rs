@@ -19,6 +19,7 @@ use crate::rank::Rank;
 use crate::request::{KeptRequest, Request, RequestId};
 use crate::socket::{SocketId, Wants};
 use crate::step::{Await, Closing, Step};
+use crate::wake::WakeSlot;
 use forebay_http::body::BodyDecoder;
 use forebay_http::path::NormalPath;
 use forebay_metrics::Stopwatch;
@@ -375,6 +376,15 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
             {
                 tell(kept.id, socket_id, socket, wants);
             }
+        }
+    }
+
+    fn wake_slots<'s>(&'s self, tell: &mut dyn FnMut(RequestId, &'s WakeSlot)) {
+        if let RequestState::Kept(kept) = &self.state
+            && let KeptFor::Relay(relaying) = &kept.stage
+            && let Some(slot) = relaying.relay().wake_slot()
+        {
+            tell(kept.id, slot);
         }
     }
 

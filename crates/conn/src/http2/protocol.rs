@@ -10,6 +10,7 @@ use crate::rank::Rank;
 use crate::request::RequestId;
 use crate::socket::{SocketId, Wants};
 use crate::step::{Await, Closing, Step};
+use crate::wake::WakeSlot;
 use forebay_http2::ErrorCode;
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
@@ -228,6 +229,16 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             for (socket_id, socket, wants) in relay.socket().into_iter().chain(relay.other_socket())
             {
                 tell(RequestId(stream), socket_id, socket, wants);
+            }
+        }
+    }
+
+    fn wake_slots<'s>(&'s self, tell: &mut dyn FnMut(RequestId, &'s WakeSlot)) {
+        for (stream, live) in self.live.iter().filter(|_| self.relays > 0) {
+            if let LiveState::Relaying(relaying) = &live.phase
+                && let Some(slot) = relaying.relay.wake_slot()
+            {
+                tell(RequestId(stream), slot);
             }
         }
     }

@@ -96,6 +96,11 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
+    /// Code of this process has something for a request that waits for it.
+    pub(super) fn woken(&mut self, RequestKey { connection, request }: RequestKey) {
+        self.take_turn(connection, Some(RequestEvent::Socket(request)));
+    }
+
     /// A helper thread has finished a job of this request, or has panicked.
     pub(super) fn job_done(
         &mut self,
@@ -252,6 +257,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
             let LoopConnection { served, token, sockets, .. } = connection;
+            self.mailbox.leave_wakers::<H>(*token, &served.conn);
             return (connection.watched || is_lent)
                 && self
                     .sockets

@@ -158,6 +158,9 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                         for (request, result) in self.mailbox.take() {
                             self.job_done(request, result);
                         }
+                        for request in self.mailbox.take_woken() {
+                            self.woken(request);
+                        }
                     }
                     token if token >= FIRST_LISTENER => {
                         self.arrived((token - FIRST_LISTENER) as usize);

@@ -15,6 +15,9 @@
 //!   are ready, first in, first out (at most one entry each); with classes, connections whose request
 //!   is to be answered, by rank, and with a send order those whose client takes more, which hold no
 //!   fiber either; jobs (at most one per connection).
+//! * **Code of the process.** The loop hosts fibers that what it serves begins for code that may wait: handlers of a
+//!   program ([`forebay_fiber::begin`]). They wait by the scheduler's own epoll, which is in that of the loop from the
+//!   first of them on, and wake their requests through the mailbox.
 //! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
 //!   connection.
@@ -50,6 +53,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
 const SLEEP_MS: u64 = 500;
@@ -64,6 +68,12 @@ const STACK_BYTES: usize = 128 * 1024;
 /// and when so many wait already, none that waits does.
 const KEPT_STACKS: usize = 64;
 
+/// How often fibers that others have begun are resumed after an order to stop.
+const LAST_ROUNDS: usize = 64;
+
+/// The token of the scheduler's descriptor, beside the bell's.
+const FIBERS: u64 = BELL - 1;
+
 /// One loop, ready to run.
 pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     shared: Shared<H, C>,
@@ -74,6 +84,8 @@ pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
 /// A loop on its thread: a scheduler of fibers, and the events that start and wake them.
 struct RunningLoop<H: Handler, C> {
     scheduler: Scheduler,
+    /// The loop's epoll has the scheduler's descriptor.
+    is_watching_hosted: bool,
     shared: Rc<Shared<H, C>>,
     watched_listeners: WatchedListeners,
     /// Distinguishes a connection from an earlier one in the same place.
@@ -167,8 +179,12 @@ where
     /// When the kernel refuses to wait for events, which nothing here can mend.
     pub fn run(self) -> io::Result<Ended> {
         let options = Options { stack_bytes: STACK_BYTES, kept_stacks: KEPT_STACKS };
+        let scheduler = Scheduler::new(options);
+        let _hosting = scheduler.host();
+        self.shared.mailbox.is_at_home();
         let running = RunningLoop {
-            scheduler: Scheduler::new(options),
+            scheduler,
+            is_watching_hosted: false,
             shared: Rc::new(self.shared),
             watched_listeners: self.watched_listeners,
             generation: 0,
@@ -194,6 +210,7 @@ where
             self.shared.epoll.wait(&mut events, sleep_ms)?;
             self.read_clocks();
             self.shared.worker.borrow_mut().begin_turn();
+            let mut is_told = false;
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
@@ -202,6 +219,7 @@ where
                             self.job_done(request, result);
                         }
                     }
+                    FIBERS => is_told = true,
                     token if token >= FIRST_LISTENER => {
                         self.arrived((token - FIRST_LISTENER) as usize);
                     }
@@ -211,7 +229,9 @@ where
             }
             self.serve_due();
             self.wake_early();
+            self.look_at_hosted(is_told)?;
             self.scheduler.run_ready();
+            self.wake_woken();
             self.send_in_order();
             self.answer_in_order();
             self.look_at_deadlines(&mut due);
@@ -230,6 +250,19 @@ where
             }
         }
         Ok(self.stop())
+    }
+
+    /// Fibers that code of the process has begun here wait for the kernel and for other threads: finds out whose
+    /// wait is over, where the scheduler's descriptor has told of it or the time of a sleeper has come.
+    fn look_at_hosted(&mut self, is_told: bool) -> io::Result<()> {
+        let Some(descriptor) = self.scheduler.watched() else { return Ok(()) };
+        let begins = !self.is_watching_hosted;
+        if begins {
+            self.shared.epoll.add_reader(descriptor, FIBERS)?;
+            self.is_watching_hosted = true;
+        }
+        let is_due = || self.scheduler.wakes_at().is_some_and(|at| at <= Instant::now());
+        if begins || is_told || is_due() { self.scheduler.look() } else { Ok(()) }
     }
 
     fn look_at_deadlines(&mut self, due: &mut Vec<u64>) {
@@ -258,7 +291,18 @@ where
         if self.scheduler.has_ready() || has_queue {
             return 0;
         }
+        if self.shared.mailbox.has_woken() {
+            return 0;
+        }
         let most = if self.watched_listeners.any_rests() { PAUSE_MS } else { SLEEP_MS };
+        let most = match self.scheduler.wakes_at() {
+            // rounded up, or the loop would turn until the time has come
+            Some(at) => {
+                let left = at.saturating_duration_since(Instant::now());
+                most.min(left.as_micros().div_ceil(1000).try_into().unwrap_or(SLEEP_MS))
+            }
+            None => most,
+        };
         let now_ms = self.now_ms();
         let most = self.shared.early.borrow().sleep_ms(now_ms, most);
         self.shared.wheel.borrow().sleep_ms(now_ms, most)
@@ -279,9 +323,15 @@ where
     fn stop(mut self) -> Ended {
         self.read_clocks();
         self.serve_all();
-        while self.scheduler.alive() > 0 {
+        while self.scheduler.alive() > self.scheduler.hosted() {
             self.wake_all();
             self.scheduler.run_ready();
+        }
+        // those that others have begun here were told; what goes on all the same is unwound
+        for _ in 0..LAST_ROUNDS {
+            if !self.scheduler.run_ready() {
+                break;
+            }
         }
         self.shared.worker.borrow_mut().begin_turn();
         self.shared.control.heartbeat_rests(self.index);

@@ -108,6 +108,18 @@ where
         self.deliver(request, Happened::Event(event));
     }
 
+    /// Code of this process has something for requests that wait for it.
+    pub(super) fn wake_woken(&mut self) {
+        let woken = self.shared.mailbox.take_woken();
+        if woken.is_empty() {
+            return;
+        }
+        for request in woken {
+            self.deliver(request, Happened::Event(RequestEvent::Socket(request.request)));
+        }
+        self.serve_due();
+    }
+
     /// The time has come from which a request may be answered.
     pub(super) fn not_before_has_come(&mut self, request: RequestKey) {
         self.deliver(request, Happened::Event(RequestEvent::Due(request.request)));
@@ -337,6 +349,7 @@ impl<H: Handler, C> Shared<H, C> {
             *watched = self.epoll.add_connection(served.stream.as_fd(), token).is_ok();
         }
         if served.conn.has_sockets() || !sockets.is_empty() {
+            self.mailbox.leave_wakers::<H>(token, &served.conn);
             let mut all = self.sockets.borrow_mut();
             return (*watched || is_lent)
                 && all.watch(sockets, token, &self.epoll, |tell| served.conn.sockets(tell));

@@ -1,9 +1,13 @@
-//! Where the results of jobs wait for their loop.
+//! Where the results of jobs wait for their loop, and requests that code of this process has woken.
 
 use super::JobContext;
 use crate::control::EngineControl;
 use crate::order::ranks::RequestKey;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use forebay_conn::{Handler, Protocol};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// Results that wait for one loop. Each may be a whole answer, so threads that are faster than the
@@ -26,17 +30,83 @@ pub struct Mailbox<D> {
     /// A job may be given again.
     taken: Condvar,
     patience: Duration,
+    /// Requests that code of this process has woken.
+    woken: Mutex<Vec<RequestKey>>,
+    has_woken: AtomicBool,
+    /// The loop's thread, if it looks here before it sleeps: it is not rung for by itself.
+    home: OnceLock<ThreadId>,
     control: Arc<EngineControl>,
     loop_index: usize,
 }
 
+/// Wakes one request of a loop.
+struct LoopWaker<D> {
+    mailbox: Arc<Mailbox<D>>,
+    request: RequestKey,
+}
+
+impl<D: Send + 'static> Wake for LoopWaker<D> {
+    fn wake(self: Arc<Self>) {
+        self.mailbox.wake(self.request);
+    }
+}
+
+impl<D: Send + 'static> Mailbox<D> {
+    /// Leaves what wakes the requests of a connection in their slots, where nothing is yet.
+    pub fn leave_wakers<H: Handler>(self: &Arc<Self>, connection: u64, protocol: &H::Protocol) {
+        protocol.wake_slots(&mut |request, slot| {
+            if !slot.is_set() {
+                let request = RequestKey { connection, request };
+                let mailbox = Arc::clone(self);
+                slot.set(Waker::from(Arc::new(LoopWaker { mailbox, request })));
+            }
+        });
+    }
+}
+
 impl<D> Mailbox<D> {
+    /// The calling thread is the loop's, and sees before it sleeps whether requests were
+    /// [woken](Mailbox::has_woken).
+    pub fn is_at_home(&self) {
+        let _ = self.home.set(std::thread::current().id());
+    }
+
+    fn wake(&self, request: RequestKey) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.push(request);
+        self.has_woken.store(true, Ordering::Release);
+        let is_first = woken.len() == 1;
+        drop(woken);
+        if is_first && self.home.get() != Some(&std::thread::current().id()) {
+            self.control.bell(self.loop_index).ring();
+        }
+    }
+
+    /// Whether requests were woken that were not taken.
+    #[inline]
+    pub fn has_woken(&self) -> bool {
+        self.has_woken.load(Ordering::Acquire)
+    }
+
+    /// Takes the requests that were woken.
+    #[inline]
+    pub fn take_woken(&self) -> Vec<RequestKey> {
+        if !self.has_woken() {
+            return Vec::new();
+        }
+        self.has_woken.store(false, Ordering::Release);
+        std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The mailbox of loop `loop_index`, whose bell `control` knows.
     pub fn new(control: Arc<EngineControl>, loop_index: usize) -> Arc<Mailbox<D>> {
         Arc::new(Mailbox {
             results: Mutex::default(),
             taken: Condvar::new(),
             patience: LOOP_PATIENCE,
+            woken: Mutex::default(),
+            has_woken: AtomicBool::new(false),
+            home: OnceLock::new(),
             control,
             loop_index,
         })

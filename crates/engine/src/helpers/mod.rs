@@ -88,6 +88,12 @@ impl<J: Job> Helpers<J> {
         self.settings
     }
 
+    /// Threads that have nothing to do end now, and the others when that is so: no job is given any more.
+    pub fn close(&self) {
+        self.blocking.close();
+        self.computing.close();
+    }
+
     /// Threads alive.
     pub fn threads(&self) -> usize {
         self.blocking.threads() + self.computing.threads()

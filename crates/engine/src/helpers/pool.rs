@@ -71,6 +71,8 @@ struct PoolState<J: Job> {
     levels: Box<[LevelThreads]>,
     /// Which of the metrics no thread uses.
     free: Vec<usize>,
+    /// No job is given any more.
+    is_closed: bool,
 }
 
 /// The threads of one level.
@@ -128,6 +130,7 @@ impl<J: Job> HelperPool<J> {
             lanes: Lanes::default(),
             levels: (0..=last).map(level).collect(),
             free: numbers.collect(),
+            is_closed: false,
         };
         HelperPool {
             kind,
@@ -142,6 +145,12 @@ impl<J: Job> HelperPool<J> {
 
     pub(super) fn threads(&self) -> usize {
         self.lock().levels.iter().map(|level| level.threads).sum()
+    }
+
+    /// Threads that have nothing to do end.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.work.iter().for_each(Condvar::notify_all);
     }
 
     /// Has a job done. `false` if too many are waiting.
@@ -278,6 +287,10 @@ impl<J: Job> HelperPool<J> {
             }
             // what is left, if anything is, waits for a thread of a lower level
             self.wake(&mut state);
+            if state.is_closed && state.ready.is_empty() {
+                state.end(level, index);
+                return None;
+            }
             state.levels[level].idle += 1;
             let (guard, waited) =
                 self.work[level].wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
@@ -285,7 +298,7 @@ impl<J: Job> HelperPool<J> {
             let of_level = &mut state.levels[level];
             of_level.idle -= 1;
             of_level.woken = of_level.woken.saturating_sub(1);
-            if waited.timed_out() && state.ready.is_empty() {
+            if (waited.timed_out() || state.is_closed) && state.ready.is_empty() {
                 state.end(level, index);
                 return None;
             }

@@ -6,6 +6,7 @@ use corosensei::{Coroutine, Yielder};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::time::Instant;
 
 /// What a fiber is doing (emu §2, figure 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,11 @@ pub(crate) struct FiberSlot {
     pub(crate) parked: Cell<bool>,
     /// It was unparked before it parked.
     pub(crate) permit: Cell<bool>,
+    /// Its waits end at once from now on.
+    pub(crate) interrupted: Cell<bool>,
     pub(crate) waits: Cell<u64>,
+    /// What the line of an overflow calls it: a text that the fiber's own code holds; null for none.
+    pub(crate) name: Cell<(*const u8, usize)>,
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
     /// Lowest address of its stack, that of the guard, and its size without the guard.
     pub(crate) stack: Cell<(usize, usize)>,
@@ -62,7 +67,9 @@ impl FiberSlot {
             state: Cell::new(FiberState::Terminated),
             parked: Cell::new(false),
             permit: Cell::new(false),
+            interrupted: Cell::new(false),
             waits: Cell::new(0),
+            name: Cell::new((ptr::null(), 0)),
             yielder: Cell::new(ptr::null()),
             stack: Cell::new((0, 0)),
             coroutine: RefCell::new(None),
@@ -92,10 +99,13 @@ impl FiberSlot {
         self.switch(FiberState::Yielded);
     }
 
-    /// Waits until it is unparked.
-    pub(crate) fn park(&self) {
+    /// Waits until it is unparked, or until this time.
+    pub(crate) fn park(&self, core: &SchedulerCore, until: Option<Instant>) {
         if !self.permit.replace(false) {
-            self.begin_wait();
+            let ticket = self.begin_wait();
+            if let Some(at) = until {
+                core.poller.borrow_mut().add_timer(at, ticket);
+            }
             self.parked.set(true);
             self.suspend();
             // still set if the fiber unwinds and has not waited
@@ -106,7 +116,8 @@ impl FiberSlot {
     #[inline]
     fn switch(&self, state: FiberState) {
         // The fiber that ran next would find the thread panicking: a fiber that unwinds does not wait.
-        if std::thread::panicking() {
+        let is_wait = state == FiberState::Suspended;
+        if std::thread::panicking() || (is_wait && self.interrupted.get()) {
             return;
         }
         self.state.set(state);
@@ -170,6 +181,11 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&SchedulerCore, &FiberSlot) -> R) -
     // SAFETY: `FiberControl` sets both pointers for as long as the fiber has control; `resume` and
     // `end_all`, who give it, hold its entry and the core for longer.
     Some(unsafe { f(&*running.core, &*running.entry) })
+}
+
+/// What the running fiber is called. May be called in a signal handler.
+pub(crate) fn running_name() -> Option<(*const u8, usize)> {
+    with_running(|_, entry| entry.name.get()).filter(|(text, _)| !text.is_null())
 }
 
 /// Lowest address of the running fiber's stack, and its size without the guard there. May be called in a signal handler.

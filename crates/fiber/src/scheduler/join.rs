@@ -1,12 +1,14 @@
 //! Handles: a fiber's result, and waking it.
 
 use super::entry::{FiberId, FiberState, WaitId, with_running};
+use super::here;
+use super::interrupt;
 use super::remote::{Remote, SchedulerMessage};
-
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 
 /// Why a fiber has no result.
 pub enum JoinError {
@@ -14,6 +16,8 @@ pub enum JoinError {
     Panicked(Box<dyn Any + Send>),
     /// It was ended before it had come to its result, or could not be started.
     Dropped,
+    /// Not the fiber that is waited for, but the one that waits was interrupted.
+    Interrupted,
 }
 
 impl fmt::Debug for JoinError {
@@ -31,6 +35,7 @@ impl fmt::Display for JoinError {
                 write!(f, "the fiber panicked: {}", text.unwrap_or("no message"))
             }
             JoinError::Dropped => f.write_str("the fiber was ended before it had a result"),
+            JoinError::Interrupted => f.write_str("the wait for the result was interrupted"),
         }
     }
 }
@@ -44,8 +49,8 @@ enum Waiter {
         ticket: WaitId,
         remote: Arc<Remote>,
     },
-    /// A thread, at the condition variable, which costs a system call to notify.
-    Thread,
+    /// A thread, which is parked.
+    Thread(Thread),
 }
 
 enum JoinOutcome<T> {
@@ -59,7 +64,6 @@ pub(crate) struct Packet<T> {
     /// The fiber; until it is created, one of the two below.
     id: AtomicU64,
     outcome: Mutex<JoinOutcome<T>>,
-    ended: Condvar,
 }
 
 /// Not yet created, and not yet unparked or unparked already.
@@ -71,7 +75,6 @@ impl<T> Packet<T> {
         Arc::new(Packet {
             id: AtomicU64::new(UNKNOWN),
             outcome: Mutex::new(JoinOutcome::Open(Waiter::Nobody)),
-            ended: Condvar::new(),
         })
     }
 
@@ -123,6 +126,9 @@ impl<T> Packet<T> {
             if std::thread::panicking() {
                 return Err(JoinError::Dropped);
             }
+            if interrupt::is_interrupted() {
+                return Err(JoinError::Interrupted);
+            }
             let begun = with_running(|core, entry| {
                 let remote = Arc::clone(&core.remote);
                 *outcome = JoinOutcome::Open(Waiter::Fiber { ticket: entry.begin_wait(), remote });
@@ -131,8 +137,9 @@ impl<T> Packet<T> {
                 drop(outcome);
                 with_running(|_, entry| entry.suspend());
             } else {
-                *outcome = JoinOutcome::Open(Waiter::Thread);
-                drop(self.ended.wait(outcome));
+                *outcome = JoinOutcome::Open(Waiter::Thread(std::thread::current()));
+                drop(outcome);
+                std::thread::park();
             }
         }
     }
@@ -163,17 +170,10 @@ impl<T> Promise<T> {
         drop(outcome);
         let (ticket, remote) = match waiter {
             Waiter::Nobody => return,
-            Waiter::Thread => return self.packet.ended.notify_all(),
+            Waiter::Thread(thread) => return thread.unpark(),
             Waiter::Fiber { ticket, remote } => (ticket, remote),
         };
-        let woken = with_running(|core, _| {
-            let here = Arc::ptr_eq(&core.remote, &remote);
-            if here {
-                core.wake(ticket);
-            }
-            here
-        });
-        if woken != Some(true) {
+        if !here::on_this_thread(&remote, |core| core.wake(ticket)) {
             remote.post(SchedulerMessage::Wake(ticket));
         }
     }
@@ -235,6 +235,17 @@ impl<T> Fiber<T> {
     }
 }
 
+impl<T> Fiber<T> {
+    /// Ends the wait it is in, and those that it begins from now on: it does not wait any more. What it waits for
+    /// by [`anywhere`](crate::anywhere) says so with an error. Any thread may call this.
+    pub fn interrupt(&self) {
+        let id = self.packet.id();
+        if !here::on_this_thread(&self.remote, |core| core.interrupt(id)) {
+            self.remote.post(SchedulerMessage::Interrupt(id));
+        }
+    }
+}
+
 /// Wakes one fiber, from any thread.
 #[derive(Clone)]
 pub struct Unparker {
@@ -255,14 +266,7 @@ impl Unparker {
 }
 
 fn unpark(id: FiberId, remote: &Arc<Remote>) {
-    let done = with_running(|core, _| {
-        let here = Arc::ptr_eq(&core.remote, remote);
-        if here {
-            core.unpark(id);
-        }
-        here
-    });
-    if done != Some(true) {
+    if !here::on_this_thread(remote, |core| core.unpark(id)) {
         remote.post(SchedulerMessage::Unpark(id));
     }
 }

@@ -83,8 +83,14 @@ extern "C" fn on_fault(
     if let Some((lowest, stack_bytes)) = entry::running_stack()
         && (lowest..lowest + page_bytes()).contains(&address)
     {
-        let mut line = MessageLine { text: [0; 160], len: 0 };
-        line.push(b"fiber: stack overflow: a fiber needs more than its ");
+        let mut line = MessageLine { text: [0; 240], len: 0 };
+        line.push(b"fiber: stack overflow: ");
+        match entry::running_name() {
+            // SAFETY: a fiber that has a name holds its text until it has none.
+            Some((text, len)) => line.push(unsafe { std::slice::from_raw_parts(text, len) }),
+            None => line.push(b"a fiber"),
+        }
+        line.push(b" needs more than its ");
         line.push_number(stack_bytes);
         line.push(b" bytes of stack; raise stack_bytes. Aborting.\n");
         // SAFETY: `write` and `abort` may be called in a signal handler; the buffer is local.
@@ -121,7 +127,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
 
 /// A line put together without memory from the allocator.
 struct MessageLine {
-    text: [u8; 160],
+    text: [u8; 240],
     len: usize,
 }
 
@@ -149,10 +155,10 @@ mod tests {
 
     #[test]
     fn numbers_are_written_whole_and_lines_end_at_their_bound() {
-        let mut line = MessageLine { text: [0; 160], len: 0 };
+        let mut line = MessageLine { text: [0; 240], len: 0 };
         line.push_number(1_234_050);
         assert_eq!(&line.text[..line.len], b"1234050");
-        line.push(&[b'x'; 200]);
-        assert_eq!(line.len, 160);
+        line.push(&[b'x'; 300]);
+        assert_eq!(line.len, 240);
     }
 }

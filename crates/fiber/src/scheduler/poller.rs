@@ -74,6 +74,12 @@ impl Poller {
         self.timers.push(Reverse((at, ticket)));
     }
 
+    /// The earliest of them.
+    #[inline]
+    pub(crate) fn first_timer(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
     /// Ends the wait `ticket` when `fd` is ready.
     pub(crate) fn add_descriptor(
         &mut self,

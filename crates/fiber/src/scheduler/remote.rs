@@ -14,6 +14,8 @@ pub(crate) enum SchedulerMessage {
     Wake(WaitId),
     /// End this fiber's park.
     Unpark(FiberId),
+    /// End the wait of this fiber, and those that follow.
+    Interrupt(FiberId),
     /// Do this on the scheduler's thread.
     Call(Box<dyn FnOnce(&SchedulerCore) + Send>),
 }

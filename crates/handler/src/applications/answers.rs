@@ -6,6 +6,7 @@ use forebay_metrics::RefusalReason;
 use forebay_upstream::exchange::{Exchange, Failed, Lateness};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::hand_over::exchange::HandOverExchange;
+use forebay_upstream::inside::{InsideExchange, InsideFailure};
 use forebay_upstream::retry::AttemptFailure;
 use std::time::Duration;
 
@@ -104,6 +105,21 @@ pub fn said_of_receiver<T>(exchange: &HandOverExchange<T>) -> log::line::LoggedU
         head_us: times.head().map(us),
         total_us: times.head().map(us),
         begun_ns: times.begun_ns(),
+    }
+}
+
+/// The same of a request that a handler of the program answers.
+pub fn said_of_handler<T>(exchange: &InsideExchange<T>) -> log::line::LoggedUpstream<'_> {
+    log::line::LoggedUpstream {
+        upstream: exchange.name(),
+        status: exchange.status(),
+        error: exchange.failure().map(InsideFailure::word),
+        attempts: u32::from(exchange.begun_ns() > 0),
+        queue_us: 0,
+        connect_us: None,
+        head_us: exchange.head_us(),
+        total_us: None,
+        begun_ns: exchange.begun_ns(),
     }
 }
 

@@ -276,7 +276,9 @@ pub fn ask(
             Ok(ApplicationRequest { log, ..ask })
         }
         // it is offered the request itself
-        settings::ApplicationSettings::HandOver(_) => Err(Unasked::NoScript),
+        settings::ApplicationSettings::HandOver(_) | settings::ApplicationSettings::Inside(_) => {
+            Err(Unasked::NoScript)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The role that logs requests.
 
 use super::RequestHandler;
-use crate::applications::{ExchangeTag, before, said_of, said_of_receiver};
+use crate::applications::{ExchangeTag, before, said_of, said_of_handler, said_of_receiver};
 use crate::client::client_of;
 use crate::detour::Detour;
 use crate::log::line::LoggedUpstream;
@@ -53,7 +53,7 @@ impl Journal for RequestHandler {
     }
 }
 
-/// What was asked of an application, of the next stage, or of a receiver, and what is told of it.
+/// What was asked of an application, of the next stage, of a receiver or of a handler, and what is told of it.
 fn asked_of(detour: &Detour) -> Option<(&ExchangeTag, Option<LoggedUpstream<'_>>)> {
     match detour {
         Detour::Application(passing) => {
@@ -64,6 +64,9 @@ fn asked_of(detour: &Detour) -> Option<(&ExchangeTag, Option<LoggedUpstream<'_>>
         }
         Detour::HandOver(over) => {
             Some((&over.exchange.tag, Some(said_of_receiver(&over.exchange))))
+        }
+        Detour::Inside(inside) => {
+            Some((&inside.exchange.tag, Some(said_of_handler(&inside.exchange))))
         }
         Detour::Place(_) => None,
     }

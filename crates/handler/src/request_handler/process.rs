@@ -126,6 +126,7 @@ impl Process for RequestHandler {
             Detour::HandOver(over) => {
                 self.pools.with(|pool| over.exchange.begin(pool, now_ms));
             }
+            Detour::Inside(inside) => inside.exchange.begin(now_ms),
             Detour::Place(_) => {}
         }
     }
@@ -136,7 +137,7 @@ impl Process for RequestHandler {
                 self.pools.with(|pool| passing.exchange.give_back(pool));
             }
             Detour::HandOver(mut over) => self.pools.with(|pool| over.exchange.give_back(pool)),
-            Detour::Place(_) => {}
+            Detour::Inside(_) | Detour::Place(_) => {}
         }
     }
 

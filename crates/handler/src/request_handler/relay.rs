@@ -44,7 +44,7 @@ const KEPT: [&str; 5] =
     ["Content-Type", "Content-Disposition", "Set-Cookie", "Cache-Control", "Expires"];
 
 /// What is said here stands for what an application says: of two fields the first would count (RFC 6797 §8.1).
-const HSTS: &str = "Strict-Transport-Security";
+pub(super) const HSTS: &str = "Strict-Transport-Security";
 
 /// By which schemes a client may show who it is.
 const OFFER: &str = "WWW-Authenticate";
@@ -176,6 +176,9 @@ impl RequestHandler {
             Detour::Application(passing) => passing,
             Detour::HandOver(over) => {
                 return self.handed_over(request, ticket, over, reply);
+            }
+            Detour::Inside(inside) => {
+                return self.handler_answered(request, ticket, inside, reply);
             }
             Detour::Place(waits) => {
                 return self.place_decided(request, ticket, &mut waits.wait, reply);
@@ -439,6 +442,9 @@ impl RequestHandler {
         if let ApplicationSettings::HandOver(settings) = application.settings() {
             return self.offer(&application, settings, asked, request, ticket, reply);
         }
+        if let ApplicationSettings::Inside(settings) = application.settings() {
+            return self.ask_handler(settings, asked, request, ticket, reply);
+        }
         let now_ms = self.now.monotonic_ms;
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let is_authority =
@@ -658,7 +664,7 @@ fn names_place(relay: &Exchange<ExchangeTag>) -> bool {
 }
 
 /// Writes the first line of a head over what is there.
-fn begin_head(status: u16, head: &mut Vec<u8>) {
+pub(super) fn begin_head(status: u16, head: &mut Vec<u8>) {
     head.clear();
     // writing into a vector does not fail
     let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason(status));

@@ -78,6 +78,20 @@ impl Server {
         }
     }
 
+    /// The program of which the server is a part ends it: within this time what is open comes to its end. With none
+    /// it is cut at once.
+    pub(super) fn end_by_program(&mut self, within: Duration) {
+        if self.draining.is_none() {
+            self.draining = Some(("the program", Instant::now()));
+            self.was_told_to_drain = true;
+            self.plan.drain = within;
+            self.begin_to_drain(SIGTERM);
+        }
+        if within.is_zero() {
+            self.stop();
+        }
+    }
+
     /// Whether clients are accepted for a while yet: who types Ctrl-C is no load balancer, and who has been replaced
     /// accepts none.
     fn waits_before_drain(&self, signal: i32) -> bool {
@@ -162,7 +176,7 @@ impl Server {
     }
 
     fn say_draining(&self, signal: &str, bounded: bool) {
-        if self.stands_behind() {
+        if self.stands_behind() || self.config.is_guest {
             return;
         }
         let open = self.common.admission.open();
@@ -185,7 +199,7 @@ impl Server {
         if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));
         }
-        if self.stands_behind() {
+        if self.stands_behind() || self.config.is_guest {
             return;
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;

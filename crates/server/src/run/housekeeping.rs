@@ -149,7 +149,7 @@ impl Server {
         if self.keeps_up_applications || applications.is_empty() || !asks {
             return;
         }
-        match upkeep::keep_up(Arc::clone(&self.common.live)) {
+        match upkeep::keep_up(Arc::downgrade(&self.common.live)) {
             Ok(()) => self.keeps_up_applications = true,
             Err(error) => {
                 say(format_args!("no thread for applications: upstreams are not checked: {error}"))

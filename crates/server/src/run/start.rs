@@ -33,7 +33,7 @@ use crate::upgrade::shared::SharedLimits;
 use crate::upkeep;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_config::choice::Keyword;
-use forebay_config::{Config, Role, SiteConfig};
+use forebay_config::{Config, Confine, Role, SiteConfig};
 use forebay_engine::admission::ConnectionAdmission;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
@@ -53,6 +53,7 @@ use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -61,7 +62,8 @@ impl Server {
         config: Config,
         file: Option<PathBuf>,
         before: Option<(Predecessor, Inheritance)>,
-        signals: Signals,
+        signals: Option<Signals>,
+        given: Vec<OwnedFd>,
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
@@ -75,7 +77,7 @@ impl Server {
             None => config,
         };
         let started_by = process::user();
-        let machine = MachineResources::here().map_err(resources("descriptors"))?;
+        let machine = MachineResources::of(&config).map_err(resources("descriptors"))?;
         let register = Arc::<Register>::default();
         let plan = Plan::new(&config, &machine);
         let mut plan = plan.map_err(RunError::Policy)?;
@@ -86,6 +88,7 @@ impl Server {
             Some(handed) => {
                 handed.take_effect().map_err(resources("the sockets of the server before"))?
             }
+            None if config.is_guest => Listeners::given(given).map_err(RunError::Listen)?,
             None => Listeners::inherit().map_err(RunError::Listen)?,
         };
         // a process that can connect can also send commands
@@ -132,6 +135,7 @@ impl Server {
         // no other process takes the place of a stage, and none of this can be had once the process is sealed
         let shared = match config.place {
             Some(_) => None,
+            None if config.is_guest => None,
             None => SharedLimits::open(inheritance.as_mut().and_then(Inheritance::counts)),
         };
         let counts = shared.as_ref().map(|shared| Arc::clone(&shared.counts));
@@ -151,7 +155,10 @@ impl Server {
         let for_requests = launchers.iter().find_map(StartedLauncher::for_requests);
         let applications = applications.with_launcher(for_requests);
         // its socket may be out of reach afterwards
-        let notifier = Notifier::from_environment();
+        let notifier = match config.is_guest {
+            true => Notifier::handed(None),
+            false => Notifier::from_environment(),
+        };
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         if let (Some(spool), Some(path)) = (applications.spool(), &config.spool_dir) {
             spool::try_out(spool, path).map_err(RunError::Spool)?;
@@ -162,7 +169,10 @@ impl Server {
             None => notifier,
         };
         // threads from here on: they have what is left of the privileges
-        listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
+        if let Some(signals) = signals {
+            let listens = listen_for_signals(signals, to_main.clone());
+            listens.map_err(resources("a thread for signals"))?;
+        }
         let launchers = Launchers::listen(launchers);
         let launchers =
             launchers.map_err(resources("a thread for a process that runs programs"))?;
@@ -291,7 +301,8 @@ impl Server {
         let keeps = server.common.keep_agent_loop().map_err(resources("a thread"));
         or_said(is_successor, keeps)?;
         // one line for all stages
-        if server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive) {
+        let is_first = server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
+        if is_first && !server.config.is_guest {
             let _ = writeln!(io::stderr(), "{start_line}");
         }
         server.notifier.ready(&start_line);
@@ -341,6 +352,11 @@ fn confine(
     control_socket: Option<&ControlSocket>,
 ) -> Result<Sandbox, RunError> {
     let control = control_socket.map(ControlSocket::path);
+    if config.is_guest {
+        // the process, and what it may, are another's
+        let needs = SandboxNeeds::of(config, file, control);
+        return sandbox::confine(needs, Confine::Off).map_err(RunError::Sandbox);
+    }
     let given_up = match seal::is_sealed(config) {
         true => seal::give_up(config),
         false => {

@@ -9,6 +9,7 @@ use crate::listen::ARRIVAL;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError, RuleChange};
 use crate::spool;
 use crossbeam_channel::Sender;
+use forebay_config::Config;
 use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::ServingSnapshot;
@@ -29,6 +30,8 @@ const MOST_RETIRING: usize = 16;
 pub(super) enum Wanted {
     /// What the file says.
     File,
+    /// What the program has given of which the server is a part.
+    Given(Box<Config>),
     /// What the configuration says, but for these assignments, and whether they hold through reloads.
     Set(Vec<String>, bool),
     /// What the configuration says, but for a rule from the command line.
@@ -43,7 +46,7 @@ impl Wanted {
     /// What it is called where it is told of.
     fn name(&self) -> &'static str {
         match self {
-            Wanted::File => "reload",
+            Wanted::File | Wanted::Given(_) => "reload",
             Wanted::Set(..) => "policy set",
             Wanted::Rule(_) => "policy rule",
             Wanted::Agent(..) => "policy of a program",
@@ -104,6 +107,7 @@ impl Server {
                 let prepare = move || {
                     let next = match wanted {
                         Wanted::File => reload::prepare(&file, &current),
+                        Wanted::Given(config) => reload::prepare_given(*config, &current),
                         Wanted::Set(assignments, kept) => {
                             reload::change(&assignments, kept, &file, &current)
                         }

@@ -45,7 +45,8 @@ impl<T> Exchange<T> {
         let keep_alive = match self.application.settings() {
             settings::ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.keep,
             settings::ApplicationSettings::Proxy(_)
-            | settings::ApplicationSettings::HandOver(_) => false,
+            | settings::ApplicationSettings::HandOver(_)
+            | settings::ApplicationSettings::Inside(_) => false,
         };
         let mut lines = Lines::new();
         let bytes = script.head();

@@ -2,10 +2,7 @@
 
 /// The values of `Cookie` fields as one, without the cookies named `hidden`; `None` if nothing is left of
 /// them.
-pub(crate) fn join<'v>(
-    values: impl Iterator<Item = &'v [u8]>,
-    hidden: Option<&str>,
-) -> Option<Vec<u8>> {
+pub fn join<'v>(values: impl Iterator<Item = &'v [u8]>, hidden: Option<&str>) -> Option<Vec<u8>> {
     let Some(hidden) = hidden else {
         return Some(values.collect::<Vec<_>>().join(b"; ".as_slice()));
     };

@@ -13,7 +13,7 @@
 //! | `text` | numbers and addresses as text |
 
 pub mod client_url;
-pub(crate) mod cookies;
+pub mod cookies;
 pub mod fastcgi;
 pub(crate) mod names;
 pub mod request;

@@ -1,0 +1,171 @@
+//! What a server is made of, before it starts.
+
+use crate::error::ServerError;
+use crate::parts::{BuilderParts, ConfigText, HandlerOptions};
+use crate::server::Server;
+use forebay_server::run::guest;
+use forebay_upstream::inside::{
+    HandlerPlaces, HandlerResult, InsideRequest, InsideResponse, RequestCode,
+};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Handlers on fibers at the same time, unless it is said.
+const MOST_FIBERS: usize = 10_000;
+
+/// Handlers on threads at the same time, and requests that wait for one, unless it is said.
+const MOST_THREADS: usize = 64;
+const MOST_WAITING: usize = 1_000;
+
+/// A server before it starts.
+///
+/// Nothing that is set here is looked at before [`start`](ServerBuilder::start): that says all that is wrong.
+pub struct ServerBuilder {
+    parts: BuilderParts,
+    sockets: Vec<OwnedFd>,
+    fibers: usize,
+    threads: usize,
+    waiting: usize,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> ServerBuilder {
+        ServerBuilder::new()
+    }
+}
+
+impl ServerBuilder {
+    /// A server without sites and handlers, which listens on a port of this machine that the kernel chooses.
+    pub fn new() -> ServerBuilder {
+        let parts = BuilderParts::default();
+        let (fibers, threads, waiting) = (MOST_FIBERS, MOST_THREADS, MOST_WAITING);
+        ServerBuilder { parts, sockets: Vec::new(), fibers, threads, waiting }
+    }
+
+    /// Takes a configuration from this text, written as a file is. Relative paths begin at the working directory.
+    #[must_use]
+    pub fn config(mut self, text: impl Into<String>) -> ServerBuilder {
+        self.parts.text = ConfigText::Given(text.into());
+        self
+    }
+
+    /// Takes a configuration from this file, which is read at the start and at each
+    /// [reload](crate::Server::reload).
+    #[must_use]
+    pub fn config_file(mut self, path: impl Into<PathBuf>) -> ServerBuilder {
+        self.parts.text = ConfigText::File(path.into());
+        self
+    }
+
+    /// Serves the files of this directory (`root`).
+    #[must_use]
+    pub fn root(self, directory: impl AsRef<Path>) -> ServerBuilder {
+        let directory = directory.as_ref().display().to_string();
+        self.set("root", directory)
+    }
+
+    /// Listens at this address, as `listen` of the configuration has it: `"127.0.0.1:8080"`, `"unix:/run/app.sock"`.
+    /// May be called several times. A port of 0 lets the kernel choose; [`Server::addresses`](crate::Server::addresses)
+    /// has it then.
+    #[must_use]
+    pub fn listen(self, address: impl Into<String>) -> ServerBuilder {
+        self.set("listen", address.into())
+    }
+
+    /// Accepts from this socket, which is bound already.
+    ///
+    /// # Errors
+    /// What the kernel says of it.
+    pub fn listener(mut self, socket: TcpListener) -> std::io::Result<ServerBuilder> {
+        socket.set_nonblocking(true)?;
+        self.parts.given.push(socket.local_addr()?.to_string());
+        self.sockets.push(socket.into());
+        Ok(self)
+    }
+
+    /// Accepts from this socket, which is bound to a path.
+    ///
+    /// # Errors
+    /// What the kernel says of it; `InvalidInput` if it has no path.
+    pub fn unix_listener(mut self, socket: UnixListener) -> std::io::Result<ServerBuilder> {
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let path = address.as_pathname().ok_or(std::io::ErrorKind::InvalidInput)?;
+        self.parts.given.push(format!("unix:{}", path.display()));
+        self.sockets.push(socket.into());
+        Ok(self)
+    }
+
+    /// Sets how connections are served: `"fibers"`, `"event"`, `"threads"`, `"pool"` or `"pipeline"`. Without it, and
+    /// if the configuration names none, `"fibers"`.
+    #[must_use]
+    pub fn engine(self, word: impl Into<String>) -> ServerBuilder {
+        self.set("engine", word.into())
+    }
+
+    /// Sets any other setting of the top level by its key, with its value as `forebay serve --set` takes it.
+    #[must_use]
+    pub fn set(mut self, key: &'static str, value: impl Into<String>) -> ServerBuilder {
+        self.parts.settings.push((key, value.into()));
+        self
+    }
+
+    /// Has this handler answer a path and all beneath it, or a pattern with stars, on all sites; `=/path` is that path
+    /// alone. The route that says most of a path counts, as in a file.
+    #[must_use]
+    pub fn handler<F>(self, path: impl Into<String>, handler: F) -> ServerBuilder
+    where
+        F: Fn(&mut InsideRequest, &mut InsideResponse) -> HandlerResult + Send + Sync + 'static,
+    {
+        self.handler_with(path, HandlerOptions::default(), handler)
+    }
+
+    /// The same, with bounds of its own, and for a type that is no closure.
+    #[must_use]
+    pub fn handler_with(
+        mut self,
+        path: impl Into<String>,
+        options: HandlerOptions,
+        handler: impl RequestCode,
+    ) -> ServerBuilder {
+        self.parts.handlers.push((path.into(), options, Arc::new(handler)));
+        self
+    }
+
+    /// Sets how many handlers run at the same time with the engine `fibers`, over all loops; more requests get 503.
+    /// Default: 10,000. A waiting one takes the pages of its stack that it has used, 8 KiB or more, of at most 128 KiB.
+    #[must_use]
+    pub fn most_fibers(mut self, count: usize) -> ServerBuilder {
+        self.fibers = count;
+        self
+    }
+
+    /// Sets how many threads run handlers with the other engines, and how many requests may wait for one; more get
+    /// 503. Default: 64 and 1,000.
+    #[must_use]
+    pub fn most_threads(mut self, count: usize, waiting: usize) -> ServerBuilder {
+        (self.threads, self.waiting) = (count, waiting);
+        self
+    }
+
+    /// Starts the server: when this returns, clients are served.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the configuration, or what is in the way.
+    pub fn start(self) -> Result<Server, ServerError> {
+        let places = Arc::new(HandlerPlaces::new(self.fibers, self.threads, self.waiting));
+        let (config, warnings) = self.parts.config(&places)?;
+        let guest = guest::start(config, self.sockets).map_err(ServerError::Guest)?;
+        Ok(Server::new(guest, self.parts, places, warnings))
+    }
+}
+
+impl Server {
+    /// What a server is made of.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::new()
+    }
+}

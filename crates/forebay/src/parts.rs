@@ -1,0 +1,145 @@
+//! What a server is made of, and made of again at a reload: a text, settings by calls, handlers; and the configuration
+//! that they come to.
+
+use crate::error::ServerError;
+use forebay_config::{Config, ConfigDraft, HandlerRoute, Wrong};
+use forebay_server::config_file;
+use forebay_site::rules::Scope;
+use forebay_upstream::inside::{HandlerLimits, HandlerPlaces, InsideCode, RequestCode};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a server listens that is not told: at a port of this machine that the kernel chooses.
+const LOOPBACK: &str = "127.0.0.1:0";
+
+/// Bounds of one handler.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let chat = forebay::HandlerOptions { answer_within: None, ..forebay::HandlerOptions::default() };
+/// assert_eq!(forebay::HandlerOptions::default().answer_within, Some(Duration::from_secs(60)));
+/// # let _ = chat;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandlerOptions {
+    /// Time until the head of an answer is there; then the client gets 504, and the handler's waits end with an
+    /// error. `None` for as long as it takes. Default: 60 s.
+    pub answer_within: Option<Duration>,
+    /// Bytes that the body of a request may have; more is 413. Default: 16 MiB.
+    pub body_bytes: u64,
+    /// Whether a client that has ended its direction of the connection still wants its answer. Default: no, it has
+    /// left, as browsers do; some scripts do otherwise.
+    pub keeps_half_closed: bool,
+}
+
+impl Default for HandlerOptions {
+    fn default() -> HandlerOptions {
+        HandlerOptions {
+            answer_within: Some(Duration::from_secs(60)),
+            body_bytes: 16 * 1024 * 1024,
+            keeps_half_closed: false,
+        }
+    }
+}
+
+/// Where the text of a configuration is.
+#[derive(Clone)]
+pub(crate) enum ConfigText {
+    Given(String),
+    File(PathBuf),
+}
+
+/// What a configuration is made of, and made of again at a reload.
+#[derive(Clone, Default)]
+pub(crate) struct BuilderParts {
+    pub(crate) text: ConfigText,
+    /// Settings by their keys, as in a file, with their values as on a command line.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// Where given sockets listen.
+    pub(crate) given: Vec<String>,
+    pub(crate) handlers: Vec<(String, HandlerOptions, Arc<dyn RequestCode>)>,
+}
+
+impl Default for ConfigText {
+    fn default() -> ConfigText {
+        ConfigText::Given(String::new())
+    }
+}
+
+impl BuilderParts {
+    /// The same with another text.
+    pub(crate) fn with_text(&self, text: &str) -> BuilderParts {
+        BuilderParts { text: ConfigText::Given(text.to_owned()), ..self.clone() }
+    }
+
+    /// The configuration that it comes to, and what is hardly meant in it.
+    pub(crate) fn config(
+        &self,
+        places: &Arc<HandlerPlaces>,
+    ) -> Result<(Config, Vec<String>), ServerError> {
+        let (text, file) = match &self.text {
+            ConfigText::Given(text) => (text.clone(), PathBuf::from("(the program's text)")),
+            ConfigText::File(path) => {
+                let text = std::fs::read_to_string(path);
+                let unreadable = |error| ServerError::File { path: path.clone(), error };
+                (text.map_err(unreadable)?, path.clone())
+            }
+        };
+        let routes = self.routes(places)?;
+        let mut wrong = None;
+        let read = config_file::load_guest(&text, &file, |draft, reader| {
+            let says = |key: &str| reader.has(&forebay_config::path::Path::default().child(key));
+            wrong = self.prepare(draft, &says, routes).err();
+        });
+        if let Some((key, wrong)) = wrong {
+            return Err(ServerError::Setting { key: key.to_owned(), why: wrong.to_string() });
+        }
+        read.map_err(ServerError::Config)
+    }
+
+    /// Adds to what the text says.
+    fn prepare(
+        &self,
+        draft: &mut ConfigDraft,
+        says: &dyn Fn(&str) -> bool,
+        routes: Vec<HandlerRoute>,
+    ) -> Result<(), (&'static str, Wrong)> {
+        if !says("engine") {
+            draft.set("engine", "fibers").map_err(|wrong| ("engine", wrong))?;
+        }
+        for (key, value) in &self.settings {
+            draft.set(key, value).map_err(|wrong| (*key, wrong))?;
+        }
+        for address in &self.given {
+            draft.set("listen", address).map_err(|wrong| ("listen", wrong))?;
+        }
+        if draft.listener.listen.is_empty() && draft.listeners.is_empty() {
+            draft.set("listen", LOOPBACK).map_err(|wrong| ("listen", wrong))?;
+        }
+        draft.site.handlers = routes;
+        Ok(())
+    }
+
+    fn routes(&self, places: &Arc<HandlerPlaces>) -> Result<Vec<HandlerRoute>, ServerError> {
+        let route = |(path, options, code): &(String, HandlerOptions, Arc<dyn RequestCode>)| {
+            let scope = Scope::parse(path).map_err(|error| ServerError::Setting {
+                key: format!("handler {path}"),
+                why: error.to_string(),
+            })?;
+            let HandlerOptions { answer_within, body_bytes, keeps_half_closed } = *options;
+            let (code, places) = (Arc::clone(code), Arc::clone(places));
+            Ok(HandlerRoute {
+                path: scope,
+                code: InsideCode { name: path.as_str().into(), code, places },
+                limits: HandlerLimits {
+                    head: answer_within,
+                    most_bytes: body_bytes,
+                    abort_on_close: !keeps_half_closed,
+                },
+            })
+        };
+        self.handlers.iter().map(route).collect()
+    }
+}

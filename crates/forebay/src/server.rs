@@ -1,0 +1,122 @@
+//! A server that runs.
+
+use crate::error::ServerError;
+use crate::parts::BuilderParts;
+use forebay_server::run::guest::GuestServer;
+use forebay_upstream::inside::HandlerPlaces;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long handlers are waited for whose waits were ended.
+const LAST_HANDLERS: Duration = Duration::from_secs(5);
+
+/// A server that runs. Dropping it stops it as [`stop`](Server::stop) does.
+pub struct Server {
+    guest: GuestServer,
+    parts: BuilderParts,
+    places: Arc<HandlerPlaces>,
+    warnings: Vec<String>,
+}
+
+impl Server {
+    pub(crate) fn new(
+        guest: GuestServer,
+        parts: BuilderParts,
+        places: Arc<HandlerPlaces>,
+        warnings: Vec<String>,
+    ) -> Server {
+        Server { guest, parts, places, warnings }
+    }
+
+    /// The addresses it listens at, with the ports that the kernel has chosen.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        self.guest.addresses()
+    }
+
+    /// What a person can click on or give to curl, for each address and each Unix socket.
+    pub fn urls(&self) -> &[String] {
+        self.guest.urls()
+    }
+
+    /// What in the configuration is right, and yet hardly what is meant.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Connections that are open.
+    pub fn open_connections(&self) -> usize {
+        self.guest.open()
+    }
+
+    /// Everything that is counted, in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        self.guest.metrics()
+    }
+
+    /// Reads the configuration once more and puts it in force. Open connections stay, and so do the handlers.
+    ///
+    /// # Errors
+    /// What is wrong; then nothing has changed.
+    pub fn reload(&mut self) -> Result<(), ServerError> {
+        self.take_over(self.parts.clone())
+    }
+
+    /// Puts another text in force; all else that the builder was given stays.
+    ///
+    /// # Errors
+    /// What is wrong; then nothing has changed.
+    pub fn reload_with(&mut self, text: &str) -> Result<(), ServerError> {
+        self.take_over(self.parts.with_text(text))
+    }
+
+    fn take_over(&mut self, parts: BuilderParts) -> Result<(), ServerError> {
+        let (config, warnings) = parts.config(&self.places)?;
+        self.guest.reload(config).map_err(ServerError::Reload)?;
+        (self.parts, self.warnings) = (parts, warnings);
+        Ok(())
+    }
+
+    /// Accepts nothing more, lets what is open come to its end within this time, cuts the rest, and ends. Waits for all
+    /// of that.
+    ///
+    /// # Errors
+    /// How it failed; handlers that go on.
+    pub fn drain(mut self, within: Duration) -> Result<(), ServerError> {
+        self.end(within)
+    }
+
+    /// Ends now: what is open is cut, waits of handlers end with an error, and these have 5 s to return.
+    ///
+    /// # Errors
+    /// How it failed; handlers that go on.
+    pub fn stop(self) -> Result<(), ServerError> {
+        self.drain(Duration::ZERO)
+    }
+
+    /// Waits until the server ends by itself, which is a failure.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub fn wait(mut self) -> Result<(), ServerError> {
+        self.guest.wait().map_err(ServerError::Guest)
+    }
+
+    fn end(&mut self, within: Duration) -> Result<(), ServerError> {
+        self.guest.drain(within);
+        let ended = self.guest.wait().map_err(ServerError::Guest);
+        let all_ended = self.places.close(LAST_HANDLERS);
+        ended?;
+        match all_ended {
+            true => Ok(()),
+            false => Err(ServerError::HandlersRun { threads: self.places.threads() }),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // how it has ended nobody asks
+        let _ = self.end(Duration::ZERO);
+    }
+}

@@ -1,0 +1,76 @@
+//! What servers leave in the process they are in.
+
+use crate::client::{Client, get, soon};
+use forebay::Server;
+use std::fs;
+
+/// The names of the threads of this process.
+fn threads() -> Vec<String> {
+    let all = fs::read_dir("/proc/self/task").unwrap();
+    let names = all.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.map(|name| name.trim_end().to_owned()).collect()
+}
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Bytes of memory that is not shared.
+fn memory() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: Vec<usize> = statm.split(' ').filter_map(|n| n.trim().parse().ok()).collect();
+    (pages[1] - pages[2]) * 4096
+}
+
+/// Each engine in turn: it serves a handler that waits and a file, and is stopped while a connection is open.
+fn start_and_stop(number: usize) {
+    let engines = ["fibers", "event", "threads", "pool", "pipeline"];
+    let server = Server::builder()
+        .engine(engines[number % engines.len()])
+        .root(env!("CARGO_MANIFEST_DIR"))
+        .handler("/wait", |_, response| {
+            forebay::sleep(std::time::Duration::from_millis(1))?;
+            Ok(response.text("waited")?)
+        })
+        .start()
+        .unwrap();
+    let address = server.addresses()[0];
+    let mut open = Client::connect(address);
+    assert_eq!(open.get("/wait").text(), "waited");
+    assert_eq!(get(address, "/Cargo.toml").status, 200);
+    server.stop().unwrap();
+}
+
+/// This is the only test of its process: others would have threads, too.
+#[test]
+#[ignore = "counts what all of the process has: `alone` runs it"]
+fn a_hundred_servers_leave_nothing() {
+    // what is made once for a process is made by the first ones
+    (0..10).for_each(start_and_stop);
+    let settled = || {
+        soon("threads end", || threads().len() <= 3);
+        (threads(), descriptors(), memory())
+    };
+    let before = settled();
+    (0..100).for_each(start_and_stop);
+    let after = settled();
+    println!("before {before:?}, after {after:?}");
+    assert_eq!(before.0.len(), after.0.len(), "threads: {:?} then {:?}", before.0, after.0);
+    assert_eq!(before.1, after.1, "descriptors");
+    let grown = after.2.saturating_sub(before.2);
+    assert!(grown < 100 * 16 * 1024, "{grown} bytes more");
+}
+
+/// In a process of its own, because what is counted is the process's.
+#[test]
+fn alone() {
+    let own = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(own)
+        .args(["--ignored", "--exact", "process::a_hundred_servers_leave_nothing", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    println!("{said}");
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}

@@ -1,0 +1,212 @@
+//! A request that a handler of the program answers: what it is given, and what is made of its answer.
+
+use super::RequestHandler;
+use super::relay::begin_head;
+use crate::applications::{ExchangeTag, Hidden, NO_TUNNEL};
+use crate::client::{client_end, is_secure};
+use crate::detour::{AsksHandler, Detour};
+use crate::job::ServerJob;
+use crate::log::request_id;
+use crate::policy::Ticket;
+use crate::request_handler::context::HandlerContext;
+use forebay_conn::{ProcessOutcome, Rank, Relayed, Reply, Request};
+use forebay_http::framing::Framing;
+use forebay_http::head::{Name, Version};
+use forebay_metrics::{Counter, Unanswered};
+use forebay_site::Body;
+use forebay_upstream::cookies;
+use forebay_upstream::group::Unavailable;
+use forebay_upstream::inside::{InsideExchange, InsideFailure, RequestParts};
+use forebay_upstream::settings::InsideSettings;
+use std::borrow::Cow;
+
+impl RequestHandler {
+    /// A request is for a handler of the program, and rules have let it through.
+    #[cold]
+    pub(super) fn ask_handler(
+        &mut self,
+        settings: &InsideSettings,
+        asked: ExchangeTag,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> ProcessOutcome<ServerJob, Detour> {
+        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
+        let parts = match self.parts_of(&asked, request, ticket.as_ref()) {
+            Some(parts) if !is_tunnel => parts,
+            parts => {
+                let (status, text) = match parts {
+                    Some(_) => (501, NO_TUNNEL),
+                    None => (400, "The path cannot be read"),
+                };
+                let refused =
+                    self.refuse_for(&asked, request, ticket.as_ref(), status, text, reply);
+                return match refused {
+                    Relayed::Job(job, _) => ProcessOutcome::Job(job),
+                    _ => ProcessOutcome::Replied,
+                };
+            }
+        };
+        let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
+        let framing = request.head.framing;
+        let has_body = framing != Framing::None && framing != Framing::Sized(0);
+        let exchange =
+            InsideExchange::new(&settings.code, settings.limits, parts, has_body, rank.0, asked);
+        let thread = self.thread.as_mut().map(|thread| thread.take(false)).transpose();
+        let (exchange, thread) = match thread {
+            _ if matches!(framing, Framing::Sized(length) if length > settings.limits.most_bytes) => {
+                (exchange.failed(InsideFailure::TooLarge), None)
+            }
+            Ok(thread) => (exchange, thread),
+            // one that cannot be asked is an exchange, too, so that the log has its line
+            Err(_) => (exchange.failed(InsideFailure::NoRoom), None),
+        };
+        ProcessOutcome::Relay(Box::new(Detour::Inside(Box::new(AsksHandler::new(
+            exchange, thread,
+        )))))
+    }
+
+    /// What a handler is told of a request; `None` if its path cannot be read.
+    fn parts_of(
+        &self,
+        asked: &ExchangeTag,
+        request: &Request<'_>,
+        ticket: Option<&Ticket>,
+    ) -> Option<RequestParts> {
+        let Request { head, peer, .. } = *request;
+        let path = match &asked.destination.rewritten {
+            Some(rewritten) => rewritten.clone(),
+            None => Box::from(&*request.path().ok()?),
+        };
+        let client = client_end(peer, head, &self.trusted);
+        let hidden = Hidden {
+            cookie: self.certificates.hidden_cookie.as_deref(),
+            fields: self.applications.given(asked.destination.site),
+            client: None,
+        };
+        Some(RequestParts {
+            method: head.method_text.into(),
+            path,
+            target: head.target.into(),
+            query: head.query.map(Into::into),
+            host: head.authority.into(),
+            version: match head.version {
+                Version::Http10 => 10,
+                Version::Http11 => 11,
+                Version::Http2 => 20,
+            },
+            is_secure: is_secure(peer, head, &self.trusted),
+            fields: fields_for(request, hidden),
+            client,
+            local: (!peer.local.ip().is_unspecified()).then_some(peer.local),
+            class: self.policy.class(ticket).into(),
+            user: asked.user.clone(),
+            id: String::from_utf8_lossy(&request_id::text(asked.id)).into(),
+        })
+    }
+
+    /// A handler of the program has answered, or has not.
+    pub(super) fn handler_answered(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        asks: &mut AsksHandler,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<ServerJob> {
+        let exchange = &mut asks.exchange;
+        self.begin_answer(request, &mut exchange.tag, reply);
+        let answer = match exchange.answer() {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let (status, text) = self.handler_failed(failure, ticket, reply);
+                return self.refuse_for(
+                    &exchange.tag,
+                    request,
+                    ticket.as_ref(),
+                    status,
+                    text,
+                    reply,
+                );
+            }
+        };
+        self.metrics.add(Counter::UpstreamAnswered, 1);
+        let overload = self.overload(request.head);
+        let RequestHandler { site, head, trusted, policy, told, .. } = self;
+        let tag = &exchange.tag;
+        let context = HandlerContext {
+            request,
+            trusted,
+            told,
+            id: Some(tag.id),
+            judged: Some((policy, ticket.as_ref())),
+            overload,
+            upstream: exchange.name(),
+        };
+        site.look_for(&tag.destination, request, &context);
+        begin_head(answer.status, head);
+        let is = |name: &str, known: &str| name.eq_ignore_ascii_case(known);
+        let has_date = answer.fields.iter().any(|(name, _)| is(name, "Date"));
+        let has_hsts = reply.hsts.is_some();
+        let said =
+            answer.fields.iter().filter(|(name, _)| !(has_hsts && is(name, super::relay::HSTS)));
+        let said = said.map(|(name, value)| (&**name, Cow::Borrowed(&**value))).collect();
+        site.write_fields(&tag.destination, request, answer.status, said, head);
+        reply.relayed(answer.status, head, answer.length, has_date);
+        Relayed::Body
+    }
+
+    /// What the client is told of a handler that has not answered; the class and the counters are told.
+    fn handler_failed(
+        &mut self,
+        failure: InsideFailure,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> (u16, &'static str) {
+        let (status, text, counted) = match failure {
+            InsideFailure::NoRoom => {
+                self.unavailable(Unavailable::Full, ticket, reply);
+                let counted = (Counter::UpstreamUnavailable, Unanswered::Unavailable);
+                (503, "The application has as much to do as it may", Some(counted))
+            }
+            InsideFailure::TooLarge => {
+                (413, "The request body is larger than the application may be sent", None)
+            }
+            InsideFailure::Late => {
+                let counted = (Counter::UpstreamLate, Unanswered::Late);
+                (504, "The application did not answer in time", Some(counted))
+            }
+            InsideFailure::Failed | InsideFailure::Panicked => {
+                if failure == InsideFailure::Panicked {
+                    self.metrics.add(Counter::Panics, 1);
+                }
+                let counted = (Counter::UpstreamFailed, Unanswered::Failed);
+                (500, "The application has failed", Some(counted))
+            }
+        };
+        if let Some((counter, unanswered)) = counted {
+            self.metrics.add(counter, 1);
+            if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
+                judge.unanswered(ticket, unanswered);
+            }
+        }
+        (status, text)
+    }
+}
+
+/// The fields of a request as a handler may see them: without those that only others may give, with what those have
+/// given, and without the cookie that is the server's own.
+fn fields_for(request: &Request<'_>, hidden: Hidden<'_>) -> Vec<(Box<str>, Box<[u8]>)> {
+    let given = request.passed.map_or(&[][..], |passed| &passed.given[..]);
+    let is_given = |name: &str| given.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+    let is_hidden = |name: &str| hidden.fields.iter().any(|field| field.is(name));
+    let is_cookie = |name: &str| name.eq_ignore_ascii_case("Cookie");
+    let own = request.head.fields();
+    let own = own.filter(|(name, _)| !is_given(name) && !is_hidden(name) && !is_cookie(name));
+    let own = own.map(|(name, value)| (name.into(), value.into()));
+    let cookies = request.head.has(Name::Cookie).then(|| {
+        let cookies = cookies::join(request.head.values(Name::Cookie), hidden.cookie)?;
+        Some(("Cookie".into(), cookies.into_boxed_slice()))
+    });
+    let given = given.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+    own.chain(cookies.flatten()).chain(given).collect()
+}

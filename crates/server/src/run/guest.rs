@@ -1,0 +1,182 @@
+//! A server that is a part of another program. It has threads of its own, and changes nothing of the process: no
+//! signal, user, limit, umask, panic hook or sandbox, no environment, nothing on standard output.
+
+use super::{Event, Server};
+use crate::engines::Common;
+use crate::listen::ListenAddress;
+use crate::start_error::RunError;
+use crate::start_error::resources;
+use crate::status::Status;
+use crossbeam_channel::{Sender, bounded, unbounded};
+use forebay_config::Config;
+use forebay_metrics::render;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+/// How long a configuration that is given may take to be put in force.
+const LONGEST_RELOAD: Duration = Duration::from_secs(60);
+
+/// How long threads without work may take to end.
+const LAST_THREADS: Duration = Duration::from_secs(5);
+
+/// A running server, as the program holds it. One that is dropped is stopped.
+pub struct GuestServer {
+    to_main: Sender<Event>,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
+    urls: Vec<String>,
+    addresses: Vec<SocketAddr>,
+    /// What can be told of it while it runs.
+    running: Option<(Arc<Status>, Common)>,
+}
+
+/// What a server in another program cannot have.
+#[derive(Debug)]
+pub enum GuestError {
+    /// Something of the configuration starts other processes, which are copies of the program.
+    NeedsProcess {
+        /// The setting.
+        what: &'static str,
+    },
+    /// It could not be started, or has not ended well.
+    Run(RunError),
+}
+
+impl fmt::Display for GuestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GuestError::NeedsProcess { what } => write!(
+                f,
+                "{what} is for the program forebay: it starts processes, which a server inside another program does \
+                 not"
+            ),
+            GuestError::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for GuestError {}
+
+impl From<RunError> for GuestError {
+    fn from(error: RunError) -> GuestError {
+        GuestError::Run(error)
+    }
+}
+
+/// Starts a server with this configuration, which was [read for it](crate::config_file::load_guest). `given` are
+/// sockets that listen already, at addresses that the configuration names.
+///
+/// # Errors
+/// What is in the way at the start.
+pub fn start(config: Config, given: Vec<OwnedFd>) -> Result<GuestServer, GuestError> {
+    check(&config)?;
+    let (to_main, events) = unbounded();
+    let server = Server::start(config, None, None, None, given, to_main.clone(), events)?;
+    let (urls, addresses) = {
+        let listeners = server.listeners();
+        let groups = || server.plan.groups.iter();
+        let urls = groups().flat_map(|group| listeners.urls(&group.listen)).collect();
+        let wanted: Vec<_> = groups().flat_map(|group| &group.listen).collect();
+        let wanted: Vec<_> = wanted.into_iter().map(|endpoint| endpoint.listen.clone()).collect();
+        let addresses = listeners.addresses(&wanted).into_iter().filter_map(|bound| match bound {
+            ListenAddress::Tcp(address) => Some(address),
+            ListenAddress::Unix(_) => None,
+        });
+        (urls, addresses.collect())
+    };
+    let running = Some((Arc::clone(&server.status), server.common.clone()));
+    let thread = std::thread::Builder::new().name("forebay".to_owned());
+    let thread = thread.spawn(move || server.serve()).map_err(resources("a thread"))?;
+    Ok(GuestServer { to_main, thread: Some(thread), urls, addresses, running })
+}
+
+/// Whether a configuration is one that a guest can have.
+fn check(config: &Config) -> Result<(), GuestError> {
+    let sites = || config.sites.iter();
+    let isolated =
+        config.listeners.iter().any(|one| one.engine == forebay_engine::Engine::Isolated);
+    let needs = [
+        (isolated, "engine = \"isolated\""),
+        (sites().any(|site| !site.cgi.is_empty()), "[[cgi]]"),
+        (config.gate != forebay_config::GateMode::Off, "gate"),
+        (config.firewall.mode != forebay_config::FirewallMode::Off, "firewall"),
+        (config.user.is_some(), "user"),
+    ];
+    match needs.into_iter().find(|(is_wanted, _)| *is_wanted) {
+        Some((_, what)) => Err(GuestError::NeedsProcess { what }),
+        None => Ok(()),
+    }
+}
+
+impl GuestServer {
+    /// What a person can click on or give to curl, for each socket.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// The addresses that it listens at.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Everything that is counted, as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        let running = self.running.as_ref();
+        running.map(|(status, _)| render::prometheus(&status.snapshot())).unwrap_or_default()
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.running.as_ref().map_or(0, |(_, common)| common.admission.open())
+    }
+
+    /// Puts another configuration in force. Open connections stay.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    pub fn reload(&self, config: Config) -> Result<(), String> {
+        check(&config).map_err(|error| error.to_string())?;
+        let (reply, answer) = bounded(1);
+        let gone = || "the server has ended".to_owned();
+        self.to_main.send(Event::Given(Box::new(config), reply)).map_err(|_| gone())?;
+        let answer = answer.recv_timeout(LONGEST_RELOAD).map_err(|_| gone())?;
+        if answer.code == 0 { Ok(()) } else { Err(answer.text.trim_end().to_owned()) }
+    }
+
+    /// Accepts nothing more; what is open comes to its end, within this time, and is cut then. Returns at once.
+    pub fn drain(&self, within: Duration) {
+        let _ = self.to_main.send(Event::EndWithin(within));
+    }
+
+    /// Waits until the server has ended, by [`drain`](GuestServer::drain) or by itself.
+    ///
+    /// # Errors
+    /// How it failed.
+    pub fn wait(&mut self) -> Result<(), GuestError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let ended = thread.join();
+        // helper threads without work would stay for seconds
+        if let Some((_, common)) = self.running.take() {
+            common.helpers.close();
+            let until = Instant::now() + LAST_THREADS;
+            while common.helpers.threads() > 0 && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        match ended {
+            Ok(ended) => Ok(ended?),
+            Err(_) => Err(resources("its main thread")(io::Error::other("it panicked")).into()),
+        }
+    }
+}
+
+impl Drop for GuestServer {
+    fn drop(&mut self) {
+        self.drain(Duration::ZERO);
+        // how it has ended nobody asks
+        let _ = self.wait();
+    }
+}

@@ -1,0 +1,348 @@
+//! The exchange with a handler, as the protocol drives it.
+//!
+//! There is no socket: the handler wakes the exchange by its slot. An engine that leaves nothing there, because its
+//! threads wait in `poll`, is given an eventfd instead, which is made then.
+
+use super::pipe::{HandlerEnd, HandlerHead, HandlerPipe, LeftBy, PassedField, PipeRead};
+use super::place::RunningHandler;
+use super::request::{InsideRequest, RequestParts};
+use super::response::InsideResponse;
+use super::run::HandlerRun;
+use super::{HandlerLimits, InsideCode};
+use forebay_conn::handler::relay::{RelayNext, RelayRead};
+use forebay_conn::{Await, SocketId, WakeSlot, Wants};
+use forebay_sys::clock;
+use forebay_sys::epoll::Bell;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// Why a handler has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsideFailure {
+    /// There is no room for one more.
+    NoRoom,
+    /// The body of the request is larger than it may be.
+    TooLarge,
+    /// It has returned an error before it had begun an answer.
+    Failed,
+    /// It has panicked.
+    Panicked,
+    /// It has not answered in time.
+    Late,
+}
+
+impl InsideFailure {
+    /// What logs call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            InsideFailure::NoRoom => "no room",
+            InsideFailure::TooLarge => "too large",
+            InsideFailure::Failed => "failed",
+            InsideFailure::Panicked => "panicked",
+            InsideFailure::Late => "late",
+        }
+    }
+}
+
+/// How far an exchange is.
+enum InsideState {
+    /// Nothing was begun.
+    Ready(Box<HandlerRun>),
+    Runs(RunningHandler),
+    /// It was not begun, or is over.
+    Over,
+}
+
+/// The exchange of one request with a handler. `T` is what its owner remembers with it.
+pub struct InsideExchange<T> {
+    /// What its owner remembers.
+    pub tag: T,
+    code: InsideCode,
+    pipe: Arc<HandlerPipe>,
+    state: InsideState,
+    rank: u8,
+    /// Nothing of the answer's body is wanted.
+    is_head: bool,
+    /// The answer was looked at.
+    is_told: bool,
+    failure: Option<InsideFailure>,
+    head_ms: Option<u64>,
+    /// Until when the head of the answer must be there.
+    until_ms: u64,
+    abort_on_close: bool,
+    /// Bytes of the request's body that may still come.
+    left_bytes: u64,
+    socket_id: SocketId,
+    bell: OnceLock<Option<Arc<BellWaker>>>,
+    begun_ns: u64,
+    head_us: Option<u64>,
+    /// What follows the body of the answer, once all of that was read.
+    trailers: Vec<PassedField>,
+}
+
+/// Wakes a thread that waits in `poll`.
+#[derive(Debug)]
+struct BellWaker(Bell);
+
+impl Wake for BellWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.ring();
+    }
+}
+
+impl<T> InsideExchange<T> {
+    /// Of a request, which `has_body` or not, and of whose answer a client that asks by HEAD wants no body.
+    pub fn new(
+        code: &InsideCode,
+        limits: HandlerLimits,
+        parts: RequestParts,
+        has_body: bool,
+        rank: u8,
+        tag: T,
+    ) -> InsideExchange<T> {
+        let pipe = Arc::<HandlerPipe>::default();
+        if !has_body {
+            pipe.finish(Vec::new());
+        }
+        let is_head = &*parts.method == "HEAD";
+        let request = InsideRequest::new(parts, Arc::clone(&pipe));
+        let response = InsideResponse::new(Arc::clone(&pipe));
+        let run = HandlerRun::new(code.clone(), request, response);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        InsideExchange {
+            tag,
+            code: code.clone(),
+            pipe,
+            state: InsideState::Ready(Box::new(run)),
+            rank,
+            is_head,
+            is_told: false,
+            failure: None,
+            head_ms: limits.head.map(ms),
+            until_ms: u64::MAX,
+            abort_on_close: limits.abort_on_close,
+            left_bytes: limits.most_bytes,
+            socket_id: SocketId::new(),
+            bell: OnceLock::new(),
+            begun_ns: 0,
+            head_us: None,
+            trailers: Vec::new(),
+        }
+    }
+
+    /// One that is not begun, for this reason.
+    #[must_use]
+    pub fn failed(mut self, failure: InsideFailure) -> InsideExchange<T> {
+        self.fail(failure);
+        self
+    }
+
+    /// Begins the handler.
+    pub fn begin(&mut self, now_ms: u64) {
+        let InsideState::Ready(run) = std::mem::replace(&mut self.state, InsideState::Over) else {
+            return;
+        };
+        self.begun_ns = clock::monotonic_ns();
+        self.until_ms = self.head_ms.map_or(u64::MAX, |time| now_ms.saturating_add(time));
+        match self.code.places.begin(*run, self.rank) {
+            Some(running) => self.state = InsideState::Runs(running),
+            None => self.fail(InsideFailure::NoRoom),
+        }
+    }
+
+    fn fail(&mut self, failure: InsideFailure) {
+        self.failure.get_or_insert(failure);
+        let left = if failure == InsideFailure::Late { LeftBy::Time } else { LeftBy::Client };
+        self.leave(left);
+    }
+
+    /// Leaves the handler, which is told.
+    fn leave(&mut self, left: LeftBy) {
+        let goes_on = self.pipe.leave(left);
+        let state = std::mem::replace(&mut self.state, InsideState::Over);
+        if let InsideState::Runs(running) = state
+            && goes_on
+        {
+            running.interrupt();
+        }
+    }
+
+    /// What logs call the handler.
+    pub fn name(&self) -> &str {
+        &self.code.name
+    }
+
+    /// Why there is no answer, if there is none; else its head. It was looked at then.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn answer(&mut self) -> Result<HandlerHead, InsideFailure> {
+        self.is_told = true;
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        let failure = match self.pipe.answer() {
+            (Some(head), _) => {
+                let us = clock::monotonic_ns().saturating_sub(self.begun_ns) / 1000;
+                self.head_us = Some(us);
+                return Ok(head);
+            }
+            (None, Some(HandlerEnd::Panicked)) => InsideFailure::Panicked,
+            (None, _) => InsideFailure::Failed,
+        };
+        self.failure = Some(failure);
+        Err(failure)
+    }
+
+    /// Why there is no answer, as far as that is known.
+    pub fn failure(&self) -> Option<InsideFailure> {
+        self.failure
+    }
+
+    /// When it was begun, in nanoseconds; 0 if it was not.
+    pub fn begun_ns(&self) -> u64 {
+        self.begun_ns
+    }
+
+    /// Microseconds until the head of the answer was there.
+    pub fn head_us(&self) -> Option<u64> {
+        self.head_us
+    }
+
+    /// The status of its answer.
+    pub fn status(&self) -> Option<u16> {
+        self.head_us.and(self.pipe.answer().0.map(|head| head.status))
+    }
+
+    // What the protocol asks, as of any exchange (`forebay_conn::Relay`).
+
+    /// Where the engine leaves what wakes the request.
+    pub fn wake_slot(&self) -> &WakeSlot {
+        &self.pipe.slot
+    }
+
+    /// What is waited for where an engine leaves nothing in the slot.
+    pub fn socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
+        if self.bell.get().is_none() && (self.pipe.slot.is_set() || self.is_at_end()) {
+            return None;
+        }
+        let bell = self.bell.get_or_init(|| {
+            let bell = Arc::new(BellWaker(Bell::new().ok()?));
+            self.pipe.slot.set(Waker::from(Arc::clone(&bell)));
+            Some(bell)
+        });
+        let bell = bell.as_ref()?;
+        Some((self.socket_id, bell.0.as_fd(), Wants { read: true, write: false }))
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// It was woken.
+    pub fn ready(&mut self) {
+        if let Some(Some(bell)) = self.bell.get() {
+            bell.0.silence();
+        }
+    }
+
+    /// How many bytes of the request's body it takes.
+    pub fn capacity(&self) -> usize {
+        if self.failure.is_some() { 0 } else { self.pipe.capacity() }
+    }
+
+    /// The next bytes of the request's body.
+    pub fn give(&mut self, bytes: &[u8]) {
+        match self.left_bytes.checked_sub(bytes.len() as u64) {
+            Some(left) => {
+                self.left_bytes = left;
+                self.pipe.give(bytes);
+            }
+            None => self.fail(InsideFailure::TooLarge),
+        }
+    }
+
+    /// The request's body is whole.
+    pub fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
+        let trailers: Vec<PassedField> =
+            trailers.map(|(name, value)| (name.into(), value.into())).collect();
+        self.pipe.finish(trailers);
+    }
+
+    /// Goes as far as the head of the answer.
+    pub fn advance(&mut self) -> RelayNext {
+        if self.is_told {
+            // of the body, `read` asks; of the request's body, this
+            self.pipe.ask();
+            return RelayNext::Wait;
+        }
+        let has_answer = self.failure.is_some() || self.pipe.has_answer();
+        // without a bell nothing would wake a thread that waits in poll
+        let is_deaf = matches!(self.bell.get(), Some(None));
+        if is_deaf && !has_answer {
+            self.fail(InsideFailure::NoRoom);
+            return RelayNext::Answer;
+        }
+        if has_answer { RelayNext::Answer } else { RelayNext::Wait }
+    }
+
+    /// How long the body of the answer is, if that is known.
+    pub fn length(&self) -> Option<u64> {
+        self.pipe.answer().0?.length
+    }
+
+    /// Appends at most `most` of the next bytes of the answer's body.
+    pub fn read(&mut self, out: &mut Vec<u8>, most: usize) -> RelayRead {
+        if self.is_head {
+            return RelayRead::End;
+        }
+        match self.pipe.read_answer(out, most) {
+            PipeRead::Bytes(count) => RelayRead::Bytes(count),
+            PipeRead::Nothing => RelayRead::Nothing,
+            PipeRead::End => {
+                if let Some(HandlerEnd::Whole(trailers)) = self.pipe.answer().1 {
+                    self.trailers = trailers;
+                }
+                RelayRead::End
+            }
+            PipeRead::Broken => RelayRead::Broken,
+        }
+    }
+
+    /// What follows the body of the answer.
+    pub fn trailers(&self) -> Vec<(&str, &[u8])> {
+        self.trailers.iter().map(|(name, value)| (&**name, &**value)).collect()
+    }
+
+    /// Whether it is given up when its client has shut down writing.
+    pub fn aborts_on_close(&self) -> bool {
+        self.abort_on_close
+    }
+
+    /// What is waited for.
+    pub fn awaits(&self) -> Await {
+        if self.is_told { Await::Flow } else { Await::Answer }
+    }
+
+    /// Until when.
+    pub fn deadline_ms(&self) -> u64 {
+        match self.bell.get() {
+            Some(None) => 0,
+            _ if self.is_told => u64::MAX,
+            _ => self.until_ms,
+        }
+    }
+
+    /// The time is over.
+    pub fn expire(&mut self) {
+        self.fail(InsideFailure::Late);
+    }
+}
+
+impl<T> Drop for InsideExchange<T> {
+    fn drop(&mut self) {
+        self.leave(LeftBy::Client);
+    }
+}

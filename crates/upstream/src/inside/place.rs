@@ -1,0 +1,97 @@
+//! Where a handler runs: on a fiber of the loop that has its request, or on a thread. Both are bounded.
+
+use super::run::HandlerRun;
+use super::threads::HandlerThreads;
+use forebay_fiber::Fiber;
+use forebay_fiber::anywhere::ThreadInterrupt;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Places for the handlers of one server.
+pub struct HandlerPlaces {
+    threads: Arc<HandlerThreads>,
+    fibers: Arc<AtomicUsize>,
+    most_fibers: usize,
+}
+
+impl fmt::Debug for HandlerPlaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerPlaces")
+            .field("threads", &self.threads())
+            .field("fibers", &self.fibers())
+            .finish()
+    }
+}
+
+/// A handler that runs, as the connection's end holds it.
+pub(super) enum RunningHandler {
+    Fiber(Fiber<()>),
+    Thread(ThreadInterrupt),
+}
+
+impl RunningHandler {
+    /// Its waits end.
+    pub(super) fn interrupt(&self) {
+        match self {
+            RunningHandler::Fiber(fiber) => fiber.interrupt(),
+            RunningHandler::Thread(interrupt) => interrupt.give(),
+        }
+    }
+}
+
+impl HandlerPlaces {
+    /// At most so many fibers, over all loops; at most so many threads, and so many that wait for one.
+    pub fn new(most_fibers: usize, most_threads: usize, most_waiting: usize) -> HandlerPlaces {
+        let threads = HandlerThreads::new(most_threads, most_waiting);
+        HandlerPlaces { threads, fibers: Arc::default(), most_fibers }
+    }
+
+    /// Begins a handler: on a fiber, where the calling thread hosts some. `false` if there is no room for it.
+    pub(super) fn begin(&self, run: HandlerRun, rank: u8) -> Option<RunningHandler> {
+        if !forebay_fiber::is_hosted() {
+            return self.threads.begin(run, rank).ok().map(RunningHandler::Thread);
+        }
+        let place = FiberPlace::take(&self.fibers, self.most_fibers)?;
+        let name = run.name();
+        let fiber = forebay_fiber::begin(&name, move || {
+            let _place = place;
+            run.run();
+        });
+        fiber.ok().map(RunningHandler::Fiber)
+    }
+
+    /// Nothing more is begun on threads; those that run are interrupted. Waits for them, for this long at most; says
+    /// whether all have ended.
+    pub fn close(&self, patience: Duration) -> bool {
+        self.threads.close(patience)
+    }
+
+    /// Threads alive.
+    pub fn threads(&self) -> usize {
+        self.threads.threads()
+    }
+
+    /// Handlers on fibers that have not ended.
+    pub fn fibers(&self) -> usize {
+        self.fibers.load(Ordering::Relaxed)
+    }
+}
+
+/// One of as many fibers as there may be.
+struct FiberPlace(Arc<AtomicUsize>);
+
+impl FiberPlace {
+    fn take(count: &Arc<AtomicUsize>, most: usize) -> Option<FiberPlace> {
+        let place = FiberPlace(Arc::clone(count));
+        // given back by dropping it
+        (count.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for FiberPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a handler is given of a request: its own, whatever becomes of the connection's buffers.
+
+use super::pipe::HandlerPipe;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// What is known of a request.
+#[derive(Clone, Debug)]
+pub struct RequestParts {
+    /// The method as it was sent.
+    pub method: Box<str>,
+    /// The path, decoded and free of detours.
+    pub path: Box<[u8]>,
+    /// The target as it was sent.
+    pub target: Box<[u8]>,
+    /// What follows the first `?` of the target.
+    pub query: Option<Box<[u8]>>,
+    /// Host and port asked for.
+    pub host: Box<[u8]>,
+    /// 10, 11 or 20.
+    pub version: u8,
+    /// Whether the client came by https.
+    pub is_secure: bool,
+    /// Names and values of fields, in their order.
+    pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// The client's end of the connection, or the client that a trusted proxy names, with port 0.
+    pub client: SocketAddr,
+    /// The end that the client has reached.
+    pub local: Option<SocketAddr>,
+    /// The class of the request; empty without a policy.
+    pub class: Box<str>,
+    /// The user, if the site has asked for a password.
+    pub user: Option<Box<[u8]>>,
+    /// Under what number it is known in logs.
+    pub id: Box<str>,
+}
+
+/// A request, as a handler has it: head, client, and the body to be read.
+#[derive(Debug)]
+pub struct InsideRequest {
+    parts: RequestParts,
+    pipe: Arc<HandlerPipe>,
+}
+
+/// Text where it is some; a handler that wants other bytes finds them beside it.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+impl InsideRequest {
+    pub(super) fn new(parts: RequestParts, pipe: Arc<HandlerPipe>) -> InsideRequest {
+        InsideRequest { parts, pipe }
+    }
+
+    /// The method, such as `GET`.
+    pub fn method(&self) -> &str {
+        &self.parts.method
+    }
+
+    /// The path, decoded and without `.` and `..`, as rules have judged it; empty if it is not UTF-8.
+    pub fn path(&self) -> &str {
+        text(&self.parts.path)
+    }
+
+    /// The same as bytes.
+    pub fn path_bytes(&self) -> &[u8] {
+        &self.parts.path
+    }
+
+    /// The target as the client has sent it.
+    pub fn target(&self) -> &[u8] {
+        &self.parts.target
+    }
+
+    /// What follows the question mark, as it was sent; empty without one.
+    pub fn query(&self) -> &str {
+        text(self.parts.query.as_deref().unwrap_or_default())
+    }
+
+    /// The value of a parameter of the query, decoded: `+` is a space, `%41` an A. The first with this name.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        parameter(self.parts.query.as_deref()?, name)
+    }
+
+    /// Host and port asked for.
+    pub fn host(&self) -> &str {
+        text(&self.parts.host)
+    }
+
+    /// The version of HTTP: 10, 11 or 20.
+    pub fn version(&self) -> u8 {
+        self.parts.version
+    }
+
+    /// Whether the client came by https, to this server or to a proxy that is trusted.
+    pub fn is_secure(&self) -> bool {
+        self.parts.is_secure
+    }
+
+    /// The value of a field; of several the first. `None` also if it is not UTF-8.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.field_bytes(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// The same as bytes.
+    pub fn field_bytes(&self, name: &str) -> Option<&[u8]> {
+        self.fields().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// All fields, in their order.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.parts.fields.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// The address of the client.
+    pub fn client(&self) -> IpAddr {
+        self.parts.client.ip().to_canonical()
+    }
+
+    /// The client's end of the connection. Of a client that a proxy names the port is 0.
+    pub fn client_address(&self) -> SocketAddr {
+        self.parts.client
+    }
+
+    /// The end of the connection that the client has reached, if it is known.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.parts.local
+    }
+
+    /// The class that rules have given it; empty without a policy.
+    pub fn class(&self) -> &str {
+        &self.parts.class
+    }
+
+    /// The user who has signed in, where the site asks for a password.
+    pub fn user(&self) -> Option<&str> {
+        self.parts.user.as_deref().map(text)
+    }
+
+    /// Under what number logs know it.
+    pub fn id(&self) -> &str {
+        &self.parts.id
+    }
+
+    /// The whole body, of at most so many bytes.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if it has more; the client has left.
+    pub fn body(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        Read::take(&mut *self, limit).read_to_end(&mut bytes)?;
+        if bytes.len() > most {
+            let text = format!("the body of the request has more than {most} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        Ok(bytes)
+    }
+
+    /// What followed the body, once all of that was read.
+    pub fn trailers(&self) -> Vec<(Box<str>, Box<[u8]>)> {
+        self.pipe.request_trailers()
+    }
+
+    /// Whether the client has left: what is still answered is read by nobody.
+    pub fn is_left(&self) -> bool {
+        self.pipe.is_left()
+    }
+}
+
+/// Reads the body; waits for it as it comes.
+impl Read for InsideRequest {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.pipe.read_body(out)
+    }
+}
+
+/// The first parameter of a query with this name, decoded.
+fn parameter(query: &[u8], name: &str) -> Option<String> {
+    let pairs = query.split(|&b| b == b'&').map(|pair| {
+        let end = pair.iter().position(|&b| b == b'=').unwrap_or(pair.len());
+        (&pair[..end], pair.get(end + 1..).unwrap_or_default())
+    });
+    let mut found = pairs.filter(|(key, _)| decoded(key) == name.as_bytes());
+    found.next().map(|(_, value)| String::from_utf8_lossy(&decoded(value)).into_owned())
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);
+    let digit = |at: usize| text.get(at).and_then(|&b| (b as char).to_digit(16));
+    while let Some(&byte) = text.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', ..) => out.push(b' '),
+            _ => out.push(byte),
+        }
+        at += 1;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded() {
+        let query = b"a=1&b=x+y%21&c&=none&b=second&%64=%zz%4";
+        let get = |name| parameter(query, name);
+        assert_eq!(get("a").as_deref(), Some("1"));
+        assert_eq!(get("b").as_deref(), Some("x y!"));
+        assert_eq!(get("c").as_deref(), Some(""));
+        assert_eq!(get("d").as_deref(), Some("%zz%4"), "what is no code stays");
+        assert_eq!(get("e"), None);
+        assert_eq!(parameter(b"", "a"), None);
+    }
+}

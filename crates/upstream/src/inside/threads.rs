@@ -1,0 +1,180 @@
+//! Threads for handlers, where no fibers are: a bounded number, made on demand. What waits for one is in the order of
+//! its class; one in eight is the one that waits longest.
+//!
+//! They are none of the helper threads, so handlers that wait keep no file from being read.
+
+use super::run::HandlerRun;
+use forebay_fiber::anywhere::ThreadInterrupt;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A thread ends after this long without work.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// One in so many is the one that waits longest.
+const OLDEST: u64 = 8;
+
+/// A handler on its way to a thread.
+struct QueuedRun {
+    number: u64,
+    run: HandlerRun,
+    interrupt: ThreadInterrupt,
+}
+
+#[derive(Default)]
+struct ThreadsState {
+    /// By rank, each in the order in which they came.
+    queue: BTreeMap<u8, VecDeque<QueuedRun>>,
+    waiting: usize,
+    numbered: u64,
+    taken: u64,
+    threads: usize,
+    idle: usize,
+    /// What runs, by its number.
+    running: Vec<(u64, ThreadInterrupt)>,
+    is_closed: bool,
+}
+
+/// The threads of one server's handlers.
+pub(super) struct HandlerThreads {
+    state: Mutex<ThreadsState>,
+    work: Condvar,
+    /// Told when a thread has ended.
+    ended: Condvar,
+    most: usize,
+    most_waiting: usize,
+}
+
+impl ThreadsState {
+    /// The one that is next.
+    fn take(&mut self) -> Option<QueuedRun> {
+        self.taken += 1;
+        let rank = match self.taken.is_multiple_of(OLDEST) {
+            true => {
+                let first = |(rank, queue): (&u8, &VecDeque<QueuedRun>)| {
+                    Some((queue.front()?.number, *rank))
+                };
+                self.queue.iter().filter_map(first).min()?.1
+            }
+            false => *self.queue.keys().next()?,
+        };
+        let queue = self.queue.get_mut(&rank)?;
+        let run = queue.pop_front();
+        if queue.is_empty() {
+            self.queue.remove(&rank);
+        }
+        self.waiting -= usize::from(run.is_some());
+        run
+    }
+}
+
+impl HandlerThreads {
+    /// At most `most` threads, at least one; at most `most_waiting` wait for one.
+    pub(super) fn new(most: usize, most_waiting: usize) -> Arc<HandlerThreads> {
+        Arc::new(HandlerThreads {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            ended: Condvar::new(),
+            most: most.max(1),
+            most_waiting,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ThreadsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a handler run, as soon as there is a thread. Returns what ends its waits, or the handler if too many wait
+    /// already, or if there is no thread to be had.
+    #[allow(clippy::result_large_err, reason = "it goes back to who has made it")]
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        run: HandlerRun,
+        rank: u8,
+    ) -> Result<ThreadInterrupt, HandlerRun> {
+        let mut state = self.lock();
+        let has_thread = state.idle > state.waiting;
+        if state.is_closed
+            || (!has_thread && state.threads >= self.most && state.waiting >= self.most_waiting)
+        {
+            return Err(run);
+        }
+        if !has_thread && state.threads < self.most {
+            let own = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("handler".to_owned());
+            match thread.spawn(move || own.work()) {
+                Ok(_) => state.threads += 1,
+                Err(_) if state.threads == 0 => return Err(run),
+                // those that run come to it
+                Err(_) => {}
+            }
+        }
+        state.numbered += 1;
+        state.waiting += 1;
+        let (number, interrupt) = (state.numbered, ThreadInterrupt::new());
+        let queued = QueuedRun { number, run, interrupt: interrupt.clone() };
+        state.queue.entry(rank).or_default().push_back(queued);
+        self.work.notify_one();
+        Ok(interrupt)
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(QueuedRun { number, run, interrupt }) = state.take() {
+                state.running.push((number, interrupt.clone()));
+                drop(state);
+                interrupt.under(|| run.run());
+                state = self.lock();
+                state.running.retain(|(running, _)| *running != number);
+                continue;
+            }
+            if state.is_closed {
+                break;
+            }
+            state.idle += 1;
+            let waited = self.work.wait_timeout(state, IDLE);
+            let timed_out;
+            (state, timed_out) = waited.map_or_else(
+                |poisoned| (poisoned.into_inner().0, false),
+                |(state, timeout)| (state, timeout.timed_out()),
+            );
+            state.idle -= 1;
+            if timed_out && state.waiting == 0 {
+                break;
+            }
+        }
+        state.threads -= 1;
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// Nothing more is begun; what waits for a thread is dropped, and what runs is interrupted. Waits until all threads
+    /// have ended, for this long at most; says whether they have.
+    pub(super) fn close(&self, patience: Duration) -> bool {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.waiting = 0;
+        let queue = std::mem::take(&mut state.queue);
+        state.running.iter().for_each(|(_, interrupt)| interrupt.give());
+        drop(state);
+        drop(queue);
+        self.work.notify_all();
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while state.threads > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Threads alive.
+    pub(super) fn threads(&self) -> usize {
+        self.lock().threads
+    }
+}
