@@ -139,6 +139,7 @@ impl Table {
             },
             log: Some(Box::new(log)),
             spool: self.spool.clone(),
+            passed: None,
             sign_in: SignIn::OfRequest,
             shows_sign_in: false,
         }
