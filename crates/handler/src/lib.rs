@@ -52,4 +52,4 @@ pub mod request_handler;
 pub mod upstream_sockets;
 pub mod upstream_threads;
 
-pub use request_handler::{RequestHandler, TLS};
+pub use request_handler::{RAW, RequestHandler, TLS};

@@ -37,7 +37,7 @@ use forebay_metrics::{Snapshot, render};
 use forebay_site::host_of;
 use forebay_tls::{Channel, pair};
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -230,9 +230,9 @@ impl Handler for AdminService {
     type Protocol = Http1<AdminService>;
     type Transport = Channel;
 
-    fn transport(&mut self, listening: Listening, local: IpAddr) -> Channel {
+    fn transport(&mut self, listening: Listening, local: SocketAddr) -> Channel {
         match listening {
-            TLS => Channel::sealed(&(self.in_force)().identities, local),
+            TLS => Channel::sealed(&(self.in_force)().identities, local.ip()),
             _ => Channel::Plain,
         }
     }

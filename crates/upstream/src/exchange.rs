@@ -31,6 +31,7 @@
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
+//! | `exchange/passed_on.rs` | what has no answer: bytes that are passed on as they are |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
 //! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
 //! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
@@ -69,6 +70,7 @@ mod link_state;
 mod linked;
 mod outcome;
 mod pace;
+mod passed_on;
 mod phase;
 mod script;
 mod scripted;
@@ -185,6 +187,7 @@ impl<T> Exchange<T> {
         let spools = match (application.settings(), written.framing) {
             (settings::ApplicationSettings::Proxy(_), _)
             | (settings::ApplicationSettings::HandOver(_), _)
+            | (settings::ApplicationSettings::Tcp(_), _)
             | (_, Framing::None) => false,
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
@@ -206,6 +209,7 @@ impl<T> Exchange<T> {
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::ApplicationSettings::Proxy(_)
+            | settings::ApplicationSettings::Tcp(_)
             // it has an exchange of its own
             | settings::ApplicationSettings::HandOver(_) => None,
             settings::ApplicationSettings::FastCgi(_) => {
@@ -252,6 +256,7 @@ impl<T> Exchange<T> {
                 expects_continue: script.is_some() && written.expects_continue,
                 pace: UploadPace::new(script.is_none() && written.expects_continue),
                 has_moved: false,
+                passed_bytes: 0,
             },
             answer: AnswerUnderWay::new(ResponseReader::new(written.asked, limits), script),
             acknowledge_ms: None,

@@ -74,6 +74,7 @@ mod spool;
 mod stage_ends;
 mod stage_tunnels;
 mod stages;
+mod tcp;
 mod tls;
 mod tls_changes;
 mod told;

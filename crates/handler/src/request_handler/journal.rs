@@ -7,7 +7,7 @@ use crate::detour::Detour;
 use crate::log::line::LoggedUpstream;
 use crate::log::{LogEntry, PendingLine};
 use crate::policy::Ticket;
-use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request};
+use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request, TunnelOver};
 
 impl Journal for RequestHandler {
     #[inline]
@@ -47,6 +47,14 @@ impl Journal for RequestHandler {
         }
     }
 
+    fn tunnel_over(&mut self, line: &mut PendingLine, relay: &Detour, over: TunnelOver) {
+        if let Detour::Application(passing) = relay
+            && passing.exchange.application().settings().tcp().is_some()
+        {
+            self.passed_over(line, &passing.exchange, over);
+        }
+    }
+
     #[inline]
     fn log(&mut self, line: PendingLine, body_bytes: u64) {
         self.logger.log(line, body_bytes);
@@ -80,7 +88,10 @@ impl RequestHandler {
         status: Option<u16>,
         stages: ArrivalTimes,
     ) -> PendingLine {
-        let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
+        // a site may have the name that a connection which is passed on asks for
+        let answered_here = request.filter(|_| peer.passed.is_none());
+        let site = answered_here.and_then(|request| self.site.site_of(request));
+        let site = site.map(|site| site as usize);
         let refused = self.refused.take();
         if refused.is_none() && !self.logger.writes(site) {
             return self.logger.count(site, request.is_some(), status, stages);

@@ -46,7 +46,8 @@ impl<T> Exchange<T> {
         let keep_alive = match self.application.settings() {
             settings::ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.keep,
             settings::ApplicationSettings::Proxy(_)
-            | settings::ApplicationSettings::HandOver(_) => false,
+            | settings::ApplicationSettings::HandOver(_)
+            | settings::ApplicationSettings::Tcp(_) => false,
         };
         let mut lines = Lines::new();
         let bytes = script.head();
