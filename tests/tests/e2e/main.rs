@@ -26,6 +26,7 @@ mod fastcgi;
 mod faults_drain;
 mod faults_limits;
 mod faults_sending;
+mod files_first;
 mod give_way;
 mod gone;
 mod grpc;
