@@ -290,10 +290,11 @@ fn from_options(serve: Serve, withheld: Option<&Withheld>) -> Result<Config, Com
 /// Every address speaks TLS, with a certificate of this machine's own.
 fn with_tls(draft: &mut ConfigDraft) -> Result<(), CommandFailure> {
     if draft.listener.listen.is_empty() {
-        draft
-            .listener
-            .listen
-            .push(ListenEndpoint { listen: Listen::At(DEFAULT_TLS_LISTEN), tls: true });
+        draft.listener.listen.push(ListenEndpoint {
+            listen: Listen::At(DEFAULT_TLS_LISTEN),
+            tls: true,
+            raw: false,
+        });
     }
     let mut addresses = Vec::new();
     for endpoint in &mut draft.listener.listen {

@@ -70,6 +70,7 @@ pub use sections::listener::ListenerConfig;
 pub use sections::proxy::ProxyConfig;
 pub use sections::rule::{RuleConditions, RuleConfig, RuleName};
 pub use sections::site::SiteConfig;
+pub use sections::tcp::TcpConfig;
 pub use texts::origin::ConfigOrigin;
 pub use texts::source::{ConfigSource, IncludedFile, NoSource};
 pub use values::account::Account;
@@ -111,6 +112,8 @@ pub struct Config {
     pub classes: Vec<ClassConfig>,
     /// `[[rule]]`, in the order of the file
     pub rules: Vec<RuleConfig>,
+    /// `[[tcp]]`, in the order of the file
+    pub tcp: Vec<TcpConfig>,
     /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
     pub assigned: Vec<PolicyOverride>,
     /// `policy.ban_files`

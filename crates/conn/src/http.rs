@@ -1,6 +1,6 @@
 //! Whichever version the client speaks. It shows by its first bytes: a client of HTTP/2 sends a preface that
 //! is no request of HTTP/1 (RFC 9113 §3.4). Where HTTP/2 was agreed on in a handshake (ALPN) nothing else is
-//! understood.
+//! understood. A connection that is passed on as it is begins as a request of HTTP/1 that nobody has sent.
 
 use crate::context::Context;
 use crate::handler::HandlerRoles;
@@ -35,6 +35,11 @@ impl<H: HandlerRoles> Default for Http<H> {
 }
 
 impl<H: HandlerRoles> Http<H> {
+    /// Neither: the bytes are passed on as they are to the server that this name and port stand for.
+    pub fn passed_on(name: &str, port: u16) -> Http<H> {
+        Http::One(Http1::passed_on(name, port))
+    }
+
     /// HTTP/2, as was agreed on.
     pub fn two(limits: &ConnectionLimits) -> Http<H> {
         Http::Two(Box::new(Http2::new(limits, Rank::FIRST)))

@@ -34,6 +34,7 @@
 //! | [`hsts`] | [`Hsts`], what clients are told about TLS |
 //! | [`peer`] | both ends of a connection, and what was agreed between them |
 //! | [`preface`], [`proxy`] | what a proxy states about its client before anything else |
+//! | [`hello`], [`passing`] | the name in a hello of TLS; which connections are passed on as they are |
 //!
 //! It deliberately has no socket, no clock and no thread: time and system calls are the engine's.
 //! Descriptors pass through it, borrowed or on their way to another process, and are not used here.
@@ -43,6 +44,7 @@ pub mod context;
 pub mod handler;
 mod head_block;
 pub mod head_values;
+pub mod hello;
 pub mod hsts;
 pub mod http;
 pub mod http1;
@@ -51,6 +53,7 @@ pub mod input;
 pub mod limits;
 mod one_client;
 pub mod out;
+pub mod passing;
 pub mod peer;
 pub mod preface;
 pub mod protocol;
@@ -68,7 +71,7 @@ pub use context::{Announce, Context};
 pub use handler::{
     Admission, Admitted, Answered, Bodies, BodyDecision, GivenUp, HandedOver, HandlerRoles,
     HandlerTypes, Hooks, Job, JobKind, Journal, NoBody, NoJob, NoRelay, Piece, Process,
-    ProcessOutcome, Refusal, Relay, Relayed, Settled, TurnTime, Verdict,
+    ProcessOutcome, Refusal, Relay, Relayed, Settled, TunnelOver, TurnTime, Verdict,
 };
 pub use head_values::HeadValues;
 pub use hsts::Hsts;
@@ -78,6 +81,7 @@ pub use http2::Http2;
 pub use input::Input;
 pub use limits::ConnectionLimits;
 pub use out::Out;
+pub use passing::{PassName, PassRoute, PassRoutes, PassedConnection};
 pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol};

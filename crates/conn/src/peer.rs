@@ -1,5 +1,6 @@
 //! Both ends of a connection.
 
+use crate::passing::PassedConnection;
 use crate::rank::Rank;
 use forebay_http::client::ClientKey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,6 +19,8 @@ pub struct Peer {
     pub stated: Option<SocketAddr>,
     /// What was agreed with the client, once that is done; `None` where nothing is encrypted.
     pub secured: Option<Box<Secured>>,
+    /// Its bytes are passed on as they are; `None` where something is spoken here.
+    pub passed: Option<Box<PassedConnection>>,
     /// The rank of its first request, if the kernel has queued it by that.
     pub queued: Option<Rank>,
     /// How long the connection lives.
@@ -88,7 +91,7 @@ impl Peer {
     /// Both ends as the kernel knows them.
     pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
         let life = ConnectionLife::default();
-        Peer { remote, local, stated: None, secured: None, queued: None, life }
+        Peer { remote, local, stated: None, secured: None, passed: None, queued: None, life }
     }
 
     /// Whether the connection came through a Unix socket.

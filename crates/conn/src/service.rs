@@ -4,7 +4,7 @@ use crate::handler::HandlerRoles;
 use crate::limits::ConnectionLimits;
 use crate::protocol::Protocol;
 use crate::transport::Transport;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 /// What an engine is given: the roles, and what is spoken on its connections.
 ///
@@ -18,7 +18,7 @@ pub trait Handler: HandlerRoles {
 
     /// The transport of a connection that came through a listener with this
     /// [kind](Listening) to this address, before anything was received.
-    fn transport(&mut self, _listening: Listening, _local: IpAddr) -> Self::Transport {
+    fn transport(&mut self, _listening: Listening, _local: SocketAddr) -> Self::Transport {
         Self::Transport::default()
     }
 

@@ -81,7 +81,7 @@ pub enum Await {
     Admission,
     /// Room in the client's receive window.
     Send,
-    /// A place among the requests at once of a rule: until when this and the next five may last, the
+    /// A place among the requests at once of a rule: until when this and the next six may last, the
     /// protocol [says](crate::Protocol::deadline_ms).
     Place,
     /// That another server may be asked.
@@ -92,7 +92,9 @@ pub enum Await {
     Answer,
     /// That a body moves that is passed on.
     Flow,
-    /// Any of the last three, and the time at which an exchange looks whether its upstream still lives: when
+    /// That the other direction of a tunnel ends, or moves, of which one has ended.
+    Ending,
+    /// Any of the four before, and the time at which an exchange looks whether its upstream still lives: when
     /// it has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
     Link,
     /// The same, of an exchange that no upstream has: it is over sooner than what was waited for before.

@@ -4,6 +4,7 @@
 //! keeps what the client has not taken yet, and asks a [plain](Transport::is_plain) one for nothing.
 
 use crate::handler::Job;
+use crate::passing::PassedConnection;
 use crate::peer::Secured;
 
 /// Both directions of one connection. `J` is the handler's job: what takes CPU time in a handshake is
@@ -20,6 +21,27 @@ pub trait Transport<J: Job>: Default + Send {
     /// What was agreed with the client, once it is [open](Opening::Open).
     fn secured(&self) -> Option<Box<Secured>> {
         None
+    }
+
+    /// Whether it is not known yet what lies between: more must be received first.
+    fn is_undecided(&self) -> bool {
+        false
+    }
+
+    /// That the bytes are passed on as they are, once that is known; then it [is plain](Transport::is_plain), and
+    /// nothing is said to the client by this server.
+    fn passed(&self) -> Option<Box<PassedConnection>> {
+        None
+    }
+
+    /// Whether nothing may be said to the client before the protocol begins, though the transport is plain.
+    fn is_silent(&self) -> bool {
+        false
+    }
+
+    /// What was received before it was known that the bytes are passed on. They are the protocol's.
+    fn take_received(&mut self) -> Vec<u8> {
+        Vec::new()
     }
 
     /// Why it has [failed](Opening::Failed), or is [`Broken`]; `None` if it is not.

@@ -114,6 +114,7 @@ impl Timeouts {
             | Await::Connect
             | Await::Answer
             | Await::Flow
+            | Await::Ending
             | Await::Link
             | Await::Rest => u64::MAX,
         }

@@ -13,9 +13,11 @@ pub(crate) mod websocket;
 use crate::certificates::Certificates;
 pub use answers::{before, failed, refused, said_of, said_of_handler, said_of_receiver, summary};
 pub use ask::{
-    Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_stage,
+    Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_passed,
+    ask_stage,
 };
 use forebay_config::Role;
+use forebay_conn::{PassRoutes, PassedConnection};
 use forebay_control::shared::SharedCounts;
 use forebay_http::field::FieldName;
 use forebay_site::Destination;
@@ -44,6 +46,8 @@ pub struct Applications {
     tell_local: bool,
     /// One takes other protocols.
     take_tunnels: bool,
+    /// Which connections are passed on as they are; the servers that get them are those of the last site.
+    pass_routes: Arc<PassRoutes>,
     /// What each class gets of upstreams while it waits for one, by rank.
     shares: Arc<[f64]>,
     /// What this process is, if it is a stage, and whom it asks.
@@ -70,7 +74,9 @@ impl Applications {
             Application::new(settings.clone(), upstreams)
         };
         let told = |one: &settings::ApplicationSettings| match one {
-            settings::ApplicationSettings::Proxy(proxy) => proxy.proxy_protocol.is_some(),
+            settings::ApplicationSettings::Proxy(_) | settings::ApplicationSettings::Tcp(_) => {
+                one.proxy_protocol().is_some()
+            }
             settings::ApplicationSettings::FastCgi(_)
             | settings::ApplicationSettings::HandOver(_)
             | settings::ApplicationSettings::Inside(_) => true,
@@ -81,6 +87,12 @@ impl Applications {
         let sites = sites.iter().map(|routes| routes.iter().map(&mut application).collect());
         let sites = sites.collect();
         Applications { sites, given, tell_local, take_tunnels, ..all }
+    }
+
+    /// With connections that are passed on as they are, to servers that stand behind those of the sites.
+    #[must_use]
+    pub fn passing(self, routes: &Arc<PassRoutes>) -> Applications {
+        Applications { pass_routes: Arc::clone(routes), ..self }
     }
 
     /// For a process that is a stage.
@@ -257,6 +269,25 @@ impl Applications {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.upstreams.is_empty()
+    }
+
+    /// Which connections are passed on as they are.
+    #[inline]
+    pub fn pass_routes(&self) -> &Arc<PassRoutes> {
+        &self.pass_routes
+    }
+
+    /// The servers that get a connection which has reached this port.
+    pub fn passed_to(
+        &self,
+        port: u16,
+        passed: &PassedConnection,
+    ) -> Option<(Destination, &Arc<Application>)> {
+        let route = u32::try_from(self.pass_routes.find(port, passed)?).ok()?;
+        let site = u32::try_from(self.sites.len().checked_sub(1)?).ok()?;
+        let destination = Destination { site, route, ..Destination::default() };
+        let application = self.get(&destination)?;
+        Some((destination, application))
     }
 
     /// The one that a request is for.

@@ -54,4 +54,4 @@ pub mod sightings;
 pub mod upstream_sockets;
 pub mod upstream_threads;
 
-pub use request_handler::{RequestHandler, TLS};
+pub use request_handler::{RAW, RequestHandler, TLS};

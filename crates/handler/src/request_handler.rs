@@ -8,6 +8,7 @@
 //! | `place` | which requests wait for a place among those at once of their rule |
 //! | `hand_over` | what receivers are offered, and what becomes of it |
 //! | `inside` | what handlers of the program are asked, and what is made of their answers |
+//! | `passed_on` | connections whose bytes are passed on as they are |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
 //! | `authority` | what becomes of the answers of servers that decide |
 //! | `context` | who asks, for rules of a site that go by that |
@@ -23,6 +24,7 @@ mod context;
 mod hand_over;
 mod inside;
 mod journal;
+mod passed_on;
 mod place;
 mod process;
 mod refused;
@@ -51,12 +53,15 @@ use forebay_metrics::Local;
 use forebay_site::{Body, Site};
 use forebay_tls::Channel;
 use refused::Refused;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What comes through a listener where TLS is spoken.
 pub const TLS: Listening = Listening(1);
+
+/// What comes through a listener where nothing is spoken: it is passed on as it is.
+pub const RAW: Listening = Listening(2);
 
 /// What one loop or thread serves.
 pub struct RequestHandler {
@@ -187,16 +192,25 @@ impl Handler for RequestHandler {
     type Protocol = Http<RequestHandler>;
     type Transport = Channel;
 
-    fn transport(&mut self, listening: Listening, local: IpAddr) -> Channel {
+    fn transport(&mut self, listening: Listening, local: SocketAddr) -> Channel {
         self.keep_up();
+        let routes = self.applications.pass_routes();
         match listening {
-            TLS => Channel::sealed(&self.certificates.identities, local),
+            TLS => Channel::undecided(routes, Some(&self.certificates.identities), local),
+            RAW => Channel::undecided(routes, None, local),
             _ => Channel::Plain,
         }
     }
 
     fn protocol(&mut self, transport: &Channel, limits: &ConnectionLimits) -> Http<RequestHandler> {
-        if transport.is_for_http2() { Http::two(limits) } else { Http::default() }
+        match transport {
+            Channel::Passed(passed) => {
+                let (name, port) = passed.wanted();
+                Http::passed_on(&name, port)
+            }
+            _ if transport.is_for_http2() => Http::two(limits),
+            _ => Http::default(),
+        }
     }
 }
 

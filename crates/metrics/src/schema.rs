@@ -80,6 +80,11 @@ schema! {
         UpstreamTlsNoHttp2 = "forebay_upstream_tls_handshakes_total" "result=\"no_http2\"", "Handshakes of TLS with applications, by what has come of them.";
         UpstreamTlsRules = "forebay_upstream_tls_handshakes_total" "result=\"rules\"", "Handshakes of TLS with applications, by what has come of them.";
         UpstreamTlsEnded = "forebay_upstream_tls_handshakes_total" "result=\"ended\"", "Handshakes of TLS with applications, by what has come of them.";
+        PassedOn = "forebay_tcp_connections_total" "result=\"passed\"", "Connections to be passed on as they are, by what has come of them.";
+        PassedUnrouted = "forebay_tcp_connections_total" "result=\"no_route\"", "Connections to be passed on as they are, by what has come of them.";
+        PassedUnreached = "forebay_tcp_connections_total" "result=\"unreached\"", "Connections to be passed on as they are, by what has come of them.";
+        PassedUp = "forebay_tcp_bytes_total" "to=\"server\"", "Bytes of connections that were passed on and are over, by where they went.";
+        PassedDown = "forebay_tcp_bytes_total" "to=\"client\"", "Bytes of connections that were passed on and are over, by where they went.";
         SendWaits = "forebay_send_waits_total" "", "Times an answer had to wait until its client had taken some of it. Divided by forebay_responses_total: waits per answer.";
         LinkUnknown = "forebay_link_unknown_total" "", "Requests to the next stage, with the engine isolated, of which it is not known whether they were done: they were answered with 502.";
         GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";

@@ -42,7 +42,7 @@ use forebay_sys::clock;
 use forebay_tls::{Channel, pair};
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -294,9 +294,9 @@ impl Handler for AdminService {
     type Protocol = Http1<AdminService>;
     type Transport = Channel;
 
-    fn transport(&mut self, listening: Listening, local: IpAddr) -> Channel {
+    fn transport(&mut self, listening: Listening, local: SocketAddr) -> Channel {
         match listening {
-            TLS => Channel::sealed(&(self.in_force)().identities, local),
+            TLS => Channel::sealed(&(self.in_force)().identities, local.ip()),
             _ => Channel::Plain,
         }
     }

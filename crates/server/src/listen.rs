@@ -16,7 +16,7 @@ pub use address::{ListenAddress, ListenError};
 use address::has_no_ipv6;
 use forebay_config::{Listen, ListenEndpoint};
 use forebay_conn::{Listening, Rank};
-use forebay_handler::TLS;
+use forebay_handler::{RAW, TLS};
 use forebay_sys::inherited::{self, Inherited, InheritedAddress};
 use forebay_sys::socket::{self, ListenOptions, OpenSteps};
 use forebay_sys::unix::{self, SocketFile};
@@ -33,8 +33,13 @@ use std::time::{Duration, Instant};
 const BACKLOG: i32 = 4096;
 
 /// The address of a page, with the scheme that is spoken there.
-fn with_scheme(url: String, tls: bool) -> String {
-    if tls { url.replacen("http://", "https://", 1) } else { url }
+fn with_scheme(url: String, endpoint: &ListenEndpoint) -> String {
+    let scheme = match (endpoint.tls, endpoint.raw) {
+        (true, _) => "https://",
+        (false, true) => "tcp://",
+        (false, false) => return url,
+    };
+    url.replacen("http://", scheme, 1)
 }
 
 /// A socket to accept with, and what the engine must know of it.
@@ -152,7 +157,8 @@ impl Listeners {
         wanted: &[Listen],
         loops: usize,
     ) -> Result<Vec<Vec<AcceptSocket>>, ListenError> {
-        let plain = |listen: &Listen| ListenEndpoint { listen: listen.clone(), tls: false };
+        let plain =
+            |listen: &Listen| ListenEndpoint { listen: listen.clone(), tls: false, raw: false };
         let wanted: Vec<_> = wanted.iter().map(plain).collect();
         self.take_endpoints(&wanted, loops)
     }
@@ -182,7 +188,7 @@ impl Listeners {
     ) -> Result<Vec<Vec<AcceptSocket>>, ListenError> {
         let mut by_loop: Vec<Vec<AcceptSocket>> = (0..loops).map(|_| Vec::new()).collect();
         for endpoint in wanted {
-            let ListenEndpoint { listen, tls } = endpoint;
+            let ListenEndpoint { listen, tls, raw } = endpoint;
             let mut given: Vec<Vec<AcceptSocket>> = (0..loops).map(|_| Vec::new()).collect();
             match ListenAddress::try_from(listen) {
                 // the one of IPv6 is in the list as well
@@ -190,8 +196,13 @@ impl Listeners {
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
-            let listening = if *tls { TLS } else { Listening::default() };
-            self.share_out_of_classes(endpoint, ranks, &mut given)?;
+            let listening = match (tls, raw) {
+                (true, _) => TLS,
+                (false, true) => RAW,
+                (false, false) => Listening::default(),
+            };
+            // of what is passed on no request can be read
+            self.share_out_of_classes(endpoint, if *raw { 0 } else { ranks }, &mut given)?;
             for (of_loop, sockets) in by_loop.iter_mut().zip(given) {
                 of_loop
                     .extend(sockets.into_iter().map(|socket| AcceptSocket { listening, ..socket }));
@@ -205,21 +216,22 @@ impl Listeners {
         &'l self,
         wanted: &'l [ListenEndpoint],
     ) -> impl Iterator<Item = String> + use<'l> {
-        self.bound(wanted).map(|(address, tls)| with_scheme(address.url(), tls))
+        self.bound(wanted).map(|(address, endpoint)| with_scheme(address.url(), endpoint))
     }
 
     /// What a browser on this machine can open.
     pub fn local_url(&self, wanted: &[ListenEndpoint]) -> Option<String> {
-        self.bound(wanted).find_map(|(address, tls)| Some(with_scheme(address.local_url()?, tls)))
+        let mut bound = self.bound(wanted).filter(|(_, endpoint)| !endpoint.raw);
+        bound.find_map(|(address, endpoint)| Some(with_scheme(address.local_url()?, endpoint)))
     }
 
     fn bound<'l>(
         &'l self,
         wanted: &'l [ListenEndpoint],
-    ) -> impl Iterator<Item = (ListenAddress, bool)> + use<'l> {
+    ) -> impl Iterator<Item = (ListenAddress, &'l ListenEndpoint)> + use<'l> {
         wanted.iter().flat_map(|endpoint| {
             let addresses = self.addresses(std::slice::from_ref(&endpoint.listen));
-            addresses.into_iter().map(|address| (address, endpoint.tls))
+            addresses.into_iter().map(move |address| (address, endpoint))
         })
     }
 
@@ -268,7 +280,7 @@ impl Listeners {
         let Listen::At(address) = endpoint.listen else { return false };
         let [v4, v6] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]
             .map(|ip: IpAddr| SocketAddr::new(ip, address.port()));
-        let both = ListenEndpoint { listen: Listen::At(v6), tls: endpoint.tls };
+        let both = ListenEndpoint { listen: Listen::At(v6), ..endpoint.clone() };
         address == v4 && wanted.contains(&both) && self.passed_for_both(v4.port()).is_some()
     }
 

@@ -7,9 +7,9 @@ use forebay_config::choice::Switch;
 use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
 use forebay_config::{
     AdminConfig, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig,
-    PageAddresses, ProxyConfig, Role,
+    PageAddresses, ProxyConfig, Role, TcpConfig,
 };
-use forebay_conn::ConnectionLimits;
+use forebay_conn::{ConnectionLimits, PassRoutes};
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::Engine;
@@ -149,8 +149,11 @@ pub struct Plan {
     pub groups: Vec<GroupPlan>,
     /// What the content is.
     pub site: forebay_site::ContentSettings,
-    /// The applications behind: of each site, of each route.
+    /// The applications behind: of each site, of each route. Where connections are passed on, the servers that get
+    /// them are those of one site more.
     pub applications: Vec<Vec<ApplicationSettings>>,
+    /// Which connections are passed on as they are.
+    pub pass_routes: Arc<PassRoutes>,
     /// Classes and rules.
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
@@ -265,6 +268,9 @@ impl Plan {
             groups: groups.collect(),
             site: site(config, open_files, pipes, memory_bytes),
             applications,
+            pass_routes: Arc::new(PassRoutes::new(
+                config.tcp.iter().map(TcpConfig::route).collect(),
+            )),
             policy: Arc::new(policy),
             agent: config.agent == Switch::On,
             admin,
@@ -295,6 +301,9 @@ fn applications(config: &Config, policy: &Policy) -> Vec<Vec<ApplicationSettings
         let rank = policy.classes().iter().position(|one| *one.name == *class)?;
         u8::try_from(rank).ok()
     };
+    let passed = config.tcp.iter().map(|one| ApplicationSettings::Tcp(one.settings()));
+    let passed: Vec<_> = passed.collect();
+    sites.extend((!passed.is_empty()).then_some(passed));
     sites.iter_mut().flatten().for_each(|one| one.group_mut().order_classes(rank));
     sites
 }
@@ -571,7 +580,8 @@ mod tests {
         };
         let (without, none) = connections(&config, 20_000);
         assert_eq!(none, None);
-        config.admin.listen.0 = vec![ListenEndpoint { listen: Listen::All(9090), tls: false }];
+        config.admin.listen.0 =
+            vec![ListenEndpoint { listen: Listen::All(9090), tls: false, raw: false }];
         assert_eq!(connections(&config, 20_000), (without - 64 - 8 - 2, Some((64, 8))));
         assert_eq!(connections(&config, 100).1, Some((4, 1)));
     }

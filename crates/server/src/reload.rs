@@ -358,6 +358,7 @@ fn prepare_config(
     let known = before.applications.spool();
     let spool = spool::reopen(&config, machine.descriptors, &current.config, known);
     let applications = Applications::new(routes, shares, Some(&before.applications), now_ms)
+        .passing(&plan.pass_routes)
         .with_spool(spool.map_err(ReloadError::Spool)?)
         .with_launcher(before.applications.launcher().cloned());
     let counted = current.common.register.totals();

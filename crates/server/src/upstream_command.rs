@@ -4,7 +4,7 @@
 mod learnt;
 
 use crate::command::CommandAnswer;
-use forebay_config::SiteConfig;
+use forebay_config::{Config, TcpConfig};
 use forebay_handler::applications::Applications;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
@@ -14,17 +14,17 @@ use std::sync::Arc;
 /// As many routes are named behind an upstream.
 const MOST_ROUTES: usize = 3;
 
-/// Answers `list`, `drain NAME` or `resume NAME` of the applications of these sites. It is `now_ms` on the clock of
+/// Answers `list`, `drain NAME` or `resume NAME` of the applications of this configuration. It is `now_ms` on the clock of
 /// upstreams.
 pub fn answer(
     question: &str,
-    sites: &[SiteConfig],
+    config: &Config,
     applications: &Applications,
     now_ms: u64,
 ) -> CommandAnswer {
     match question.split_once(' ') {
         None if question == "list" => {
-            CommandAnswer { code: 0, text: list(sites, applications, now_ms) }
+            CommandAnswer { code: 0, text: list(config, applications, now_ms) }
         }
         Some(("drain", name)) => set(name, true, applications),
         Some(("resume", name)) => set(name, false, applications),
@@ -34,12 +34,12 @@ pub fn answer(
 
 /// A line for each upstream of each application. One may be that of several, which count for themselves: routes tell
 /// which line is whose.
-fn list(sites: &[SiteConfig], applications: &Applications, now_ms: u64) -> String {
+fn list(config: &Config, applications: &Applications, now_ms: u64) -> String {
     let mut learnt = String::new();
     let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING", "FOR"].map(str::to_owned)];
     for upstreams in applications.upstreams() {
         let waiting = upstreams.waiting();
-        let routes = routes(sites, applications, upstreams);
+        let routes = routes(config, applications, upstreams);
         for seen in upstreams.seen() {
             let under_way = match seen.most {
                 Some(most) => format!("{} of {most}", seen.in_flight),
@@ -65,10 +65,15 @@ fn list(sites: &[SiteConfig], applications: &Applications, now_ms: u64) -> Strin
 }
 
 /// The routes that upstreams belong to; of several sites each with its name.
-fn routes(sites: &[SiteConfig], applications: &Applications, upstreams: &Arc<Upstreams>) -> String {
+fn routes(config: &Config, applications: &Applications, upstreams: &Arc<Upstreams>) -> String {
+    let Config { sites, tcp, .. } = config;
     let mut names: Vec<String> = Vec::new();
     for (site, route) in applications.routes_to(upstreams) {
-        let Some(site) = sites.get(site) else { continue };
+        let Some(site) = sites.get(site) else {
+            // those behind the last site get connections as they are
+            names.extend(tcp.get(route).map(TcpConfig::name));
+            continue;
+        };
         let Some(route) = site.route_names().into_iter().nth(route) else { continue };
         names.push(if sites.len() > 1 { format!("{}: {route}", site.name()) } else { route });
     }
@@ -174,7 +179,7 @@ mod tests {
              to = \"http://10.0.0.1\"\nin_flight = 2\n\
              [[site.forward_auth]]\npath = \"/in\"\nto = \"http://10.0.0.1\"\n";
         let (config, applications) = applications(text);
-        let CommandAnswer { text, .. } = answer("list", &config.sites, &applications, 5_000);
+        let CommandAnswer { text, .. } = answer("list", &config, &applications, 5_000);
         let lines: Vec<_> = text.lines().skip(1).map(|line| line.split_whitespace()).collect();
         let lines: Vec<_> =
             lines.into_iter().map(|line| line.collect::<Vec<_>>().join(" ")).collect();
@@ -196,8 +201,7 @@ mod tests {
              [[fastcgi]]\nto = \"unix:/run/php.sock\"\n";
         let (config, applications) = applications(text);
         let ask = |question: &str| {
-            let CommandAnswer { code, text } =
-                answer(question, &config.sites, &applications, 5_000);
+            let CommandAnswer { code, text } = answer(question, &config, &applications, 5_000);
             (code, text)
         };
         assert_eq!(

@@ -156,6 +156,11 @@ impl SiteSettings {
         self.routes.get(route as usize)?.scripts.as_ref()
     }
 
+    /// Whether files answer first where a route leads.
+    pub(crate) fn looks_first(&self, route: u32) -> bool {
+        self.routes.get(route as usize).is_some_and(|route| route.files_first)
+    }
+
     /// Where a file is looked for if `path` is asked for; without any, only there.
     pub(crate) fn candidates(&self, path: &[u8]) -> &[TryFile] {
         match self.try_files_except.iter().any(|scope| scope.contains(path)) {

@@ -1,15 +1,17 @@
-//! The transport: plain, or a session of TLS. The library keeps the rules of TLS; here is when it is
+//! The transport: plain, or a session of TLS; or the bytes are passed on as they are, which the client's hello may decide. The library keeps the rules of TLS; here is when it is
 //! given what, and what of it is work for a helper thread.
 
 use crate::clients;
 use crate::identities::Identities;
 use crate::identity::{HTTP_2, Identity};
+use forebay_conn::hello::FirstBytes;
 use forebay_conn::transport::{Broken, Plaintext, TransportFailure, Unproven};
-use forebay_conn::{Job, Opening, Secured, Transport};
+use forebay_conn::{Job, Opening, PassRoutes, PassedConnection, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
+use std::borrow::Cow;
 use std::io::{IoSlice, Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// What a client hears that speaks HTTP where TLS is spoken.
@@ -28,6 +30,29 @@ pub enum Channel {
     Plain,
     /// TLS does.
     Sealed(Box<Session>),
+    /// What the client asks for in its hello decides.
+    Undecided(Box<UndecidedChannel>),
+    /// Nothing does, and nothing is spoken: the bytes are passed on as they are.
+    Passed(Box<PassedChannel>),
+}
+
+/// One of which it is not known yet whether it is passed on.
+pub struct UndecidedChannel {
+    routes: Arc<PassRoutes>,
+    /// TLS is spoken with those that are not; without identities all are.
+    identities: Option<Arc<Identities>>,
+    /// The address that the client has reached.
+    reached: SocketAddr,
+    received: Vec<u8>,
+}
+
+/// One that is passed on.
+pub struct PassedChannel {
+    connection: PassedConnection,
+    /// The address that the client has reached.
+    reached: SocketAddr,
+    /// What has come of it, until the protocol has that.
+    received: Vec<u8>,
 }
 
 /// A job that does handshakes.
@@ -104,14 +129,71 @@ impl Channel {
         }))
     }
 
+    /// A new connection, whose client has reached this address: names in hellos may have it passed on. Without identities
+    /// it is passed on in any case.
+    pub fn undecided(
+        routes: &Arc<PassRoutes>,
+        identities: Option<&Arc<Identities>>,
+        reached: SocketAddr,
+    ) -> Channel {
+        match (routes.ask_names(reached.port()), identities) {
+            (true, _) => Channel::Undecided(Box::new(UndecidedChannel {
+                routes: Arc::clone(routes),
+                identities: identities.map(Arc::clone),
+                reached,
+                received: Vec::new(),
+            })),
+            (false, Some(identities)) => Channel::sealed(identities, reached.ip()),
+            (false, None) => {
+                let connection = PassedConnection { name: None, is_raw: true };
+                let received = Vec::new();
+                Channel::Passed(Box::new(PassedChannel { connection, reached, received }))
+            }
+        }
+    }
+
     /// Whether HTTP/2 was agreed on.
     pub fn is_for_http2(&self) -> bool {
         match self {
-            Channel::Plain => false,
+            Channel::Plain | Channel::Undecided(_) | Channel::Passed(_) => false,
             Channel::Sealed(session) => match &session.state {
                 ChannelState::Up(connection) => connection.alpn_protocol() == Some(HTTP_2),
                 _ => false,
             },
+        }
+    }
+}
+
+impl PassedChannel {
+    /// What stands for the server that its client wants: the name in its hello, or else the address that it has reached.
+    pub fn wanted(&self) -> (Cow<'_, str>, u16) {
+        let name = match (&self.connection.name, self.reached.ip()) {
+            (Some(name), _) => Cow::Borrowed(&**name),
+            (None, IpAddr::V4(ip)) => Cow::Owned(ip.to_string()),
+            (None, IpAddr::V6(ip)) => Cow::Owned(format!("[{ip}]")),
+        };
+        (name, self.reached.port())
+    }
+}
+
+impl UndecidedChannel {
+    /// Takes what was received. What the connection is from then on; `None` while that is not known.
+    fn decide(&mut self, wire: &[u8]) -> Option<(Channel, Vec<u8>)> {
+        self.received.extend_from_slice(wire);
+        let name = match FirstBytes::look(&self.received) {
+            FirstBytes::Partial => return None,
+            FirstBytes::Hello(name) => name,
+            FirstBytes::Other => None,
+        };
+        let received = std::mem::take(&mut self.received);
+        let connection = PassedConnection { name, is_raw: self.identities.is_none() };
+        let is_for_others = |_: &&_| self.routes.find(self.reached.port(), &connection).is_none();
+        match self.identities.as_ref().filter(is_for_others) {
+            Some(identities) => Some((Channel::sealed(identities, self.reached.ip()), received)),
+            None => {
+                let passed = PassedChannel { connection, reached: self.reached, received };
+                Some((Channel::Passed(Box::new(passed)), Vec::new()))
+            }
         }
     }
 }
@@ -305,7 +387,29 @@ impl Session {
 impl<J: Shakes> Transport<J> for Channel {
     #[inline]
     fn is_plain(&self) -> bool {
-        matches!(self, Channel::Plain)
+        matches!(self, Channel::Plain | Channel::Passed(_))
+    }
+
+    #[inline]
+    fn is_undecided(&self) -> bool {
+        matches!(self, Channel::Undecided(_))
+    }
+
+    fn passed(&self) -> Option<Box<PassedConnection>> {
+        let Channel::Passed(passed) = self else { return None };
+        Some(Box::new(passed.connection.clone()))
+    }
+
+    #[inline]
+    fn is_silent(&self) -> bool {
+        matches!(self, Channel::Passed(_))
+    }
+
+    fn take_received(&mut self) -> Vec<u8> {
+        match self {
+            Channel::Passed(passed) => std::mem::take(&mut passed.received),
+            _ => Vec::new(),
+        }
     }
 
     fn secured(&self) -> Option<Box<Secured>> {
@@ -315,7 +419,7 @@ impl<J: Shakes> Transport<J> for Channel {
 
     fn failure(&self) -> Option<TransportFailure> {
         match self {
-            Channel::Plain => None,
+            Channel::Plain | Channel::Undecided(_) | Channel::Passed(_) => None,
             Channel::Sealed(session) => session.failure,
         }
     }
@@ -331,6 +435,18 @@ impl<J: Shakes> Transport<J> for Channel {
     }
 
     fn receive(&mut self, wire: &[u8]) -> Result<(), Broken> {
+        let received;
+        let wire = match self {
+            Channel::Undecided(undecided) => {
+                let Some((channel, rest)) = undecided.decide(wire) else { return Ok(()) };
+                (*self, received) = (channel, rest);
+                if received.is_empty() {
+                    return Ok(());
+                }
+                &received
+            }
+            _ => wire,
+        };
         let Channel::Sealed(session) = self else { return Err(Broken) };
         let taken = if session.wire.is_empty() {
             session.take(wire)

@@ -54,7 +54,8 @@ impl Application {
             settings::ApplicationSettings::HandOver(hand_over) => hand_over.relay.as_deref(),
             settings::ApplicationSettings::Proxy(_)
             | settings::ApplicationSettings::FastCgi(_)
-            | settings::ApplicationSettings::Inside(_) => None,
+            | settings::ApplicationSettings::Inside(_)
+            | settings::ApplicationSettings::Tcp(_) => None,
         };
         let relayed = relay.map(|proxy| {
             let settings = settings::ApplicationSettings::Proxy(proxy.clone());

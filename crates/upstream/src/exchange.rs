@@ -31,6 +31,7 @@
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
+//! | `exchange/passed_on.rs` | what has no answer: bytes that are passed on as they are |
 //! | `exchange/linked.rs`, `exchange/scripted.rs` | what differs for the next stage, and for FastCGI |
 //! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
 //! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
@@ -70,6 +71,7 @@ mod link_state;
 mod linked;
 mod outcome;
 mod pace;
+mod passed_on;
 mod phase;
 mod script;
 mod scripted;
@@ -198,7 +200,10 @@ impl<T> Exchange<T> {
         let spools = match (application.settings(), written.framing) {
             (settings::ApplicationSettings::Proxy(_), _)
             | (settings::ApplicationSettings::HandOver(_), _)
-            | (settings::ApplicationSettings::Inside(_), _)
+            | (
+                settings::ApplicationSettings::Inside(_) | settings::ApplicationSettings::Tcp(_),
+                _,
+            )
             | (_, Framing::None) => false,
             (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
             (_, Framing::Chunked) => true,
@@ -222,7 +227,7 @@ impl<T> Exchange<T> {
             settings::ApplicationSettings::Proxy(_)
             // these have exchanges of their own
             | settings::ApplicationSettings::HandOver(_)
-            | settings::ApplicationSettings::Inside(_) => None,
+            | settings::ApplicationSettings::Inside(_) | settings::ApplicationSettings::Tcp(_) => None,
             settings::ApplicationSettings::FastCgi(_) => {
                 Some(Box::new(ScriptAnswer::new(written.asked, limits, log)))
             }
@@ -268,6 +273,7 @@ impl<T> Exchange<T> {
                 expects_continue: script.is_some() && written.expects_continue,
                 pace: UploadPace::new(script.is_none() && written.expects_continue),
                 has_moved: false,
+                passed_bytes: 0,
             },
             answer: AnswerUnderWay::new(ResponseReader::new(written.asked, limits), script),
             acknowledge_ms: None,

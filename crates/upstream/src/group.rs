@@ -331,16 +331,12 @@ impl UpstreamGroup {
 
     /// How those stand that are asked: well, if one is that is no backup, else well if a backup is. If none is, those
     /// that have failed are asked all the same, and after them those whose checks fail: they may be better than they
-    /// seem, and no other can answer.
+    /// seem, and no other can answer. So is it with a request that was asked in vain where all others have failed before:
+    /// in a rolling restart they are back, and the one that was well has gone.
     fn best(&self, tried: &[MemberIndex]) -> Option<MemberStanding> {
-        let all = || self.members.iter().enumerate();
-        let untried = all().filter(|(at, _)| !tried.contains(at)).map(|(_, one)| one.standing());
-        let best = untried.filter(|(grade, _)| *grade != HealthGrade::Draining).min();
-        let is_well = |standing: MemberStanding| standing.0 == HealthGrade::Well;
-        match all().any(|(_, one)| is_well(one.standing())) {
-            true => best.filter(|best| is_well(*best)).or(Some((HealthGrade::Well, false))),
-            false => best,
-        }
+        let untried = self.members.iter().enumerate().filter(|(at, _)| !tried.contains(at));
+        let standings = untried.map(|(_, one)| one.standing());
+        standings.filter(|(grade, _)| *grade != HealthGrade::Draining).min()
     }
 
     /// A request to one of them is over.
@@ -669,6 +665,18 @@ pub(crate) mod tests {
             assert_eq!(two.begin(7, &[first], 0), Ok(1 - first));
             let mut one = group(1, balance, None);
             assert_eq!(one.begin(7, &[0], 0), Ok(0));
+        }
+    }
+
+    #[test]
+    fn what_was_asked_in_vain_goes_to_one_that_is_out_if_no_other_is_left() {
+        for balance in ALL {
+            let mut group = group(2, balance, None);
+            group.members[0].health.told(HealthSign::Failed, 0);
+            // the other one has just gone, and is well as far as is known
+            assert_eq!(group.begin(7, &[1], S), Ok(0), "{balance:?}");
+            group.drain(0, true, S);
+            assert_eq!(group.begin(7, &[1], S), Ok(1), "{balance:?}");
         }
     }
 

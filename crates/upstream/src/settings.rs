@@ -329,6 +329,19 @@ pub struct InsideSettings {
     pub limits: HandlerLimits,
 }
 
+/// A route to servers that are given the bytes of connections as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpSettings {
+    /// The servers. The time of silence is that of both directions.
+    pub group: GroupSettings,
+    /// What is said of the client first.
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// Of a connection of which one direction has ended the other may be silent for so long.
+    pub half_close: Duration,
+    /// A connection may last for so long.
+    pub lifetime: Option<Duration>,
+}
+
 /// A route to an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationSettings {
@@ -340,6 +353,8 @@ pub enum ApplicationSettings {
     HandOver(HandOverSettings),
     /// Code of this process.
     Inside(InsideSettings),
+    /// Servers that are given bytes as they are.
+    Tcp(TcpSettings),
 }
 
 impl ApplicationSettings {
@@ -350,6 +365,7 @@ impl ApplicationSettings {
             ApplicationSettings::FastCgi(fastcgi) => &fastcgi.group,
             ApplicationSettings::HandOver(hand_over) => &hand_over.group,
             ApplicationSettings::Inside(inside) => &inside.group,
+            ApplicationSettings::Tcp(tcp) => &tcp.group,
         }
     }
 
@@ -360,6 +376,7 @@ impl ApplicationSettings {
             ApplicationSettings::FastCgi(fastcgi) => &mut fastcgi.group,
             ApplicationSettings::HandOver(hand_over) => &mut hand_over.group,
             ApplicationSettings::Inside(inside) => &mut inside.group,
+            ApplicationSettings::Tcp(tcp) => &mut tcp.group,
         }
     }
 
@@ -368,9 +385,9 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.limits,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.limits,
-            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => {
-                ResponseHeadLimits::default()
-            }
+            ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_)
+            | ApplicationSettings::Tcp(_) => ResponseHeadLimits::default(),
         }
     }
 
@@ -380,7 +397,7 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => proxy.bodies,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.bodies,
             // they stay in the socket
-            ApplicationSettings::HandOver(_) => {
+            ApplicationSettings::HandOver(_) | ApplicationSettings::Tcp(_) => {
                 BodySettings { most_bytes: u64::MAX, spool_bytes: 0 }
             }
             ApplicationSettings::Inside(inside) => {
@@ -395,7 +412,9 @@ impl ApplicationSettings {
             ApplicationSettings::Proxy(proxy) => proxy.request.ambiguous,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.ambiguous,
             // they see what was sent
-            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => Ambiguous::Refuse,
+            ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_)
+            | ApplicationSettings::Tcp(_) => Ambiguous::Refuse,
         };
         ambiguous == Ambiguous::Pass
     }
@@ -405,7 +424,9 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.errors,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.errors,
-            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => Errors::Theirs,
+            ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_)
+            | ApplicationSettings::Tcp(_) => Errors::Theirs,
         }
     }
 
@@ -414,7 +435,9 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => proxy.buffer_bytes,
             ApplicationSettings::FastCgi(fastcgi) => fastcgi.buffer_bytes,
-            ApplicationSettings::HandOver(_) | ApplicationSettings::Inside(_) => 0,
+            ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_)
+            | ApplicationSettings::Tcp(_) => 0,
         }
     }
 
@@ -422,6 +445,29 @@ impl ApplicationSettings {
     pub fn proxy(&self) -> Option<&ProxySettings> {
         match self {
             ApplicationSettings::Proxy(proxy) => Some(proxy),
+            ApplicationSettings::FastCgi(_)
+            | ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_)
+            | ApplicationSettings::Tcp(_) => None,
+        }
+    }
+
+    /// What servers that are given bytes as they are have alone.
+    pub fn tcp(&self) -> Option<&TcpSettings> {
+        match self {
+            ApplicationSettings::Tcp(tcp) => Some(tcp),
+            ApplicationSettings::Proxy(_)
+            | ApplicationSettings::FastCgi(_)
+            | ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_) => None,
+        }
+    }
+
+    /// What connections begin with that are for one client.
+    pub fn proxy_protocol(&self) -> Option<ProxyProtocol> {
+        match self {
+            ApplicationSettings::Proxy(proxy) => proxy.proxy_protocol,
+            ApplicationSettings::Tcp(tcp) => tcp.proxy_protocol,
             ApplicationSettings::FastCgi(_)
             | ApplicationSettings::HandOver(_)
             | ApplicationSettings::Inside(_) => None,

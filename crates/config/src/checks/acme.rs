@@ -162,7 +162,8 @@ impl ConfigDraft {
         let listeners = self.all_listeners();
         let shows_wildcards = !acme.dns_hook.is_empty() || acme.has(ChallengeKind::Persist);
         let can = |kind: ChallengeKind| {
-            let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+            let endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+            let mut endpoints = endpoints.filter(|endpoint| !endpoint.raw);
             kind.is_by_name_service()
                 || endpoints.any(|endpoint| endpoint.tls == (kind == ChallengeKind::TlsAlpn))
         };
@@ -231,6 +232,7 @@ impl ConfigDraft {
     fn refused(&self, policy: &Policy, host: &Host) -> Option<(usize, bool)> {
         let listeners = self.all_listeners();
         let endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        let endpoints = endpoints.filter(|endpoint| !endpoint.raw);
         let says = |kind| match &self.process.acme.challenges[..] {
             [] => true,
             ways => ways.iter().any(|way| way.0 == kind),

@@ -107,7 +107,7 @@ impl ConfigDraft {
         }
         // one that cannot be read is told by itself
         let has_one = !pairs.is_empty() || text.is_some_and(|text| text.says(&certificate));
-        for (at, ListenEndpoint { listen, tls }) in self.admin_endpoints(text) {
+        for (at, ListenEndpoint { listen, tls, .. }) in self.admin_endpoints(text) {
             if *tls && !has_one {
                 wrong.push((at, Wrong::said(AdminFinding::NoCertificate)));
             } else if !tls && token_file.is_some() && !listen.is_of_this_machine() {

@@ -3,7 +3,7 @@
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong};
-use crate::reading::draft::ConfigDraft;
+use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use crate::{Listen, SiteConfig};
 use forebay_engine::Engine;
@@ -117,6 +117,12 @@ impl fmt::Display for ApplicationRemark {
 impl ConfigDraft {
     /// Applications that are this server itself; tunnels and queues that keep threads.
     pub(crate) fn remark_applications(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
+        for (place, address) in passed_to(text, self) {
+            if self.listens_at(address) {
+                let found = address.to_string();
+                remarks.push((place, Wrong::said(ApplicationRemark::Itself { found })));
+            }
+        }
         for (at, site) in self.every_site() {
             for (place, address) in addresses(text, &at, site) {
                 if self.listens_at(address) {
@@ -344,6 +350,24 @@ pub fn addresses<'s>(
     for (index, hand_over) in site.hand_overs.iter().enumerate() {
         let to = hand_over.to().iter().enumerate();
         found.extend(to.map(|(number, to)| (place("hand_over", index, "to", number), &to.0)));
+    }
+    found
+}
+
+/// Where connections are passed on to, each with where that stands.
+pub fn passed_to<'d>(
+    text: &ConfigReader<'_>,
+    draft: &'d ConfigDraft,
+) -> Vec<(At, &'d UpstreamAddress)> {
+    let mut found = Vec::new();
+    for (at, tcp) in numbered("tcp", &draft.tcp) {
+        for (key, to) in tcp.to() {
+            let whole = at.child(key);
+            found.extend(to.iter().enumerate().map(|(number, to)| {
+                let item = Some(whole.item(number)).filter(|item| text.says(item));
+                (item.unwrap_or_else(|| whole.clone()), &to.0)
+            }));
+        }
     }
     found
 }

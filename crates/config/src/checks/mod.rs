@@ -20,6 +20,7 @@
 //! | `applications` | applications that cannot work as they are set |
 //! | `reserves` | classes that keep places of applications |
 //! | `handed` | requests that leave with their sockets: where they cannot, and what no longer holds |
+//! | `passed_on` | connections that are passed on as they are |
 //! | `held` | threads that slow clients hold, and requests that wait |
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
 //! | `guarded` | exceptions of rules about clients that open nothing, or are missing |
@@ -49,6 +50,7 @@ pub(crate) mod isolated;
 pub(crate) mod literal;
 pub(crate) mod logs;
 pub mod pages;
+pub(crate) mod passed_on;
 pub(crate) mod policy;
 pub(crate) mod redirects;
 pub(crate) mod remarks;

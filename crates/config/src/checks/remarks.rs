@@ -21,6 +21,7 @@ impl ConfigDraft {
         self.remark_applications(text, remarks);
         self.remark_reserves(remarks);
         self.remark_handed(remarks);
+        self.remark_passed_on(remarks);
         self.remark_caching(remarks);
         self.remark_tls(remarks);
         self.remark_acme(text, remarks);

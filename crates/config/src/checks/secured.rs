@@ -97,7 +97,8 @@ impl ConfigDraft {
     /// Which of the addresses speak TLS: any, and all.
     pub fn speak_tls(&self) -> (bool, bool) {
         let listeners = self.all_listeners();
-        let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        let endpoints =
+            || listeners.iter().flat_map(|(_, listener)| &listener.listen).filter(|end| !end.raw);
         (endpoints().any(|endpoint| endpoint.tls), endpoints().all(|endpoint| endpoint.tls))
     }
 
@@ -229,7 +230,7 @@ mod tests {
         let port = |endpoints: &[(u16, bool)], proxies: &[&str]| {
             let listen = endpoints.iter().map(|(port, tls)| {
                 let (listen, tls) = (Listen::All(*port), *tls);
-                ListenEndpoint { listen, tls }
+                ListenEndpoint { listen, tls, raw: false }
             });
             let listener = ListenerConfig { listen: listen.collect(), ..ListenerConfig::default() };
             let trusted = proxies.iter().map(|text| Network::parse(text).unwrap());

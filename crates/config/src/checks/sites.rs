@@ -107,7 +107,7 @@ impl ConfigDraft {
     pub(crate) fn check_roots(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.all_sites() {
             let has_answers = site.has_answers() || self.site.has_answers();
-            if site.root.is_none() && !has_answers {
+            if site.root.is_none() && !has_answers && !self.passes_all_on() {
                 let example = "root = \"/srv/www\"".to_owned();
                 wrong.push((path.child("root"), Wrong::Missing { example }));
             }

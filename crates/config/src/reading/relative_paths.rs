@@ -35,6 +35,7 @@ impl ConfigDraft {
                 join(path);
             }
         }
+        self.tcp.iter_mut().for_each(|tcp| tcp.rebase(&join));
         for listener in std::iter::once(&mut self.listener).chain(&mut self.listeners) {
             for endpoint in &mut listener.listen {
                 if let Listen::Unix(at) = &mut endpoint.listen {

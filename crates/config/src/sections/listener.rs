@@ -85,8 +85,9 @@ const SETTINGS: &[Setting<ListenerConfig>] = &[
         range: None,
         meaning: "Addresses connections are accepted at; \":8080\" is port 8080 of all addresses. \
                   \"unix:\" and a path is a Unix socket. With \"https://\" before it, TLS is spoken \
-                  there, by the certificates of the sites (tls.certificate).",
-        example: "[\"0.0.0.0:80\", \"[::]:80\"]",
+                  there, by the certificates of the sites (tls.certificate). With \"tcp://\" nothing is: \
+                  connections are passed on as they are (tcp).",
+        example: "[\"0.0.0.0:80\", \"[::]:80\", \"tcp://0.0.0.0:5432\"]",
         at: |l| &mut l.listen,
     },
     Setting {

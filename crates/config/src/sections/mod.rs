@@ -9,6 +9,7 @@
 //! | `conditions` | on what of a request a rule of a site depends |
 //! | `handler` | routes to handlers of the program |
 //! | `proxy`, `fastcgi`, `hand_over`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
+//! | `tcp` | connections that are passed on as they are |
 //! | `cgi` | routes to programs that are run for each request |
 //! | `identity` | identities that clients prove by a cookie |
 //! | `acme` | certificates by ACME |
@@ -32,4 +33,5 @@ pub(crate) mod proxy;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub(crate) mod site;
+pub(crate) mod tcp;
 pub(crate) mod upstreams;

@@ -18,6 +18,7 @@ impl Section for Config {
             sites: Vec::new(),
             classes: Vec::new(),
             rules: Vec::new(),
+            tcp: Vec::new(),
             assigned: Vec::new(),
             ban_files: Vec::new(),
             spool_dir: None,

@@ -21,6 +21,8 @@ use std::path::PathBuf;
 pub struct ProxySection {
     /// `path`
     pub path: Option<Scope>,
+    /// `files_first`
+    pub files_first: bool,
     /// `to`
     pub to: OneOrMore<HttpAddress>,
     /// `backup`
@@ -92,6 +94,7 @@ impl ProxyConfig {
             sends: sends.clone(),
             compress: compress.0.clone(),
             passes: self.0.ambiguous == Ambiguous::Pass,
+            files_first: self.0.files_first,
             conditions: self.conditions(),
             // what is wrong with them was told when it was made
             told: told::templates(set.0.iter().map(|(_, value)| value.as_str())),
@@ -219,6 +222,10 @@ impl Item for ProxyConfig {
                 "which application is told the path may hang on no condition: leave when out";
             return Err(("ambiguous", unfit(reason.to_owned())));
         }
+        if !conditions.is_empty() && section.files_first {
+            let reason = "which files there are hangs on no condition: leave when out";
+            return Err(("files_first", unfit(reason.to_owned())));
+        }
         if let Some(wrong) = section.tls.wrong(&section.to.0) {
             return Err(wrong);
         }
@@ -267,6 +274,7 @@ impl Section for ProxySection {
     fn blank() -> ProxySection {
         ProxySection {
             path: None,
+            files_first: false,
             to: OneOrMore::default(),
             backup: OneOrMore::default(),
             host: ToldHost::default(),
@@ -303,6 +311,16 @@ impl Section for ProxySection {
                           is left. \"/\" is everything else.",
                 example: "\"/api\"",
                 at: |p| &mut p.path,
+            },
+            Setting {
+                key: "files_first",
+                preset: Preset::Value("false"),
+                range: None,
+                meaning: "Whether GET and HEAD are answered by a file of the site where there is one, with its index, \
+                          try_files and compressed forms, and only what no file answers goes to the application, as \
+                          everything with another method does.",
+                example: "true",
+                at: |p| &mut p.files_first,
             },
             Setting {
                 key: "to",

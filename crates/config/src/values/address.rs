@@ -29,6 +29,8 @@ pub struct ListenEndpoint {
     pub listen: Listen,
     /// TLS, and HTTP within it.
     pub tls: bool,
+    /// Nothing: connections are passed on as they are.
+    pub raw: bool,
 }
 
 impl Listen {
@@ -116,16 +118,15 @@ fn without_interface_number(text: &str) -> Option<(Ipv6Addr, u16)> {
 }
 
 impl Written for ListenEndpoint {
-    const EXPECTED: &'static str = "an address and port such as \"127.0.0.1:8080\", \"[::]:80\", \":8080\" or \"unix:/path\"; with \"https://\" before it for TLS";
+    const EXPECTED: &'static str = "an address and port such as \"127.0.0.1:8080\", \"[::]:80\", \":8080\" or \"unix:/path\"; with \"https://\" before it for TLS, with \"tcp://\" to pass connections on";
     const MAY_BE_EMPTY: bool = false;
 
     fn read(text: &str) -> Result<ListenEndpoint, Wrong> {
-        let (tls, rest) = match text.strip_prefix("https://") {
-            Some(rest) => (true, rest),
-            None => (false, text.strip_prefix("http://").unwrap_or(text)),
-        };
+        let without = |scheme: &str| text.strip_prefix(scheme);
+        let (tls, raw) = (without("https://"), without("tcp://"));
+        let rest = tls.or(raw).or_else(|| without("http://")).unwrap_or(text);
         match Listen::read(rest) {
-            Ok(listen) => Ok(ListenEndpoint { listen, tls }),
+            Ok(listen) => Ok(ListenEndpoint { listen, tls: tls.is_some(), raw: raw.is_some() }),
             Err(unfit @ Wrong::Unfit { .. }) => Err(unfit),
             Err(_) => Err(ListenEndpoint::misread(text)),
         }
@@ -134,14 +135,12 @@ impl Written for ListenEndpoint {
         self.to_string()
     }
     fn guess(text: &str) -> Option<String> {
-        match text.strip_prefix("https://") {
-            None => Listen::guess(text),
-            Some(rest) => {
-                let rest = rest.strip_suffix('/').unwrap_or(rest);
-                let near = Listen::guess(rest).or(Listen::read(rest).ok().map(|_| rest.to_owned()));
-                near.map(|near| format!("https://{near}"))
-            }
-        }
+        let scheme = ["https://", "tcp://"].into_iter().find(|scheme| text.starts_with(scheme));
+        let Some(scheme) = scheme else { return Listen::guess(text) };
+        let rest = &text[scheme.len()..];
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let near = Listen::guess(rest).or(Listen::read(rest).ok().map(|_| rest.to_owned()));
+        near.map(|near| format!("{scheme}{near}"))
     }
     fn may_repeat(&self) -> bool {
         self.listen.may_repeat()
@@ -150,7 +149,12 @@ impl Written for ListenEndpoint {
 
 impl fmt::Display for ListenEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.tls { "https://" } else { "" }, self.listen)
+        let scheme = match (self.tls, self.raw) {
+            (true, _) => "https://",
+            (false, true) => "tcp://",
+            (false, false) => "",
+        };
+        write!(f, "{scheme}{}", self.listen)
     }
 }
 

@@ -73,6 +73,8 @@ members! {
     UpstreamUs = "upstream_us",
     SendUs = "send_us",
     Bytes = "bytes",
+    BytesReceived = "bytes_received",
+    Ended = "ended",
 }
 
 /// Members that are no choice, and which lines have them.

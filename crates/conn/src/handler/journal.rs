@@ -34,9 +34,25 @@ pub trait Journal: HandlerTypes {
     /// An answer of another server ends before it is whole. The line says so if that server is to blame.
     fn cut_off(&mut self, _line: &mut Self::Line, _relay: &Self::Relay) {}
 
+    /// A tunnel is over, and how it has come to its end.
+    fn tunnel_over(&mut self, _line: &mut Self::Line, _relay: &Self::Relay, _over: TunnelOver) {}
+
     /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
     /// answers that leave together only the last waits for that.
     fn log(&mut self, _line: Self::Line, _body_bytes: u64) {}
+}
+
+/// How a tunnel has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelOver {
+    /// Both have ended their direction, and the client was first.
+    Client,
+    /// The same, and the other server was first.
+    Server,
+    /// The other server has broken it off.
+    Broken,
+    /// The client has broken it off, or this server has.
+    Cut,
 }
 
 /// A request whose answer is written.

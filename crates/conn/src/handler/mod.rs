@@ -32,7 +32,7 @@ pub use body::{Bodies, NoBody, Piece};
 pub use handler_types::HandlerTypes;
 pub use hooks::{HandedOver, Hooks, TurnTime};
 pub use job::{Job, JobKind, NoJob};
-pub use journal::{Answered, GivenUp, Journal};
+pub use journal::{Answered, GivenUp, Journal, TunnelOver};
 pub use process::{BodyDecision, Process, ProcessOutcome};
 pub use relay::{NoRelay, Relay, Relayed};
 pub use roles::HandlerRoles;

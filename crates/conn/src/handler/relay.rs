@@ -118,7 +118,7 @@ pub trait Relay: Send {
     /// tunnel.
     fn aborts_on_close(&self) -> bool;
 
-    /// What is waited for, if nothing is there: `Slot`, `Connect`, `Answer` or `Flow`; or `Link` for all of
+    /// What is waited for, if nothing is there: `Slot`, `Connect`, `Answer`, `Flow` or `Ending`; or `Link` for all of
     /// them, and `Rest` if no upstream has it.
     fn awaits(&self) -> Await;
 

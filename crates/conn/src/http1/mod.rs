@@ -4,6 +4,7 @@
 //! must wait is kept as a [`KeptRequest`], with all it owns; what it waits for is its `KeptFor`.
 
 mod answer;
+mod passed_on;
 mod receive;
 mod refuse;
 mod relay;
@@ -59,6 +60,8 @@ pub struct Http1<H: HandlerRoles> {
     hands_over: bool,
     /// Another process has the client's socket, or had it: the connection goes on after that.
     comes_back: bool,
+    /// The bytes are to be passed on as they are, and are not yet: the client hears nothing of this server.
+    passes: bool,
     /// Another process has left nothing in its socket that was not received, and the connection ends by that.
     is_drained: bool,
 }
@@ -72,6 +75,8 @@ enum RequestState<H: HandlerRoles> {
     Last(Closing),
     /// The connection is another process's.
     Gone,
+    /// Its bytes are to be passed on as they are, which stands for this request.
+    PassesOn(Box<[u8]>),
 }
 
 /// A request that is kept.
@@ -165,6 +170,7 @@ impl<H: HandlerRoles> Default for Http1<H> {
             is_held: false,
             hands_over: false,
             comes_back: false,
+            passes: false,
             is_drained: false,
         }
     }
@@ -175,6 +181,38 @@ impl<H: HandlerRoles> Http1<H> {
     #[inline]
     pub(crate) fn is_new(&self) -> bool {
         self.served == 0 && matches!(self.state, RequestState::Head(_))
+    }
+
+    /// The time for what was awaited is over.
+    fn expire_awaited<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Closing> {
+        if self.relaying().is_some() {
+            return self.expire_relay(cx, input);
+        }
+        match (self.awaits().what, std::mem::take(&mut self.state)) {
+            (Await::Head, RequestState::Head(partial))
+                if !self.held.is_empty() || !input.is_empty() =>
+            {
+                let (is_head, stages) = (is_head(input.bytes()), whole(cx, partial.begun_ns));
+                let reason = "the request took too long to arrive";
+                self.refuse(cx, Unserved::Bytes { is_head }, stages, 408, reason);
+            }
+            (Await::Body, RequestState::Kept(mut kept)) => {
+                let reason = "the request body took too long to arrive";
+                self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);
+            }
+            (Await::Job | Await::Admission, RequestState::Kept(mut kept)) => {
+                cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
+                let reason = "the request could not be processed in time";
+                self.refuse_kept(cx, &mut kept, Owned::Settled, 503, reason);
+            }
+            (Await::Send, _) => return Some(Closing::Reset),
+            _ => return Some(Closing::Now),
+        }
+        Some(Closing::Linger)
     }
 }
 
@@ -194,7 +232,11 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
                 RequestState::Last(_) if !cx.out.is_empty() => Some(Step::Send),
                 RequestState::Last(closing) => Some(Step::Close(*closing)),
                 RequestState::Gone => Some(Step::HandOver),
+                RequestState::PassesOn(_) => self.ask_to_pass_on(cx),
             };
+            if self.passes {
+                self.say_nothing(cx);
+            }
             match blocked {
                 None => continue,
                 Some(Step::Receive | Step::Yield | Step::Wait | Step::NotBefore(..))
@@ -231,7 +273,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
                 KeptFor::Relay(relaying) => !self.input_ended && relaying.wants_input(),
                 _ => false,
             },
-            RequestState::Last(_) | RequestState::Gone => false,
+            RequestState::Last(_) | RequestState::Gone | RequestState::PassesOn(_) => false,
         }
     }
 
@@ -309,30 +351,14 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         input: &mut Input,
         _: Awaited,
     ) -> Option<Closing> {
-        if self.relaying().is_some() {
-            return self.expire_relay(cx, input);
+        let passes = self.passes;
+        let closing = self.expire_awaited(cx, input);
+        if !(passes && self.passes) {
+            return closing;
         }
-        match (self.awaits().what, std::mem::take(&mut self.state)) {
-            (Await::Head, RequestState::Head(partial))
-                if !self.held.is_empty() || !input.is_empty() =>
-            {
-                let (is_head, stages) = (is_head(input.bytes()), whole(cx, partial.begun_ns));
-                let reason = "the request took too long to arrive";
-                self.refuse(cx, Unserved::Bytes { is_head }, stages, 408, reason);
-            }
-            (Await::Body, RequestState::Kept(mut kept)) => {
-                let reason = "the request body took too long to arrive";
-                self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);
-            }
-            (Await::Job | Await::Admission, RequestState::Kept(mut kept)) => {
-                cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
-                let reason = "the request could not be processed in time";
-                self.refuse_kept(cx, &mut kept, Owned::Settled, 503, reason);
-            }
-            (Await::Send, _) => return Some(Closing::Reset),
-            _ => return Some(Closing::Now),
-        }
-        Some(Closing::Linger)
+        self.say_nothing(cx);
+        let goes_on = matches!(self.state, RequestState::Kept(_));
+        if goes_on { closing } else { Some(Closing::Reset) }
     }
 
     #[inline]
@@ -350,6 +376,7 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
                 KeptFor::Relay(ref relaying) => relaying.relay().awaits(),
                 _ => Await::Job,
             },
+            RequestState::PassesOn(_) => Await::Job,
             RequestState::Last(_) | RequestState::Gone => Await::Send,
         };
         Awaited { what, id: RequestId(self.served) }
@@ -470,9 +497,10 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         let (mut received, ticket) = match std::mem::take(&mut self.state) {
             RequestState::Kept(kept) => (kept.head.received().to_vec(), kept.grant.ticket),
             // nothing was kept, so nothing is owned
-            RequestState::Head(_) | RequestState::Last(_) | RequestState::Gone => {
-                (Vec::new(), H::Ticket::default())
-            }
+            RequestState::Head(_)
+            | RequestState::Last(_)
+            | RequestState::Gone
+            | RequestState::PassesOn(_) => (Vec::new(), H::Ticket::default()),
         };
         received.extend_from_slice(input.bytes());
         input.clear();

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::handler::relay::{
     ClientPlace, ClientReturn, LentRequest, Relay, RelayNext, RelayRead, Relayed,
 };
-use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled};
+use crate::handler::{Answered, HandlerRoles, HandlerTypes, Settled, TunnelOver};
 use crate::input::Input;
 use crate::reply::{Reply, has_body};
 use crate::request::KeptRequest;
@@ -42,8 +42,21 @@ enum Told {
     Nothing,
     /// The head of the answer, and some of its body.
     Head { encoder: Encoder, keep_alive: bool },
-    /// That the connection is a tunnel: whether its own end was passed on, and that of the other server.
-    Switch { client_ended: bool, server_ended: bool },
+    /// That the connection is a tunnel, or nothing where its bytes are passed on as they are.
+    Switch(Tunneling),
+}
+
+/// How far the ends of a tunnel are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tunneling {
+    /// The client's end was passed on.
+    client_ended: bool,
+    /// That of the other server was.
+    server_ended: bool,
+    /// Which of both came first.
+    first: Option<TunnelOver>,
+    /// It was not asked for: its bytes are passed on as they are.
+    is_passed_on: bool,
 }
 
 /// How far one look at an exchange has led.
@@ -130,7 +143,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     /// Whether more from the client would be passed on.
     pub(super) fn wants_input(&self) -> bool {
         let is_open = match self.told {
-            Told::Switch { client_ended, .. } => !client_ended,
+            Told::Switch(tunnel) => !tunnel.client_ended,
             Told::Nothing | Told::Head { .. } => self.upload.is_some(),
         };
         is_open && self.relay.capacity() > 0
@@ -145,7 +158,7 @@ impl<H: HandlerTypes> Http1Relaying<H> {
 
     /// Whether it ends when the client has shut down writing.
     pub(super) fn aborts_on_close(&self) -> bool {
-        !matches!(self.told, Told::Switch { .. }) && self.relay.aborts_on_close()
+        !matches!(self.told, Told::Switch(_)) && self.relay.aborts_on_close()
     }
 
     /// Passes on what has come of the request's body, as far as there is room for it.
@@ -250,14 +263,14 @@ impl<H: HandlerTypes> Http1Relaying<H> {
         input_ended: bool,
         is_blocked: bool,
     ) -> Far {
-        let Told::Switch { client_ended, server_ended } = &mut self.told else {
-            return Far::Waits;
-        };
+        let Told::Switch(tunnel) = &mut self.told else { return Far::Waits };
         loop {
             let count = self.relay.capacity().min(input.len());
             self.relay.give(&input.bytes()[..count]);
             input.consume(count);
-            if input_ended && input.is_empty() && !std::mem::replace(client_ended, true) {
+            if input_ended && input.is_empty() && !std::mem::replace(&mut tunnel.client_ended, true)
+            {
+                tunnel.first.get_or_insert(TunnelOver::Client);
                 self.relay.finish(&mut std::iter::empty());
             }
             self.relay.advance(cx.now_ms);
@@ -271,15 +284,20 @@ impl<H: HandlerTypes> Http1Relaying<H> {
                 RelayRead::Bytes(count) => self.body_bytes += count as u64,
                 RelayRead::Nothing => break,
                 RelayRead::Broken => return Far::Breaks,
-                RelayRead::End if *server_ended || !cx.out.is_empty() => break,
+                RelayRead::End if tunnel.server_ended || !cx.out.is_empty() => break,
                 RelayRead::End => {
-                    *server_ended = true;
+                    tunnel.server_ended = true;
+                    tunnel.first.get_or_insert(TunnelOver::Server);
                     return Far::Ends;
                 }
             }
         }
         let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
-        if *client_ended && *server_ended && !has_unsent { Far::Over } else { Far::Waits }
+        if tunnel.client_ended && tunnel.server_ended && !has_unsent {
+            Far::Over
+        } else {
+            Far::Waits
+        }
     }
 }
 
@@ -319,7 +337,7 @@ impl<H: HandlerRoles> Http1<H> {
             relaying.relay.ready();
         }
         let far = match relaying.told {
-            Told::Switch { .. } => relaying.tunnel(cx, input, input_ended, is_blocked),
+            Told::Switch(_) => relaying.tunnel(cx, input, input_ended, is_blocked),
             _ => match relaying.ask(cx, input, &kept.head, is_blocked) {
                 Far::Waits if !is_blocked => relaying.download(cx),
                 far => far,
@@ -388,7 +406,10 @@ impl<H: HandlerRoles> Http1<H> {
                 relaying.line = cx.handler.relayed_line(&answered, relay);
                 let head = request.head;
                 relaying.told = match &relayed {
-                    Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
+                    Relayed::Switched => {
+                        let is_passed_on = self.passes;
+                        Told::Switch(Tunneling { is_passed_on, ..Tunneling::default() })
+                    }
                     Relayed::Own
                     | Relayed::Elsewhere(_)
                     | Relayed::Broken
@@ -436,7 +457,9 @@ impl<H: HandlerRoles> Http1<H> {
             relayed => relayed,
         };
         cx.budget = cx.budget.saturating_sub(1);
-        cx.metrics.add(Counter::of_status(status), 1);
+        if !self.passes {
+            cx.metrics.add(Counter::of_status(status), 1);
+        }
         self.announced_s = if keep_alive { cx.announce.of(self.rank) } else { 0 };
         if let Relayed::Own = relayed {
             self.served += 1;
@@ -450,6 +473,10 @@ impl<H: HandlerRoles> Http1<H> {
         }
         if let Relayed::Switched = relayed {
             relaying.upload = None;
+            if std::mem::take(&mut self.passes) {
+                // the client has asked for nothing, and is told nothing
+                cx.out.clear();
+            }
         }
         kept.stage = KeptFor::Relay(relaying);
         self.state = RequestState::Kept(kept);
@@ -496,6 +523,7 @@ impl<H: HandlerRoles> Http1<H> {
             return;
         };
         self.served += 1;
+        relaying.say_over(cx.handler, None);
         self.sending.line = relaying.line.take();
         self.sending.ticket = Some(std::mem::take(&mut kept.grant.ticket));
         self.sending.body_sent_bytes = relaying.body_bytes;
@@ -520,6 +548,7 @@ impl<H: HandlerRoles> Http1<H> {
         if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state)
             && let KeptFor::Relay(relaying) = &mut kept.stage
         {
+            relaying.say_over(cx.handler, Some(TunnelOver::Broken));
             relaying.end_line(cx.handler);
             cx.handler.settle(&mut kept.grant.ticket, Settled::Cut);
         }
@@ -548,7 +577,12 @@ impl<H: HandlerRoles> Http1<H> {
         }
         let is_of_client = std::mem::take(&mut self.is_held);
         match relaying.told {
-            Told::Switch { .. } => return Some(Closing::Now),
+            Told::Switch(tunnel) => {
+                if tunnel.is_passed_on {
+                    relaying.relay.expire();
+                }
+                return Some(Closing::Now);
+            }
             Told::Head { .. } => {
                 if !is_of_client && !relaying.wants_input() {
                     relaying.relay.expire();
@@ -592,11 +626,24 @@ impl<H: HandlerTypes> Http1Relaying<H> {
     where
         H: HandlerRoles,
     {
-        if let Told::Switch { client_ended: false, .. } = self.told {
+        if let Told::Switch(Tunneling { client_ended: false, .. }) = self.told {
             self.relay.cut();
         }
+        self.say_over(handler, Some(TunnelOver::Cut));
         self.end_line(handler);
         self.is_answered()
+    }
+
+    /// A tunnel is over, by this or else by whichever end came first: its line says so.
+    fn say_over(&mut self, handler: &mut H, over: Option<TunnelOver>)
+    where
+        H: HandlerRoles,
+    {
+        if let (Told::Switch(tunnel), Some(line)) = (&self.told, &mut self.line)
+            && let Some(over) = over.or(tunnel.first)
+        {
+            handler.tunnel_over(line, &self.relay, over);
+        }
     }
 
     /// Ends the line of an answer that is not whole.

@@ -20,7 +20,9 @@ impl<H: HandlerRoles> Http1<H> {
     ) {
         self.served += 1;
         cx.budget = cx.budget.saturating_sub(1);
-        cx.metrics.add(Counter::of_status(status), 1);
+        if !self.passes {
+            cx.metrics.add(Counter::of_status(status), 1);
+        }
         self.sent(cx.handler);
         let (ticket, is_settled) = match owned {
             None => (None, false),

@@ -146,6 +146,7 @@ impl<H: HandlerRoles> Protocol<H> for Http2<H> {
             | Await::Connect
             | Await::Answer
             | Await::Flow
+            | Await::Ending
             | Await::Link
             | Await::Rest => {
                 self.expire_relay(cx, stream);

@@ -3,8 +3,15 @@
 
 #[path = "../../../../fuzz/checks/corpus.rs"]
 mod corpus;
+#[path = "../../../../fuzz/checks/hello.rs"]
+mod hello;
 #[path = "../../../../fuzz/checks/proxy.rs"]
 mod proxy;
+
+#[test]
+fn hello_seeds() {
+    corpus::each_seed("hello", hello::check);
+}
 
 #[test]
 fn proxy_seeds() {

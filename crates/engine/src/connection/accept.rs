@@ -200,7 +200,7 @@ impl ListenerSet {
             Ok(Accepted::Connection(socket, remote)) => {
                 worker.count(Counter::Accepted);
                 let local = reached(&socket, listener, worker);
-                let transport = worker.handler.transport(listener.listening, local.ip());
+                let transport = worker.handler.transport(listener.listening, local);
                 let peer = Peer { queued: listener.rank, ..Peer::new(remote, local) };
                 let served = Served::new(socket, transport, peer);
                 return self.decide(served, listener, worker, when_full);
@@ -364,8 +364,7 @@ impl ListenerSet {
                     worker.count(Counter::Accepted);
                     worker.count(Counter::RefusedDescriptors);
                     worker.count(Counter::Closed);
-                    let transport =
-                        worker.handler.transport(listener.listening, listener.local.ip());
+                    let transport = worker.handler.transport(listener.listening, listener.local);
                     let peer = Peer::new(remote, listener.local);
                     let mut served = Served::new(socket, transport, peer);
                     worker.refuse(&mut served, 503, "the server has no free descriptor");

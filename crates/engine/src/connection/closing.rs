@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 const DROP_BYTES: usize = 256 * 1024;
 
 impl<H: Handler> Worker<H> {
-    /// Says no to a connection before any request of it was read. One that is sealed is told nothing.
+    /// Says no to a connection before any request of it was read. One that is sealed, or passed on as it is, is told
+    /// nothing.
     pub fn refuse(&mut self, served: &mut Served<H>, status: u16, reason: &'static str) {
         self.say_no(served, status, |handler, reply| handler.refuse(status, reason, reply));
     }
@@ -32,7 +33,7 @@ impl<H: Handler> Worker<H> {
         status: u16,
         write: impl FnOnce(&mut H, &mut Reply<'_, H::Body>),
     ) {
-        if !served.stream.is_plain() {
+        if !served.stream.is_plain() || served.stream.is_silent() {
             return;
         }
         self.out.clear();

@@ -108,7 +108,7 @@ impl<H: Handler> Served<H> {
     /// A connection that was just accepted. Its request is likely to be there already.
     pub fn new(socket: OwnedFd, transport: H::Transport, peer: Peer) -> Served<H> {
         let stream = SocketStream::new(socket, transport);
-        let opening = (!stream.is_plain()).then(Box::default);
+        let opening = (!stream.is_plain() || stream.is_silent()).then(Box::default);
         Served {
             stream,
             peer,
@@ -150,6 +150,7 @@ impl<H: Handler> Served<H> {
         let rank = self.conn.rank();
         self.conn = self.stream.speak(handler, limits);
         self.peer.secured = self.stream.secured();
+        self.peer.passed = self.stream.passed();
         self.conn.set_rank(rank);
     }
 

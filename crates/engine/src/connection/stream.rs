@@ -4,7 +4,9 @@
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
 use forebay_conn::transport::{Plaintext, TransportFailure};
-use forebay_conn::{Closing, ConnectionLimits, Handler, Job, Opening, Secured, Transport};
+use forebay_conn::{
+    Closing, ConnectionLimits, Handler, Job, Opening, PassedConnection, Secured, Transport,
+};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -88,6 +90,26 @@ impl<H: Handler> SocketStream<H> {
     /// What was agreed with the client, once the transport is open.
     pub(crate) fn secured(&self) -> Option<Box<Secured>> {
         self.transport.secured()
+    }
+
+    /// Whether it is not known yet what the transport is.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.transport.is_undecided()
+    }
+
+    /// Whether nothing may be said before the protocol begins, though the transport is plain.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.transport.is_silent()
+    }
+
+    /// That the bytes are passed on as they are, if they are.
+    pub(crate) fn passed(&self) -> Option<Box<PassedConnection>> {
+        self.transport.passed()
+    }
+
+    /// What was received before that was known.
+    pub(crate) fn take_received(&mut self) -> Vec<u8> {
+        self.transport.take_received()
     }
 
     /// Bytes for the protocol, and whether there may be more before the socket says so.

@@ -409,7 +409,7 @@ impl<H: Handler> Worker<H> {
             Await::Slot => Counter::TimeoutSlot,
             Await::Connect => Counter::TimeoutConnect,
             Await::Answer => Counter::TimeoutAnswer,
-            Await::Flow | Await::Link | Await::Rest => Counter::TimeoutFlow,
+            Await::Flow | Await::Ending | Await::Link | Await::Rest => Counter::TimeoutFlow,
         };
         // most looks at a link find nothing wrong
         if !matches!(awaited.what, Await::Link | Await::Rest) {

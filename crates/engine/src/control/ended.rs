@@ -27,6 +27,7 @@ impl Ended {
             | Await::Connect
             | Await::Answer
             | Await::Flow
+            | Await::Ending
             | Await::Link
             | Await::Rest => self.aborted_in_job += 1,
             Await::Send => self.aborted_sending += 1,

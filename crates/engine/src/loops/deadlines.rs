@@ -171,6 +171,7 @@ impl ConnectionTimer {
             | Await::Connect
             | Await::Answer
             | Await::Flow
+            | Await::Ending
             | Await::Link
             | Await::Rest = awaited.what
             {
@@ -284,6 +285,7 @@ fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awa
         | Await::Connect
         | Await::Answer
         | Await::Flow
+        | Await::Ending
         | Await::Link
         | Await::Rest => served.conn.deadline_ms(awaited),
         // Not by the clock of the turn: in it megabytes may have been sent since, and what the client

@@ -76,7 +76,8 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
     };
     log::line::LoggedUpstream {
         upstream,
-        status: exchange.status(),
+        // servers that get bytes as they are answer nothing
+        status: exchange.status().filter(|_| exchange.application().settings().tcp().is_none()),
         error: exchange.failure().map(Failed::word),
         attempts,
         queue_us: us(exchange.waited()),

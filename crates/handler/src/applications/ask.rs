@@ -276,10 +276,32 @@ pub fn ask(
             Ok(ApplicationRequest { log, ..ask })
         }
         // it is offered the request itself
-        settings::ApplicationSettings::HandOver(_) | settings::ApplicationSettings::Inside(_) => {
-            Err(Unasked::NoScript)
-        }
+        settings::ApplicationSettings::HandOver(_)
+        | settings::ApplicationSettings::Inside(_)
+        | settings::ApplicationSettings::Tcp(_) => Err(Unasked::NoScript),
     }
+}
+
+/// What a server gets of a connection that is passed on as it is, before anything of the client's: whose it is, if it
+/// is to be told that.
+pub fn ask_passed(
+    application: &Application,
+    request: &Request<'_>,
+    asker: Asker,
+) -> ApplicationRequest {
+    let Asker { local, from, key, owner, .. } = asker;
+    let client = source_of(request.peer, from.client);
+    let way = application.settings().proxy_protocol();
+    let preface = way.map(|way| preface(way, client, local)).unwrap_or_default();
+    let written = WrittenHead {
+        framing: Framing::None,
+        expects_continue: false,
+        asked: response::ResponseContext { is_head: false, upgrade: true },
+        id: 0..0,
+        given: Box::default(),
+    };
+    let ask = ApplicationRequest::new(request.head.method, key, owner, Vec::new(), written);
+    ApplicationRequest { preface, ..ask }
 }
 
 /// What a client says of the content it wants, and of how it has it already. A server that decides is asked for

@@ -264,21 +264,32 @@ pub fn cut_off(out: &mut Vec<u8>, members: Members, error: &str) {
     text(out, members, Member::UpstreamError, error.as_bytes());
 }
 
+/// What is known of an answer when it was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LineEnds {
+    /// Microseconds since an application was asked, if its answer was not whole before.
+    pub asked_us: Option<u64>,
+    /// Microseconds that the answer took from when it was written.
+    pub sent_us: u64,
+    /// Bytes of its body.
+    pub body_bytes: u64,
+    /// Of a connection that was passed on: bytes of its client, and how it has ended.
+    pub passed_on: Option<(u64, &'static str)>,
+}
+
 /// Ends the line that [`json`] began and that stands in `out` from `start` on.
 #[inline]
-pub fn json_end(
-    out: &mut Vec<u8>,
-    start: usize,
-    members: Members,
-    upstream_us: Option<u64>,
-    send_us: u64,
-    body_bytes: u64,
-) {
-    if let Some(us) = upstream_us {
+pub fn json_end(out: &mut Vec<u8>, start: usize, members: Members, ends: &LineEnds) {
+    let LineEnds { asked_us, sent_us, body_bytes, passed_on } = *ends;
+    if let Some(us) = asked_us {
         number(out, members, Member::UpstreamUs, us);
     }
-    number(out, members, Member::SendUs, send_us);
+    number(out, members, Member::SendUs, sent_us);
     number(out, members, Member::Bytes, body_bytes);
+    if let Some((received_bytes, ended)) = passed_on {
+        number(out, members, Member::BytesReceived, received_bytes);
+        text(out, members, Member::Ended, ended.as_bytes());
+    }
     // whichever member came first has a comma before it
     match out.get_mut(start) {
         Some(comma) => *comma = b'{',
@@ -322,6 +333,8 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
+    const ENDS: LineEnds =
+        LineEnds { asked_us: None, sent_us: 1042, body_bytes: 512, passed_on: None };
     const COMMON: bool = false;
     const COMBINED: bool = true;
 
@@ -374,7 +387,7 @@ mod tests {
         line(request, |out, request| {
             let subject = subject(site, "2001:db8::1");
             json(out, &subject, request, Some(200));
-            json_end(out, 0, subject.members, None, 1042, 512);
+            json_end(out, 0, subject.members, &ENDS);
         })
     }
 
@@ -435,7 +448,7 @@ mod tests {
         let written = |relayed, status| {
             let (mut out, subject) = (Vec::new(), subject(relayed));
             json(&mut out, &subject, None, Some(status));
-            json_end(&mut out, 0, subject.members, Some(2000), 1042, 512);
+            json_end(&mut out, 0, subject.members, &LineEnds { asked_us: Some(2000), ..ENDS });
             String::from_utf8(out).unwrap()
         };
         let answered = LoggedUpstream {
@@ -557,7 +570,7 @@ mod tests {
                 let members = Members::of(members);
                 let subject = Subject { members, sample: 100, ..subject("shop", "192.0.2.7") };
                 json(out, &subject, request, status);
-                json_end(out, 0, subject.members, None, 1042, 512);
+                json_end(out, 0, subject.members, &ENDS);
             })
         };
         let two = [Member::Client, Member::Bytes];

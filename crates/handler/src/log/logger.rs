@@ -84,6 +84,8 @@ struct OpenLine {
     end: LineEnd,
     /// Why the answer of an application is not whole.
     cut_off: Option<&'static str>,
+    /// Of a connection that was passed on: bytes of the client, and how it has ended.
+    passed_on: Option<(u64, &'static str)>,
 }
 
 impl PendingLine {
@@ -91,6 +93,13 @@ impl PendingLine {
     pub fn cut_off(&mut self, error: &'static str) {
         if let Some(open) = &mut self.open {
             open.cut_off = Some(error);
+        }
+    }
+
+    /// A connection was passed on as it is: so many bytes have come from its client, and it has ended like this.
+    pub fn passed_on(&mut self, received_bytes: u64, ended: &'static str) {
+        if let Some(open) = &mut self.open {
+            open.passed_on = Some((received_bytes, ended));
         }
     }
 }
@@ -235,9 +244,10 @@ impl Logger {
         }
         let mut open = self.spare.pop().unwrap_or_else(|| {
             let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
-            Box::new(OpenLine { logs, sink, text, end: LineEnd::Gap(0), cut_off: None })
+            let (end, cut_off, passed_on) = (LineEnd::Gap(0), None, None);
+            Box::new(OpenLine { logs, sink, text, end, cut_off, passed_on })
         });
-        (open.sink, open.cut_off) = (sink, None);
+        (open.sink, open.cut_off, open.passed_on) = (sink, None, None);
         let LogEntry { client, user, request, status, .. } = *entry;
         open.end = match target.format {
             LogFormat::Json => self.json(&mut open.text, entry, sample),
@@ -360,7 +370,9 @@ impl OpenLine {
                 if let Some(error) = self.cut_off {
                     line::cut_off(out, members, error);
                 }
-                line::json_end(out, start, members, asked_us, sent_us, body_bytes);
+                let ends =
+                    line::LineEnds { asked_us, sent_us, body_bytes, passed_on: self.passed_on };
+                line::json_end(out, start, members, &ends);
             }
         }
         // a batch is far from 4 GiB: only the largest head makes it larger than BATCH_BYTES

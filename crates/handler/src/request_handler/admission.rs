@@ -50,8 +50,10 @@ impl Admission for RequestHandler {
             Some(judge) => {
                 let verifier = self.certificates.verifier.as_ref();
                 let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
-                let paths =
-                    if judge.asks_path() { self.site.judged_paths(request) } else { Vec::new() };
+                let paths = match judge.asks_path() && request.peer.passed.is_none() {
+                    true => self.site.judged_paths(request),
+                    false => Vec::new(),
+                };
                 let known = JudgeContext { trusted, verifier, unix_ms, paths: &paths };
                 let verdict = judge.request(request, record, known, clock::monotonic_ns());
                 // the others have a line

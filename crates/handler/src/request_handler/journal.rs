@@ -7,7 +7,7 @@ use crate::detour::Detour;
 use crate::log::line::LoggedUpstream;
 use crate::log::{LogEntry, PendingLine};
 use crate::policy::Ticket;
-use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request};
+use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request, TunnelOver};
 
 impl Journal for RequestHandler {
     #[inline]
@@ -44,6 +44,14 @@ impl Journal for RequestHandler {
             && !passing.exchange.application().is_stage()
         {
             line.cut_off(error);
+        }
+    }
+
+    fn tunnel_over(&mut self, line: &mut PendingLine, relay: &Detour, over: TunnelOver) {
+        if let Detour::Application(passing) = relay
+            && passing.exchange.application().settings().tcp().is_some()
+        {
+            self.passed_over(line, &passing.exchange, over);
         }
     }
 
@@ -84,7 +92,10 @@ impl RequestHandler {
         stages: ArrivalTimes,
     ) -> PendingLine {
         self.sight(peer, request, ticket);
-        let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
+        // a site may have the name that a connection which is passed on asks for
+        let answered_here = request.filter(|_| peer.passed.is_none());
+        let site = answered_here.and_then(|request| self.site.site_of(request));
+        let site = site.map(|site| site as usize);
         let refused = self.refused.take();
         if refused.is_none() && !self.logger.writes(site) {
             let judge = self.judge.as_ref().filter(|judge| judge.has_policy());

@@ -51,7 +51,7 @@ impl Process for RequestHandler {
 
     #[inline]
     fn hands_over(&mut self, request: &Request<'_>) -> bool {
-        self.is_for_receiver(request)
+        request.peer.passed.is_none() && self.is_for_receiver(request)
     }
 
     #[inline]
@@ -78,7 +78,9 @@ impl Process for RequestHandler {
             self.refuse(400, DIVIDED, reply);
             return ProcessOutcome::Replied;
         }
-        if let Some((status, reason)) = self.wrong_way(request) {
+        if request.peer.passed.is_none()
+            && let Some((status, reason)) = self.wrong_way(request)
+        {
             end_work(ticket);
             self.refuse(status, reason, reply);
             return ProcessOutcome::Replied;
@@ -88,6 +90,9 @@ impl Process for RequestHandler {
             && let Some(outcome) = self.ask_for_place(request, ticket, reply)
         {
             return outcome;
+        }
+        if let Some(passed) = &request.peer.passed {
+            return self.pass_on_bytes(passed, request, ticket, reply);
         }
         if let Some(role) = self.applications.role() {
             let waited_ms = done.as_ref().map_or(0, ServerJobDone::waited_ms);

@@ -77,6 +77,33 @@ impl RequestHandler {
         }
     }
 
+    /// No application has answered, for this reason: counts that, and has the class hear of it. Returns what the client
+    /// is told.
+    pub(super) fn say_unanswered(
+        &mut self,
+        failure: Failed,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> (u16, &'static str) {
+        let (status, text) = failed(failure);
+        let unanswered = match status {
+            413 | 507 => None,
+            502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
+            504 => Some((Counter::UpstreamLate, Unanswered::Late)),
+            _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
+        };
+        if let Some((counter, unanswered)) = unanswered {
+            self.metrics.add(counter, 1);
+            if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
+                judge.unanswered(ticket, unanswered);
+            }
+        }
+        if let Failed::Unasked(unavailable) = failure {
+            self.unavailable(unavailable, ticket, reply);
+        }
+        (status, text)
+    }
+
     /// The next stage answers.
     pub(super) fn pass_on(
         &mut self,
@@ -191,6 +218,9 @@ impl RequestHandler {
             self.metrics.add(Counter::UpstreamRetries, again);
             return self.relayed_stage(request, passing, reply);
         }
+        if relay.application().settings().tcp().is_some() {
+            return self.passed_on(request, ticket, relay, reply);
+        }
         self.begin_answer(request, &mut relay.tag, reply);
         let count = |counter| self.metrics.add(counter, 1);
         if relay.attempts() > 1 {
@@ -200,22 +230,7 @@ impl RequestHandler {
         let asked = &relay.tag;
         let destination = &asked.destination;
         if let Some(failure) = relay.failure() {
-            let (status, text) = failed(failure);
-            let unanswered = match status {
-                413 | 507 => None,
-                502 => Some((Counter::UpstreamFailed, Unanswered::Failed)),
-                504 => Some((Counter::UpstreamLate, Unanswered::Late)),
-                _ => Some((Counter::UpstreamUnavailable, Unanswered::Unavailable)),
-            };
-            if let Some((counter, unanswered)) = unanswered {
-                count(counter);
-                if let (Some(judge), Some(ticket)) = (&mut self.judge, &*ticket) {
-                    judge.unanswered(ticket, unanswered);
-                }
-            }
-            if let Failed::Unasked(unavailable) = failure {
-                self.unavailable(unavailable, ticket, reply);
-            }
+            let (status, text) = self.say_unanswered(failure, ticket, reply);
             return self.refuse_for(asked, request, ticket.as_ref(), status, text, reply);
         }
         count(Counter::UpstreamAnswered);

@@ -143,7 +143,7 @@ pub fn at(mut config: Config, place: StageProcess) -> Config {
 fn stand_behind(config: &mut Config, place: &StageProcess) {
     let listen = Listen::Unix(UnixAddress::Path(place.socket(place.role, place.instance)));
     config.listeners = vec![ListenerConfig {
-        listen: vec![ListenEndpoint { listen, tls: false }],
+        listen: vec![ListenEndpoint { listen, tls: false, raw: false }],
         engine: Engine::Isolated,
         // there are as many processes as are wanted
         workers: AutoCount::Fixed(1),

@@ -2,7 +2,7 @@
 //! there may come later.
 
 use super::LintSubject;
-use forebay_config::applications::addresses;
+use forebay_config::applications::{addresses, passed_to};
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{Account, ConfigDraft, Remarks};
 use forebay_site::rules::Alias;
@@ -57,14 +57,14 @@ impl fmt::Display for SocketRemark {
 pub(super) fn sockets(of: &LintSubject<'_>, remarks: &mut Remarks) {
     // what several name is told once
     let mut told: HashSet<&Path> = HashSet::new();
-    for (at, site) in of.draft.every_site() {
-        for (place, address) in addresses(of.text, &at, site) {
-            if let UpstreamAddress::Unix(UnixAddress::Path(path)) = address
-                && !of.draft.listens_at(address)
-                && told.insert(path)
-            {
-                remarks.extend(unusable(of.draft, path).map(|wrong| (place, wrong)));
-            }
+    let sites = of.draft.every_site();
+    let of_sites = sites.iter().flat_map(|(at, site)| addresses(of.text, at, site));
+    for (place, address) in of_sites.chain(passed_to(of.text, of.draft)) {
+        if let UpstreamAddress::Unix(UnixAddress::Path(path)) = address
+            && !of.draft.listens_at(address)
+            && told.insert(path)
+        {
+            remarks.extend(unusable(of.draft, path).map(|wrong| (place, wrong)));
         }
     }
 }

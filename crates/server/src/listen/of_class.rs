@@ -84,7 +84,7 @@ impl Listeners {
     /// Gives each loop sockets of so many classes, for each address of an endpoint.
     pub(super) fn share_out_of_classes(
         &mut self,
-        ListenEndpoint { listen, tls }: &ListenEndpoint,
+        ListenEndpoint { listen, tls, .. }: &ListenEndpoint,
         ranks: usize,
         by_loop: &mut [Vec<AcceptSocket>],
     ) -> Result<(), ListenError> {

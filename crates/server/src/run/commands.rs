@@ -82,9 +82,9 @@ impl Server {
                         Some(question) => {
                             let applications = &self.common.live.get().applications;
                             let now_ms = worker::read_clocks().monotonic_ms;
-                            let sites = &self.config.sites;
+                            let config = &self.config;
                             let answer =
-                                upstream_command::answer(question, sites, applications, now_ms);
+                                upstream_command::answer(question, config, applications, now_ms);
                             if !question.starts_with("list") {
                                 let said = answer.text.lines();
                                 said.for_each(|line| say(format_args!("upstream: {line}")));

@@ -129,6 +129,7 @@ impl Server {
         // names may not be looked up afterwards
         let now_ms = worker::read_clocks().monotonic_ms;
         let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
+            .passing(&plan.pass_routes)
             .with_next(isolated::next(&config, now_ms))
             .with_spool(spool::open(&config, machine.descriptors).map_err(RunError::Spool)?);
         applications.take_effect(None, &certificates);

@@ -329,8 +329,8 @@ impl Server {
         for label in labels {
             // one that is not there any more is none
             let applications = &self.common.live.get().applications;
-            let sites = &self.config.sites;
-            upstream_command::answer(&format!("{what} {label}"), sites, applications, now_ms);
+            let config = &self.config;
+            upstream_command::answer(&format!("{what} {label}"), config, applications, now_ms);
         }
     }
 

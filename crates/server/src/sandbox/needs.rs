@@ -2,7 +2,7 @@
 
 use crate::privileges;
 use crate::seal;
-use forebay_config::{Config, Listen, SiteConfig};
+use forebay_config::{Config, Listen, SiteConfig, TcpConfig};
 use forebay_handler::certificates::acme;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::settings::UpstreamTlsSettings;
@@ -109,7 +109,9 @@ impl SandboxNeeds {
                 None => acme::ROOTS.iter().for_each(|at| needs.add("", at.into(), PathUse::Read)),
             }
         }
-        if with_acme || config.sites.iter().any(SiteConfig::names_upstreams) {
+        let names_servers = config.sites.iter().any(SiteConfig::names_upstreams)
+            || config.tcp.iter().any(TcpConfig::names_upstreams);
+        if with_acme || names_servers {
             needs.add_directory_of("to", Path::new("/etc/hosts"), PathUse::Read);
             if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
                 needs.add_directory_of("to", &target, PathUse::Read);

@@ -15,7 +15,7 @@ mod sample;
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
     CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
-    ProxyConfig, RuleConfig, SiteConfig, parse,
+    ProxyConfig, RuleConfig, SiteConfig, TcpConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
@@ -121,6 +121,14 @@ fn chapters() -> Vec<Chapter> {
                something decides. Keys with a dot can be written as a table: \
                `requests = { rate = \"60/s\", burst = 10 }`.",
         rows: rows::<RuleConfig>(),
+    });
+    chapters.push(Chapter {
+        header: "[[tcp]]".to_owned(),
+        title: "Connections that are passed on",
+        text: "Where connections go that are passed on as they are, with nothing spoken here: what comes to addresses \
+               of `listen` that begin with `tcp://`, and through `https://` those whose client asks for one of these \
+               names. [tcp.md](tcp.md) tells more.",
+        rows: rows::<TcpConfig>(),
     });
     let process = rows::<Config>();
     chapters.push(Chapter {

@@ -43,7 +43,9 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
         let _ = write!(page, "\n{}#{header}\n", comment(chapter.text));
         chapter.rows.iter().for_each(|row| page.push_str(&named(row.key, row)));
     }
-    for chapter in chapters.iter().filter(|c| matches!(c.header.as_str(), "[[class]]" | "[[rule]]"))
+    for chapter in chapters
+        .iter()
+        .filter(|c| matches!(c.header.as_str(), "[[class]]" | "[[rule]]" | "[[tcp]]"))
     {
         let of_connections = |row: &&SettingDescription| row.subsection() == "connections";
         let text = comment(&chapter.text.replace('`', ""));

@@ -163,9 +163,7 @@ impl Site {
         if !self.content.has_routes {
             return false;
         }
-        let Some(site) =
-            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
-        else {
+        let Some(site) = self.site_of(request).filter(|&site| !self.is_file(site, request)) else {
             return false;
         };
         self.vhost(site).settings.may_be_for_application(site, request)
@@ -180,9 +178,7 @@ impl Site {
 
     #[cold]
     fn is_for_receiver(&mut self, request: &Request<'_>) -> bool {
-        let Some(site) =
-            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
-        else {
+        let Some(site) = self.site_of(request).filter(|&site| !self.is_file(site, request)) else {
             return false;
         };
         let settings = &self.vhost(site).settings;
@@ -252,9 +248,7 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
         self.credentials.has_passed = false;
-        let Some(site) =
-            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
-        else {
+        let Some(site) = self.site_of(request).filter(|&site| !self.is_file(site, request)) else {
             return Routed::Here(done);
         };
         let settings = &self.vhost(site).settings;
@@ -279,8 +273,11 @@ impl Site {
         };
         let held = self.vhost(site).conditions.held(self.outcome);
         let destination = settings.destination(site, request, held);
+        // whatever else is asked of a file only the application can do
+        let is_read = matches!(request.head.method, Method::Get | Method::Head);
+        let looks_first = |route| is_read && readings.is_none() && settings.looks_first(route);
         let runs_scripts = match &destination {
-            Some(to) => settings.scripts(to.route).is_some(),
+            Some(to) => settings.scripts(to.route).is_some() || looks_first(to.route),
             // files of other paths may be scripts, too
             None => settings.has_scripts() && is_for_applications(request),
         };
@@ -432,11 +429,19 @@ impl Site {
     /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
     /// What an application has is never in its table, but for scripts.
     #[inline]
-    fn is_file(&self, site: u32, raw: &[u8]) -> bool {
+    fn is_file(&self, site: u32, request: &Request<'_>) -> bool {
+        let raw = request.head.path;
         let known = self.front.peek(self.front.front_key(site, raw), site, raw, self.now_ms);
         known.is_some_and(|entry| {
             !matches!(entry.what, EntryKind::Script(_) | EntryKind::Conditional(_))
-        })
+        }) && self.is_for_files(site, request)
+    }
+
+    /// Whether a file may answer this method, where it would answer others: not if files only come first.
+    #[inline]
+    fn is_for_files(&self, site: u32, request: &Request<'_>) -> bool {
+        matches!(request.head.method, Method::Get | Method::Head)
+            || !self.vhost(site).settings.routes.iter().any(|route| route.files_first)
     }
 
     /// The script that answers, by what is known of the files, which is found out first.

@@ -383,6 +383,12 @@ impl<'l> Look<'l, '_> {
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
             return None;
         }
+        if let Some(route) = route::route_for(&self.vhost.settings, path, self.held())
+            && self.vhost.settings.looks_first(route)
+        {
+            // what no file answers is for the application, under this path
+            return Some(PathContents::script(self.vhost, route, path, b""));
+        }
         let (route, scripts) = scripts_of(&self.vhost.settings, path, self.held())?;
         let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
         let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());

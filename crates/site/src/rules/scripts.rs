@@ -12,6 +12,8 @@ pub struct Route {
     pub path: Scope,
     /// If it runs files of the site: which. Everything else beneath the path is a file as any other.
     pub scripts: Option<Scripts>,
+    /// Whether files of the site answer first where there are any, and the application has what is left.
+    pub files_first: bool,
     /// Paths of the site whose files it may have sent instead of its answers, and no other application may.
     pub sends: Vec<Scope>,
     /// Codings into which its answers are turned; `None` for those of the site, and then none that has a strong
@@ -33,6 +35,7 @@ impl Route {
         Route {
             path,
             scripts: None,
+            files_first: false,
             sends: Vec::new(),
             compress: None,
             passes: false,

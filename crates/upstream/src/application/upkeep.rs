@@ -77,7 +77,7 @@ impl Application {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
         let proxy = self.settings().proxy();
-        let preface = proxy.and_then(|proxy| proxy.proxy_protocol).map_or(&b""[..], preface);
+        let preface = self.settings().proxy_protocol().map_or(&b""[..], preface);
         let mut refused = Vec::new();
         let (connection, told) = loop {
             let end = Instant::now() + group.timeouts.connect;

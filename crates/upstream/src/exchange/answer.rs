@@ -63,6 +63,8 @@ pub(super) struct AnswerUnderWay {
     pub(super) has_told: bool,
     /// The application has broken it off.
     pub(super) is_broken_off: bool,
+    /// Bytes of it that were taken as they are.
+    pub(super) taken_bytes: u64,
 }
 
 impl AnswerUnderWay {
@@ -79,6 +81,7 @@ impl AnswerUnderWay {
             coming: Coming::Nothing,
             has_told: false,
             is_broken_off: false,
+            taken_bytes: 0,
         }
     }
 

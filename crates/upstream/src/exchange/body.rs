@@ -53,6 +53,7 @@ impl<T> Exchange<T> {
         match received {
             Received::Bytes(count) => {
                 self.moved_ms = self.now_ms;
+                self.answer.taken_bytes += count as u64;
                 RelayRead::Bytes(count)
             }
             Received::Blocked => {

@@ -46,7 +46,8 @@ impl<T> Exchange<T> {
             settings::ApplicationSettings::FastCgi(fastcgi) => fastcgi.request.keep,
             settings::ApplicationSettings::Proxy(_)
             | settings::ApplicationSettings::HandOver(_)
-            | settings::ApplicationSettings::Inside(_) => false,
+            | settings::ApplicationSettings::Inside(_)
+            | settings::ApplicationSettings::Tcp(_) => false,
         };
         let mut lines = Lines::new();
         let bytes = script.head();

@@ -24,6 +24,7 @@ impl<T> Exchange<T> {
         if let ExchangePhase::Spooling(_) = self.phase {
             return self.collect(bytes);
         }
+        self.upload.passed_bytes += bytes.len() as u64;
         self.upload.pace.came(bytes.len() as u64);
         let bytes = &bytes[self.send_at_once(bytes)..];
         match &mut self.upload.encoding {
@@ -247,6 +248,7 @@ impl<T> Exchange<T> {
                 self.moved_ms = self.now_ms;
                 self.upload.pace.taken(self.now_ms);
                 self.note_written();
+                self.pass_on_if_asked();
                 Ok(None)
             }
             Ok(Sent::Blocked) => {

@@ -124,6 +124,16 @@ impl<T> Exchange<T> {
         self.asked.context.upgrade && self.status() == Some(101)
     }
 
+    /// Bytes of a tunnel that have come from the upstream and were passed on.
+    pub fn taken_bytes(&self) -> u64 {
+        self.answer.taken_bytes
+    }
+
+    /// Bytes of the request's body, or of a tunnel, that have come from the client.
+    pub fn passed_bytes(&self) -> u64 {
+        self.upload.passed_bytes
+    }
+
     /// How long it took.
     pub fn times(&self) -> ExchangeTimes {
         self.times
@@ -233,6 +243,7 @@ impl<T> Exchange<T> {
             ExchangePhase::Connecting(_) => Await::Connect,
             ExchangePhase::Asking(_) if self.is_untaken() => Await::Connect,
             ExchangePhase::Asking(_) if self.upload.is_whole() => Await::Answer,
+            _ if self.is_half_passed() => Await::Ending,
             _ => Await::Flow,
         }
     }
@@ -255,6 +266,7 @@ impl<T> Exchange<T> {
             _ => self.moved_ms,
         };
         let until_ms = since_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let until_ms = self.passed_until_ms(until_ms);
         match self.phase {
             ExchangePhase::Spooling(_) => until_ms.min(self.upload.pace.until_ms(time)),
             // an application that is asked hears of it itself

@@ -88,6 +88,8 @@ pub(super) struct Upload {
     pub(super) pace: UploadPace,
     /// Some of it was sent since the time was known last.
     pub(super) has_moved: bool,
+    /// Bytes of it that have come.
+    pub(super) passed_bytes: u64,
 }
 
 impl Upload {

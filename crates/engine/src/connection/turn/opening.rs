@@ -107,6 +107,11 @@ impl<H: Handler> Worker<H> {
                     return OpeningStep::End(self.fail(served));
                 }
             }
+            if served.stream.is_undecided() {
+                return OpeningStep::Receive;
+            }
+        }
+        if !served.stream.is_plain() {
             if !self.may_shake(served) {
                 return OpeningStep::End(Fate::Shakes);
             }
@@ -126,6 +131,10 @@ impl<H: Handler> Worker<H> {
             }
         }
         served.opening = None;
+        let received = served.stream.take_received();
+        if !received.is_empty() {
+            self.input.fill(&received);
+        }
         served.begin_protocol(&mut self.handler, &self.settings.limits);
         if let Some(secured) = &served.peer.secured {
             self.count(match secured.resumed {
