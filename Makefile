@@ -110,6 +110,8 @@ install: build ## Install program, man pages, completions, units and sample belo
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 packaging/man/*.5
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/doc/forebay examples/forebay.toml packaging/systemd/notify-reload.conf
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/forebay/welcome packaging/welcome/index.html
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/forebay/prometheus packaging/prometheus/forebay.rules.yml
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/forebay/grafana packaging/grafana/forebay.json
 	install -Dm644 packaging/logrotate/forebay $(DESTDIR)$(PREFIX)/share/doc/forebay/logrotate
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/sysusers.d packaging/sysusers.d/forebay.conf
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/tmpfiles.d packaging/tmpfiles.d/forebay.conf

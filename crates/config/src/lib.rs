@@ -76,7 +76,7 @@ pub use values::address::{AdminListen, Listen, ListenEndpoint};
 pub use values::choice::{
     AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
     GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice,
-    PerChoice, Refuse, Switch, WhenChoice,
+    PageAddresses, PerChoice, Refuse, Switch, WhenChoice,
 };
 pub use values::include::IncludePattern;
 pub use values::log_condition::LogCondition;
@@ -308,6 +308,10 @@ pub struct AdminConfig {
     pub allow: Vec<Network>,
     /// `admin.token_file`
     pub token_file: Option<PathBuf>,
+    /// `admin.page`
+    pub page: bool,
+    /// `admin.page_addresses`
+    pub page_addresses: PageAddresses,
     /// `admin.tls.certificate`, `admin.tls.key`
     pub pairs: KeyPairs,
 }

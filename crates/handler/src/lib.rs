@@ -17,6 +17,7 @@
 //! | `detour`, `passing` | what a request waits for elsewhere; an exchange and the body on its way to the client |
 //! | [`upstream_sockets`], [`upstream_threads`] | descriptors and threads that requests for applications may keep |
 //! | [`refusals`] | the last requests that were refused, and why: for `forebay why` |
+//! | [`sightings`] | who asks most, for the page of the admin listener |
 //! | [`log`] | the access log, off the hot path |
 //! | `limits_told` | which limit of connections is reached, for the operator |
 //!
@@ -49,6 +50,7 @@ mod passing;
 pub mod policy;
 pub mod refusals;
 pub mod request_handler;
+pub mod sightings;
 pub mod upstream_sockets;
 pub mod upstream_threads;
 

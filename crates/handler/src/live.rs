@@ -9,6 +9,7 @@ use crate::client::TrustedProxies;
 use crate::log::Logs;
 use crate::policy::InForce;
 use crate::refusals::RefusalMemory;
+use crate::sightings::Sightings;
 use forebay_control::versioned::Versioned;
 use forebay_policy::bans::BanTable;
 use forebay_site::Content;
@@ -32,6 +33,8 @@ pub struct ServingSnapshot {
     pub bans: Option<Arc<BanTable>>,
     /// What was refused of late.
     pub refusals: Arc<RefusalMemory>,
+    /// Who asks most, where a page shows that.
+    pub sightings: Arc<Sightings>,
 }
 
 /// The snapshot in force.

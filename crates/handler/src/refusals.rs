@@ -109,6 +109,12 @@ impl RememberedRefusal {
         text
     }
 
+    /// Whether method, host and path have this in them.
+    pub fn asks_for(&self, part: &str) -> bool {
+        let part = part.as_bytes();
+        part.is_empty() || self.asked.as_bytes().windows(part.len()).any(|found| found == part)
+    }
+
     fn is(&self, id: &[u8]) -> bool {
         // a longer one is known by its beginning
         let id = &id[..id.len().min(MOST_TEXT)];
@@ -212,6 +218,18 @@ impl RefusalMemory {
     /// What is remembered of the request with this id.
     pub fn find(&self, id: &[u8]) -> Option<RememberedRefusal> {
         self.all().find(|refusal| refusal.is(id))
+    }
+
+    /// What is remembered of refusals that `is_meant` holds for: at most so many, the last first.
+    pub fn last(
+        &self,
+        most: usize,
+        is_meant: impl Fn(&RememberedRefusal) -> bool,
+    ) -> Vec<RememberedRefusal> {
+        let mut found: Vec<_> = self.all().filter(|refusal| is_meant(refusal)).collect();
+        found.sort_by_key(|refusal| std::cmp::Reverse(refusal.unix_ms));
+        found.truncate(most);
+        found
     }
 
     /// How many are remembered, and the time of the oldest, in milliseconds since 1970.

@@ -13,6 +13,7 @@
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
 //! | `refused` | what is remembered of refusals, and the ids that clients are told |
+//! | `sighting` | which requests and connections are counted for the page of the admin listener |
 
 mod admission;
 mod authority;
@@ -24,6 +25,7 @@ mod place;
 mod process;
 mod refused;
 mod relay;
+mod sighting;
 
 use self::context::ToldName;
 use crate::applications::{Applications, Pools};
@@ -36,6 +38,7 @@ use crate::log::request_id::RequestIds;
 use crate::log::{Logger, PendingLine};
 use crate::policy::{ConnectionRecord, InForce, Judge, Ticket, WindowPoint};
 use crate::refusals::RefusalMemory;
+use crate::sightings::Sighter;
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
 use forebay_conn::{
@@ -71,6 +74,8 @@ pub struct RequestHandler {
     ids: RequestIds,
     /// Where refusals are remembered.
     refusals: Arc<RefusalMemory>,
+    /// Counts who asks most, where a page shows that.
+    sighter: Option<Sighter>,
     /// The request at hand is being refused, and its line is about to be begun.
     refused: Option<Refused>,
     told: ToldName,
@@ -118,6 +123,7 @@ impl RequestHandler {
             thread: None,
             ids: RequestIds::default(),
             refusals: Arc::clone(&snapshot.refusals),
+            sighter: snapshot.sightings.sighter(),
             refused: None,
             told: ToldName::default(),
             head: Vec::new(),
@@ -151,6 +157,9 @@ impl RequestHandler {
         self.certificates = Arc::clone(&snapshot.certificates);
         self.applications = Arc::clone(&snapshot.applications);
         self.policy = Arc::clone(&snapshot.policy);
+        if self.sighter.is_some() != snapshot.sightings.is_on() {
+            self.sighter = snapshot.sightings.sighter();
+        }
         self.judge = Judge::new(&self.policy, &snapshot.bans, &self.metrics, self.window_point);
     }
 

@@ -4,6 +4,7 @@
 //! is in flight.
 
 use crate::cell::bump;
+use crate::histogram::{Bucketed, DurationRow, DurationTotals};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -163,6 +164,10 @@ pub struct ClassTotals {
     pub delay_ns: u64,
     /// Nanoseconds of workers, of loops and of helper threads, with requests that were not refused.
     pub worked_ns: u64,
+    /// Bytes of bodies that were sent.
+    pub body_bytes: u64,
+    /// How long requests took, where that is counted.
+    pub durations: DurationTotals,
 }
 
 /// What the agent limits a class to, as of now.
@@ -203,6 +208,8 @@ impl ClassTotals {
             cut: less(self.cut, base.cut),
             delay_ns: less(self.delay_ns, base.delay_ns),
             worked_ns: less(self.worked_ns, base.worked_ns),
+            body_bytes: less(self.body_bytes, base.body_bytes),
+            durations: self.durations.since(&base.durations),
             ..*self
         };
         let refused = news.refused.iter_mut().flatten().zip(base.refused.iter().flatten());
@@ -229,6 +236,9 @@ pub(crate) struct ClassRow {
     delays: [AtomicU64; DELAYS],
     delay_ns: AtomicU64,
     worked_ns: AtomicU64,
+    body_bytes: AtomicU64,
+    /// Made when the first is counted.
+    durations: OnceLock<Box<DurationRow>>,
 }
 
 impl ClassRow {
@@ -264,6 +274,10 @@ impl ClassRows {
             total.delays.iter_mut().zip(&row.delays).for_each(|(sum, cell)| add(sum, cell));
             add(&mut total.delay_ns, &row.delay_ns);
             add(&mut total.worked_ns, &row.worked_ns);
+            add(&mut total.body_bytes, &row.body_bytes);
+            if let Some(durations) = row.durations.get() {
+                durations.add_to(&mut total.durations);
+            }
             add(&mut total.offered, &row.offered);
             add(&mut total.connections, &row.connections);
         }
@@ -311,6 +325,16 @@ impl ClassRows {
         let bucket = DELAY_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < ns);
         bump(&row.delays[bucket], 1);
         bump(&row.delay_ns, ns);
+    }
+
+    /// So much of the body of an answer was sent, and it has taken so long.
+    #[inline]
+    pub(crate) fn sent(&self, slot: ClassSlot, bytes: u64, duration: Option<Bucketed>) {
+        let row = self.row(slot);
+        bump(&row.body_bytes, bytes);
+        if let Some(duration) = duration {
+            row.durations.get_or_init(Box::default).took(duration);
+        }
     }
 
     /// A worker was busy for a class.

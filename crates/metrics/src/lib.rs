@@ -13,8 +13,11 @@
 //! | [`classes`] | the ledger of each class of service |
 //! | `site_names`, `class_names` | which site and which class has which counters, through reloads |
 //! | [`statuses`] | answers by exact status, durations of requests |
+//! | [`histogram`] | how long things took, in buckets |
+//! | [`upstreams`] | what applications were asked, and how they answered |
 //! | [`firewall`] | what the machine's firewall does for the server |
 //! | [`gate`] | what the kernel counts, where rules judge there |
+//! | [`top`] | who asks most, in bounded memory |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
 //! | [`render`] | what was counted, as Prometheus text and as JSON |
 //! | `text` | what both are written with |
@@ -28,6 +31,7 @@ mod class_names;
 pub mod classes;
 pub mod firewall;
 pub mod gate;
+pub mod histogram;
 pub mod local;
 pub mod render;
 pub mod schema;
@@ -36,6 +40,8 @@ pub mod sites;
 pub mod statuses;
 pub mod stopwatch;
 mod text;
+pub mod top;
+pub mod upstreams;
 
 pub use class_names::ClassNames;
 pub use classes::{
@@ -44,6 +50,7 @@ pub use classes::{
 };
 pub use firewall::FirewallFigures;
 pub use gate::{GateFigures, GateRule};
+pub use histogram::{DurationTotals, SharedDurations};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, RuleTotals, Snapshot};
 pub use schema::{Activity, Counter, Gauge};
@@ -51,3 +58,4 @@ pub use site_names::SiteNames;
 pub use sites::{SiteSlot, SiteTotals};
 pub use statuses::AnswerTotals;
 pub use stopwatch::{Off, Stopwatch};
+pub use upstreams::{UpstreamCounts, UpstreamRow, UpstreamState, UpstreamTotals};

@@ -1,7 +1,10 @@
 //! The counters of one writer, and the sum over all writers.
 
 use crate::cell::bump;
-use crate::classes::{self, ClassEvent, ClassSlot, ClassTotals, ClassTurn, MOST_CLASSES};
+use crate::classes::{
+    self, ClassEvent, ClassSlot, ClassTotals, ClassTurn, MOST_CLASSES, RefusalReason,
+};
+use crate::histogram::Bucketed;
 use crate::schema::{Activity, Counter};
 use crate::sites::{SiteRows, SiteSlot, SiteTotals};
 use crate::statuses::{self, AnswerTotals};
@@ -60,15 +63,25 @@ impl Local {
         self.answers.answered(status);
     }
 
-    /// A request took so long, from its head to the last byte of its answer.
-    pub fn took(&self, ns: u64) {
-        self.answers.took(ns);
+    /// Policy has refused a request for a site.
+    pub fn refused_of(&self, site: SiteSlot, reason: RefusalReason) {
+        self.sites.row(site).refused(reason);
     }
 
-    /// Counts what was sent of the body of such an answer.
+    /// The answer of a site, and of a class, where there are some, was sent: so much of its body. What it took,
+    /// from the head of its request to its last byte, is counted where that is known.
     #[inline]
-    pub fn sent_body(&self, site: SiteSlot, bytes: u64) {
-        bump(&self.sites.row(site).body_bytes, bytes);
+    pub fn sent(&self, site: SiteSlot, class: Option<ClassSlot>, bytes: u64, took_ns: Option<u64>) {
+        let row = self.sites.row(site);
+        bump(&row.body_bytes, bytes);
+        let duration = took_ns.map(Bucketed::of);
+        if let Some(duration) = duration {
+            self.answers.took(duration);
+            row.took(duration);
+        }
+        if let Some(class) = class {
+            self.classes.sent(class, bytes, duration);
+        }
     }
 
     /// Makes an entry in the ledger of a class.

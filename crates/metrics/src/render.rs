@@ -5,7 +5,7 @@ mod json;
 mod prometheus;
 
 use crate::classes::{ClassLimits, ClassTotals, RefusalReason, RefusedAt};
-use crate::{Counter, FirewallFigures, GateFigures, Gauge, SiteTotals, Totals};
+use crate::{Counter, FirewallFigures, GateFigures, Gauge, SiteTotals, Totals, UpstreamRow};
 pub use json::json;
 pub use prometheus::prometheus;
 
@@ -25,6 +25,10 @@ pub struct Snapshot {
     pub classes: Vec<(String, ClassTotals)>,
     /// What the agent limits each class to, where it is asked.
     pub limits: Vec<(String, ClassLimits)>,
+    /// Requests that wait for applications, by class.
+    pub waiting: Vec<(String, u64)>,
+    /// The upstreams of applications.
+    pub upstreams: Vec<UpstreamRow>,
     /// What was counted for each rule that has metrics of its own.
     pub rules: Vec<(String, RuleTotals)>,
     /// What the kernel has counted, where rules judge there.
@@ -82,9 +86,6 @@ impl Info {
     }
 }
 
-/// The status classes, as labels.
-const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-
 /// One value of a metric, with the labels that tell it from the metric's other values.
 struct MetricSample {
     metric: &'static str,
@@ -129,10 +130,30 @@ fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (RefusedAt, RefusalRea
 mod tests {
     use super::*;
     use crate::{Activity, GateRule};
-    use crate::{ClassEvent, ClassNames, Local, SiteNames, SiteSlot};
+    use crate::{
+        ClassEvent, ClassNames, Local, SiteNames, SiteSlot, UpstreamCounts, UpstreamState,
+    };
 
     /// `\`, `"`, a line end and a tab in each place where a text from outside may stand.
     const ODD: &str = "o\"d\\d\n\t";
+
+    fn upstream(name: &str) -> UpstreamRow {
+        let counts = UpstreamCounts::default();
+        counts.answered(200, 3_000_000);
+        counts.connected(200_000);
+        counts.failed();
+        UpstreamRow {
+            site: ODD.to_owned(),
+            route: "proxy /a".to_owned(),
+            upstream: name.to_owned(),
+            state: UpstreamState::LeftAlone,
+            for_s: Some(9),
+            in_flight: 3,
+            most: Some(8),
+            waiting: 2,
+            totals: counts.totals(),
+        }
+    }
 
     fn counted() -> Snapshot {
         let local = Local::default();
@@ -148,7 +169,8 @@ mod tests {
         for (at, slot) in slots.into_iter().chain([SiteSlot::NONE]).enumerate() {
             local.answered(slot, 200);
             local.answered(slot, 404);
-            local.sent_body(slot, at as u64);
+            local.sent(slot, None, at as u64, Some(3_000_000));
+            local.refused_of(slot, RefusalReason::Queue);
         }
         let mut class_names = ClassNames::default();
         let slots = class_names.assign(&["gold", ODD], &Totals::default());
@@ -162,7 +184,7 @@ mod tests {
             local.enter(slots[1], ClassEvent::Refused(place, reason));
         }
         local.waited(slots[1], 3_000_000);
-        local.took(3_000_000);
+        local.sent(SiteSlot::OTHER, Some(slots[1]), 70, Some(3_000_000));
         local.worked(slots[0], 2_500_000_000);
         let totals = Totals::of([&local]);
         Snapshot {
@@ -227,6 +249,8 @@ mod tests {
                 dropped_clients: 7,
                 dropped_listed: 8,
             }),
+            waiting: vec![("gold".to_owned(), 0), (ODD.to_owned(), 7)],
+            upstreams: vec![upstream("10.0.0.1:80"), upstream(ODD)],
             logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
             certificates: vec![
                 Certificate {
@@ -272,6 +296,29 @@ mod tests {
                 let last = announced.last().unwrap();
                 assert!(line.starts_with(last), "{line} stands under {last}");
             }
+        }
+    }
+
+    /// What the dashboard and the alert rules ask for is there under that name.
+    #[test]
+    fn the_packaged_queries_name_metrics_that_there_are() {
+        let text = prometheus(&counted());
+        let announced: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+            .collect();
+        for file in ["prometheus/forebay.rules.yml", "grafana/forebay.json"] {
+            let path = format!("{}/../../packaging/{file}", env!("CARGO_MANIFEST_DIR"));
+            let queries = std::fs::read_to_string(path).unwrap();
+            let words = queries.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let names = words.filter(|word| word.starts_with("forebay_"));
+            let mut count = 0;
+            for name in names {
+                let base = name.strip_suffix("_bucket").unwrap_or(name);
+                assert!(announced.contains(&base), "{file}: {name}");
+                count += 1;
+            }
+            assert!(count > 10, "{file}");
         }
     }
 

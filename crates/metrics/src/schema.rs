@@ -179,6 +179,18 @@ schema! {
         ReceiveTasks = "forebay_pipeline_tasks_total" "phase=\"receive\"", "Tasks a phase's threads have finished.";
         ProcessTasks = "forebay_pipeline_tasks_total" "phase=\"process\"", "Tasks a phase's threads have finished.";
         SendTasks = "forebay_pipeline_tasks_total" "phase=\"send\"", "Tasks a phase's threads have finished.";
+        AcceptQueued = "forebay_pipeline_queued_microseconds_total" "phase=\"accept\"", "Time that tasks taken from a phase's list had waited there, all together, in microseconds.";
+        ReceiveQueued = "forebay_pipeline_queued_microseconds_total" "phase=\"receive\"", "Time that tasks taken from a phase's list had waited there, all together, in microseconds.";
+        ProcessQueued = "forebay_pipeline_queued_microseconds_total" "phase=\"process\"", "Time that tasks taken from a phase's list had waited there, all together, in microseconds.";
+        SendQueued = "forebay_pipeline_queued_microseconds_total" "phase=\"send\"", "Time that tasks taken from a phase's list had waited there, all together, in microseconds.";
+        AcceptWorked = "forebay_pipeline_busy_microseconds_total" "phase=\"accept\"", "Time that a phase's threads had a task, all together, in microseconds; of loops, that they did not sleep.";
+        ReceiveWorked = "forebay_pipeline_busy_microseconds_total" "phase=\"receive\"", "Time that a phase's threads had a task, all together, in microseconds; of loops, that they did not sleep.";
+        ProcessWorked = "forebay_pipeline_busy_microseconds_total" "phase=\"process\"", "Time that a phase's threads had a task, all together, in microseconds; of loops, that they did not sleep.";
+        SendWorked = "forebay_pipeline_busy_microseconds_total" "phase=\"send\"", "Time that a phase's threads had a task, all together, in microseconds; of loops, that they did not sleep.";
+        AcceptRan = "forebay_pipeline_cpu_microseconds_total" "phase=\"accept\"", "Time that a phase's threads ran on a core, all together, in microseconds; 0 where the kernel does not say.";
+        ReceiveRan = "forebay_pipeline_cpu_microseconds_total" "phase=\"receive\"", "Time that a phase's threads ran on a core, all together, in microseconds; 0 where the kernel does not say.";
+        ProcessRan = "forebay_pipeline_cpu_microseconds_total" "phase=\"process\"", "Time that a phase's threads ran on a core, all together, in microseconds; 0 where the kernel does not say.";
+        SendRan = "forebay_pipeline_cpu_microseconds_total" "phase=\"send\"", "Time that a phase's threads ran on a core, all together, in microseconds; 0 where the kernel does not say.";
         AcceptComputed = "forebay_pipeline_computed_threads_percent" "phase=\"accept\"", "Threads the law computed for a phase, before rounding and limits; 100 is one thread, and 0 that nothing decides.";
         ReceiveComputed = "forebay_pipeline_computed_threads_percent" "phase=\"receive\"", "Threads the law computed for a phase, before rounding and limits; 100 is one thread, and 0 that nothing decides.";
         ProcessComputed = "forebay_pipeline_computed_threads_percent" "phase=\"process\"", "Threads the law computed for a phase, before rounding and limits; 100 is one thread, and 0 that nothing decides.";

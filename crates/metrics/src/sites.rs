@@ -5,6 +5,9 @@
 //! slots of their own; the answers of all other sites are counted together. So neither a scrape nor
 //! a loop's counters grow with what is configured, and nothing a client sends becomes a label.
 
+use crate::cell::bump;
+use crate::classes::RefusalReason;
+use crate::histogram::{Bucketed, DurationRow, DurationTotals};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -43,6 +46,10 @@ pub struct SiteTotals {
     pub responses: [u64; 5],
     /// Bytes of bodies that were sent.
     pub body_bytes: u64,
+    /// Requests that policy has refused, by reason.
+    pub refused: [u64; RefusalReason::ALL.len()],
+    /// How long requests took, where that is counted.
+    pub durations: DurationTotals,
 }
 
 impl SiteTotals {
@@ -53,6 +60,10 @@ impl SiteTotals {
             *new = new.wrapping_sub(old);
         }
         news.body_bytes = news.body_bytes.wrapping_sub(base.body_bytes);
+        for (new, old) in news.refused.iter_mut().zip(base.refused) {
+            *new = new.wrapping_sub(old);
+        }
+        news.durations = news.durations.since(&base.durations);
         news
     }
 }
@@ -63,6 +74,14 @@ impl SiteTotals {
 pub(crate) struct SiteRow {
     responses: [AtomicU64; 5],
     pub(crate) body_bytes: AtomicU64,
+    rare: OnceLock<Box<RareSiteRow>>,
+}
+
+/// What most requests do not count; made when the first is counted.
+#[derive(Debug, Default)]
+struct RareSiteRow {
+    refused: [AtomicU64; RefusalReason::ALL.len()],
+    durations: DurationRow,
 }
 
 impl SiteRow {
@@ -70,6 +89,15 @@ impl SiteRow {
     pub(crate) fn responses(&self, status: u16) -> &AtomicU64 {
         let class = usize::from(status / 100).clamp(1, 5);
         &self.responses[class - 1]
+    }
+
+    pub(crate) fn refused(&self, reason: RefusalReason) {
+        bump(&self.rare.get_or_init(Box::default).refused[reason as usize], 1);
+    }
+
+    #[inline]
+    pub(crate) fn took(&self, duration: Bucketed) {
+        self.rare.get_or_init(Box::default).durations.took(duration);
     }
 }
 
@@ -96,6 +124,11 @@ impl SiteRows {
                     *sum += cell.load(Relaxed);
                 }
                 total.body_bytes += row.body_bytes.load(Relaxed);
+                let Some(rare) = row.rare.get() else { continue };
+                for (sum, cell) in total.refused.iter_mut().zip(&rare.refused) {
+                    *sum += cell.load(Relaxed);
+                }
+                rare.durations.add_to(&mut total.durations);
             }
         }
     }
@@ -118,7 +151,7 @@ mod tests {
         let mut names = SiteNames::default();
         let before = names.assign(&["shop", "blog"], &Totals::default());
         one.answered(before[0], 200);
-        one.sent_body(before[0], 10);
+        one.sent(before[0], None, 10, None);
         two.answered(before[0], 404);
         two.answered(before[1], 301);
         let counted = Totals::of([&one, &two]);
@@ -128,7 +161,8 @@ mod tests {
         assert!(!before.contains(&after[0]));
         one.answered(after[1], 999);
         let counted = Totals::of([&one, &two]);
-        let shop = SiteTotals { responses: [0, 1, 0, 1, 1], body_bytes: 10 };
+        let shop =
+            SiteTotals { responses: [0, 1, 0, 1, 1], body_bytes: 10, ..SiteTotals::default() };
         assert_eq!(row(&names, &counted, "shop"), Some(shop));
         assert_eq!(row(&names, &counted, "blog").unwrap().responses, [0, 0, 1, 0, 0]);
         assert_eq!(row(&names, &counted, "wiki"), Some(SiteTotals::default()));

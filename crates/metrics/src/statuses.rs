@@ -1,6 +1,7 @@
 //! Answers by their exact status, and how long requests took.
 
 use crate::cell::bump;
+use crate::histogram::{Bucketed, DurationRow, DurationTotals};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Statuses that have counters of their own: those that are registered (RFC 9110 §15 and others). All
@@ -12,12 +13,6 @@ const STATUSES: [u16; 56] = [
 ];
 
 const COUNT: usize = STATUSES.len();
-
-/// Upper bounds of the histogram of durations, in µs.
-pub const DURATION_BOUNDS_US: [u64; 16] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000,
-];
 
 /// Where each status from 100 on is counted.
 static PLACES: [u8; 500] = {
@@ -34,16 +29,14 @@ static PLACES: [u8; 500] = {
 #[derive(Debug)]
 pub(crate) struct StatusRows {
     statuses: [AtomicU64; COUNT],
-    durations: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
-    duration_ns: AtomicU64,
+    durations: DurationRow,
 }
 
 impl Default for StatusRows {
     fn default() -> StatusRows {
         StatusRows {
             statuses: [const { AtomicU64::new(0) }; COUNT],
-            durations: [const { AtomicU64::new(0) }; DURATION_BOUNDS_US.len() + 1],
-            duration_ns: AtomicU64::new(0),
+            durations: DurationRow::default(),
         }
     }
 }
@@ -55,20 +48,16 @@ impl StatusRows {
         bump(&self.statuses[usize::from(place)], 1);
     }
 
-    pub(crate) fn took(&self, ns: u64) {
-        let at = DURATION_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < ns);
-        bump(&self.durations[at], 1);
-        bump(&self.duration_ns, ns);
+    #[inline]
+    pub(crate) fn took(&self, duration: Bucketed) {
+        self.durations.took(duration);
     }
 
     pub(crate) fn add_to(&self, totals: &mut AnswerTotals) {
         for (sum, cell) in totals.statuses.iter_mut().zip(&self.statuses) {
             *sum += cell.load(Relaxed);
         }
-        for (sum, cell) in totals.durations.iter_mut().zip(&self.durations) {
-            *sum += cell.load(Relaxed);
-        }
-        totals.duration_ns += self.duration_ns.load(Relaxed);
+        self.durations.add_to(&mut totals.durations);
     }
 }
 
@@ -76,17 +65,13 @@ impl StatusRows {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerTotals {
     statuses: [u64; COUNT],
-    /// How many requests took at most as long as each bound, and more than the one before; the last
-    /// took longer than all bounds.
-    pub durations: [u64; DURATION_BOUNDS_US.len() + 1],
-    /// What all of them took, in nanoseconds.
-    pub duration_ns: u64,
+    /// How long requests took.
+    pub durations: DurationTotals,
 }
 
 impl Default for AnswerTotals {
     fn default() -> AnswerTotals {
-        let durations = [0; DURATION_BOUNDS_US.len() + 1];
-        AnswerTotals { statuses: [0; COUNT], durations, duration_ns: 0 }
+        AnswerTotals { statuses: [0; COUNT], durations: DurationTotals::default() }
     }
 }
 
@@ -110,14 +95,10 @@ mod tests {
         for status in [200, 404, 404, 503, 511, 418, 299, 99, 600] {
             rows.answered(status);
         }
-        for ns in [0, 100_000, 100_001, 10_000_000_000, 10_000_000_001] {
-            rows.took(ns);
-        }
+        rows.took(Bucketed::of(100_000));
         rows.add_to(&mut totals);
         let statuses: Vec<_> = totals.statuses().collect();
         assert_eq!(statuses, [(0, 3), (200, 1), (404, 2), (418, 1), (503, 1), (511, 1)]);
-        assert_eq!(totals.durations[..2], [2, 1]);
-        assert_eq!(totals.durations[15..], [1, 1]);
-        assert_eq!(totals.duration_ns, 20_000_200_002);
+        assert_eq!((totals.durations.buckets[0], totals.durations.sum_ns), (1, 100_000));
     }
 }

@@ -7,6 +7,7 @@
 //! | `/status` | JSON |
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
+//! | `/page` | a page for browsers, where `admin.page` says so, and below it what that asks for |
 //!
 //! It changes nothing, and answers only clients that are allowed, by their addresses, and only those
 //! that ask for it by an address, as localhost, or by a name that the certificate they were shown is for:
@@ -15,9 +16,11 @@
 //! Unix socket; there any name is good.
 //!
 //! Where there are tokens, a request brings one, but for `/healthz` and `/readyz`: what probes a server
-//! often cannot bring one, and learns nothing but up or down.
+//! often cannot bring one, and learns nothing but up or down. The files of the page say nothing of the server. A
+//! browser that has brought a token to `/page/sign-in` is given a cookie, which is good below `/page` alone.
 
 use crate::engines::{self, Apart, ReadyThread};
+use crate::page::answers::{self, PageAnswers};
 use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
@@ -28,14 +31,16 @@ use forebay_conn::{
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{EngineControl, LoopOrder};
 use forebay_handler::TLS;
-use forebay_handler::certificates::OfAdmin;
+use forebay_handler::certificates::{OfAdmin, Tokens};
 use forebay_handler::job::{ServerJob, ServerJobDone};
 use forebay_handler::live::LiveSnapshot;
-use forebay_http::head::{Head, Method};
+use forebay_http::head::{Head, Method, Name};
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
 use forebay_site::host_of;
+use forebay_sys::clock;
 use forebay_tls::{Channel, pair};
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -70,10 +75,17 @@ impl AdminListener {
         let control = Arc::new(EngineControl::new(1)?);
         let draining = Arc::clone(&status);
         let readiness = Arc::new(move || draining.accepts());
+        let page = plan.page.map(|addresses| PageAnswers {
+            memory: Arc::clone(status.page()),
+            live: Arc::clone(&live),
+            addresses,
+            with_token: plan.with_token,
+        });
         let source = Arc::new(move || status.snapshot());
         let handler = AdminService {
             source,
             readiness,
+            page,
             with_token: plan.with_token,
             in_force: Arc::new(move || {
                 let current = &live.get().certificates.admin;
@@ -127,6 +139,7 @@ pub type AdminRules = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
 pub struct AdminService {
     source: SnapshotSource,
     readiness: ReadinessCheck,
+    page: Option<PageAnswers>,
     /// Whatever is in force: a listener that is being replaced, perhaps by one at a safer place, asks for
     /// tokens as ever.
     with_token: bool,
@@ -139,9 +152,16 @@ type Render = fn(&Snapshot) -> String;
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
+const JSON: &str = "application/json";
+
+/// The cookie of a browser that is signed in, and for how long that is.
+const COOKIE: &str = "forebay_page";
+const SIGNED_IN_S: u64 = 12 * 3600;
+
 const INDEX: &str = "This is forebay's admin listener. It can be read, not written.\n\n\
     /metrics  counters for Prometheus\n/status   the same as JSON, with time per activity\n\
-    /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n";
+    /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n\
+    /page     the same for browsers, where admin.page says so\n";
 
 impl AdminService {
     /// Whether a client may ask. A connection may be older than the rules.
@@ -154,25 +174,58 @@ impl AdminService {
         let rules = (self.in_force)();
         !(self.with_token || rules.with_token)
             || matches!(head.path, b"/healthz" | b"/readyz")
-            || rules.tokens.as_ref().is_some_and(|tokens| tokens.admit(head))
+            || (self.page.is_some() && answers::file(head.path).is_some())
+            || rules.tokens.as_ref().is_some_and(|tokens| {
+                tokens.admit(head) || head.path.starts_with(b"/page/") && has_cookie(head, tokens)
+            })
+    }
+
+    /// What a browser is given that has come with a token, or wants to be known no more.
+    fn session(&self, request: &Request<'_>) -> Option<String> {
+        self.page.as_ref()?;
+        let head = request.head;
+        let secure = if request.peer.secured.is_some() { "; Secure" } else { "" };
+        let with = |value: &str, age_s: u64| {
+            format!(
+                "Set-Cookie: {COOKIE}={value}; Path=/page; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}\r\n"
+            )
+        };
+        match head.path {
+            b"/page/sign-in" => {
+                let until_s = clock::unix_coarse_ms() / 1000 + SIGNED_IN_S;
+                let rules = (self.in_force)();
+                let cookie = rules.tokens.as_ref()?.cookie(head, until_s)?;
+                Some(with(&cookie, SIGNED_IN_S))
+            }
+            b"/page/sign-out" => Some(with("", 0)),
+            _ => None,
+        }
     }
 
     /// Status, type and text of a document.
-    fn document(&self, path: &[u8]) -> Option<(u16, &'static str, String)> {
-        let (status, kind, text) = match path {
-            b"/" => (200, TEXT, INDEX.to_owned()),
+    fn document(&self, head: &Head<'_>) -> Option<(u16, &'static str, Cow<'static, str>)> {
+        let (status, kind, text) = match head.path {
+            b"/" => (200, TEXT, INDEX.into()),
             b"/metrics" => (200, METRICS, self.rendered(render::prometheus)),
-            b"/status" => (200, "application/json", self.rendered(render::json)),
-            b"/healthz" => (200, TEXT, "alive\n".to_owned()),
-            b"/readyz" if (self.readiness)() => (200, TEXT, "ready\n".to_owned()),
-            b"/readyz" => (503, TEXT, "draining\n".to_owned()),
-            _ => return None,
+            b"/status" => (200, JSON, self.rendered(render::json)),
+            b"/healthz" => (200, TEXT, "alive\n".into()),
+            b"/readyz" if (self.readiness)() => (200, TEXT, "ready\n".into()),
+            b"/readyz" => (503, TEXT, "draining\n".into()),
+            path => {
+                let page = self.page.as_ref()?;
+                let figures = || match path {
+                    b"/page/status" => Some((JSON, self.rendered(render::json))),
+                    _ => page.document(path, head.query.unwrap_or_default()),
+                };
+                let (kind, text) = answers::file(path).or_else(figures)?;
+                (200, kind, text)
+            }
         };
         Some((status, kind, text))
     }
 
-    fn rendered(&self, render: Render) -> String {
-        render(&(self.source)())
+    fn rendered(&self, render: Render) -> Cow<'static, str> {
+        render(&(self.source)()).into()
     }
 }
 
@@ -186,6 +239,17 @@ fn is_literal(authority: &[u8]) -> bool {
     };
     let host = host.unwrap_or("");
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+}
+
+/// Whether a browser is signed in.
+fn has_cookie(head: &Head<'_>, tokens: &Tokens) -> bool {
+    let now_s = clock::unix_coarse_ms() / 1000;
+    let mut cookies = head.values(Name::Cookie).flat_map(|value| value.split(|byte| *byte == b';'));
+    cookies.any(|cookie| {
+        let cookie = str::from_utf8(cookie.trim_ascii()).unwrap_or_default();
+        let value = cookie.strip_prefix(COOKIE).and_then(|rest| rest.strip_prefix('='));
+        value.is_some_and(|value| tokens.admit_cookie(value, now_s))
+    })
 }
 
 /// Whether the client has asked for a host that only this listener can be.
@@ -275,11 +339,16 @@ impl Process for AdminService {
             let fields = format!("{plain}WWW-Authenticate: Bearer\r\n");
             let body = "Bring a token of admin.token_file: Authorization: Bearer TOKEN\n";
             answer(reply, head_only, 401, &fields, body);
+        } else if head.method == Method::Post
+            && let Some(cookie) = self.session(request)
+        {
+            answer(reply, head_only, 200, &format!("{plain}{cookie}"), "");
         } else if !matches!(head.method, Method::Get | Method::Head) {
             let fields = format!("{plain}Allow: GET, HEAD\r\n");
             answer(reply, false, 405, &fields, "This listener can only be read.\n");
-        } else if let Some((status, kind, text)) = self.document(head.path) {
-            answer(reply, head_only, status, &format!("Content-Type: {kind}\r\n"), &text);
+        } else if let Some((status, kind, text)) = self.document(head) {
+            let policy = if head.path.starts_with(b"/page") { answers::POLICY } else { "" };
+            answer(reply, head_only, status, &format!("Content-Type: {kind}\r\n{policy}"), &text);
         } else {
             let body = "There are /, /metrics, /status, /healthz and /readyz.\n";
             answer(reply, head_only, 404, &plain, body);
@@ -332,6 +401,7 @@ mod tests {
         AdminService {
             source,
             readiness: Arc::new(move || accepts),
+            page: None,
             with_token: false,
             in_force: Arc::new(move || Arc::clone(&rules)),
         }

@@ -144,6 +144,18 @@ impl AgentLoop {
         agent.map_or_else(Vec::new, |agent| agent.history().records().cloned().collect())
     }
 
+    /// The same, of those decisions that were taken later than `at_ns`.
+    pub fn records_since(&self, at_ns: u64) -> Vec<Record> {
+        let state = self.lock();
+        let Some(agent) = state.agent.as_ref().filter(|_| state.is_running) else {
+            return Vec::new();
+        };
+        let later = agent.history().records().rev().take_while(|record| record.at_ns > at_ns);
+        let mut later: Vec<_> = later.cloned().collect();
+        later.reverse();
+        later
+    }
+
     /// Starts the thread if the policy in force wants one and there is none. It ends by itself when no
     /// policy wants it any more.
     ///

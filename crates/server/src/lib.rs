@@ -31,6 +31,7 @@
 //! | [`policy_command`] | what `forebay policy` asks |
 //! | [`why`] | what `forebay why` asks |
 //! | [`upstream_command`] | what `forebay upstream` asks |
+//! | `upstream_rows` | the upstreams of applications, for metrics and status |
 //! | [`status`] | what the running server can tell about itself |
 //! | [`launcher`] | the process that runs commands which the file names |
 //! | [`acme_thread`] | the thread that gets certificates by ACME |
@@ -38,6 +39,7 @@
 //! | [`ban_files`] | files that say who is banned, and the thread that notices when they change |
 //! | [`spool`] | where bodies of requests are on disk |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
+//! | `page` | what that shows browsers: now and in the last hour |
 //!
 //! It deliberately decides nothing about a request (`handler` does), and knows no setting by its text: what may be set is
 //! `config`'s, what a URL means is `site`'s, how a connection goes on is `conn`'s, and which thread waits for
@@ -73,6 +75,7 @@ pub mod lints;
 pub mod listen;
 pub mod machine;
 pub mod notify;
+mod page;
 pub mod plan;
 pub mod policy_command;
 pub mod privileges;
@@ -86,6 +89,7 @@ pub mod status;
 pub mod upgrade;
 mod upkeep;
 pub mod upstream_command;
+mod upstream_rows;
 pub mod why;
 
 use forebay_config::Config;

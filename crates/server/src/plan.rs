@@ -7,7 +7,7 @@ use forebay_config::choice::Switch;
 use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
 use forebay_config::{
     AdminConfig, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig,
-    ProxyConfig, Role,
+    PageAddresses, ProxyConfig, Role,
 };
 use forebay_conn::ConnectionLimits;
 use forebay_control::allocation::{self, Law};
@@ -110,6 +110,8 @@ pub struct AdminPlan {
     pub listen: Vec<ListenEndpoint>,
     /// Whether its clients must bring a token.
     pub with_token: bool,
+    /// What its page shows of the addresses of clients; `None` if it has no page.
+    pub page: Option<PageAddresses>,
     /// Connections at once.
     pub connections: usize,
     /// Refused connections that linger at once.
@@ -118,10 +120,11 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        let AdminConfig { listen, token_file, .. } = &config.admin;
+        let AdminConfig { listen, token_file, page, page_addresses, .. } = &config.admin;
         (!listen.0.is_empty()).then(|| AdminPlan {
             listen: listen.0.clone(),
             with_token: token_file.is_some(),
+            page: page.then_some(*page_addresses),
             connections: as_usize((descriptors / 32).clamp(4, MOST_ADMIN_CONNECTIONS)),
             lingering: as_usize(ADMIN_LINGERING.min(descriptors / 64)),
         })

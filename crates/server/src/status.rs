@@ -3,13 +3,17 @@
 use crate::agent;
 use crate::engines::Common;
 use crate::listen::OpenTimes;
+use crate::page::PageMemory;
 use crate::plan::Plan;
-use forebay_config::PolicyOverride;
+use crate::upstream_rows::{self, RouteNames};
 use forebay_config::choice::Keyword;
+use forebay_config::{Config, PolicyOverride};
+use forebay_engine::worker;
 use forebay_handler::certificates::{Certificates, Expiry, Owner};
 use forebay_handler::policy::Enforced;
 use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -45,6 +49,8 @@ pub struct Status {
     state: Mutex<StatusState>,
     /// What opening listening sockets has taken.
     listening: Arc<OpenTimes>,
+    /// What the page of the admin listener remembers.
+    page: Arc<PageMemory>,
 }
 
 struct StatusState {
@@ -57,10 +63,11 @@ struct StatusState {
     last_reload: (u64, bool),
     /// Settings that `policy set` has changed, and whether they are kept.
     overrides: Vec<(String, bool)>,
+    routes: RouteNames,
 }
 
 impl StatusState {
-    fn new(common: &Common, plan: &Plan) -> StatusState {
+    fn new(common: &Common, plan: &Plan, config: &Config) -> StatusState {
         let list = |of: &dyn Fn(usize) -> String| {
             (0..plan.groups.len()).map(of).collect::<Vec<_>>().join(" ")
         };
@@ -72,22 +79,29 @@ impl StatusState {
             reloads_failed: 0,
             last_reload: (clock::unix_coarse_ms() / 1000, true),
             overrides: Vec::new(),
+            routes: RouteNames::of(config),
         }
     }
 }
 
 impl Status {
     /// Of a server that begins now.
-    pub fn new(common: &Common, plan: &Plan, listening: Arc<OpenTimes>) -> Arc<Status> {
-        let state = Mutex::new(StatusState::new(common, plan));
+    pub fn new(
+        common: &Common,
+        plan: &Plan,
+        config: &Config,
+        listening: Arc<OpenTimes>,
+    ) -> Arc<Status> {
+        let state = Mutex::new(StatusState::new(common, plan, config));
         let is_draining = AtomicBool::new(false);
-        Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state, listening })
+        let page = Arc::default();
+        Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state, listening, page })
     }
 
     /// The server runs this from now on, because of a reload or because of something else.
-    pub fn changed(&self, common: &Common, plan: &Plan, is_reload: bool) {
+    pub fn changed(&self, common: &Common, plan: &Plan, config: &Config, is_reload: bool) {
         let mut state = self.lock();
-        let mut next = StatusState::new(common, plan);
+        let mut next = StatusState::new(common, plan, config);
         next.reloads_good = state.reloads_good + u64::from(is_reload);
         next.reloads_failed = state.reloads_failed;
         if !is_reload {
@@ -103,6 +117,26 @@ impl Status {
             (target.trim().to_owned(), known.is_kept)
         });
         self.lock().overrides = overrides.collect();
+    }
+
+    /// Remembers what the page of the admin listener shows, from now on and until a configuration has no page.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub(crate) fn watch_for_page(self: &Arc<Self>) -> io::Result<()> {
+        let status = Arc::clone(self);
+        self.page.keep_up(move || {
+            let common = status.lock().common.clone();
+            let live = common.live.get();
+            live.sightings
+                .is_on()
+                .then(|| (status.snapshot(), Arc::clone(&live), common.agent_loop))
+        })
+    }
+
+    /// What the page remembers.
+    pub(crate) fn page(&self) -> &Arc<PageMemory> {
+        &self.page
     }
 
     /// Clients are accepted no more.
@@ -129,7 +163,7 @@ impl Status {
     /// Everything, as it is now. Cheap, and blocks no thread for long.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
-        let StatusState { common, engines, workers, .. } = &*state;
+        let StatusState { common, engines, workers, routes, .. } = &*state;
         let snapshot = common.live.get();
         let content = snapshot.content.figures();
         let opening = self.listening.get();
@@ -177,6 +211,15 @@ impl Status {
             overrides: state.overrides.clone(),
             limits: agent::limits(&snapshot.policy),
             rules: snapshot.policy.metrics(),
+            waiting: match snapshot.applications.is_empty() {
+                true => Vec::new(),
+                false => upstream_rows::waiting(&snapshot.policy, &snapshot.applications),
+            },
+            upstreams: upstream_rows::rows(
+                routes,
+                &snapshot.applications,
+                worker::read_clocks().monotonic_ms,
+            ),
             gate: snapshot.policy.gate.as_ref().map(Enforced::figures),
             firewall: common.firewall.as_ref().map(|firewall| firewall.figures()),
             classes: match snapshot.policy.is_empty() {

@@ -46,6 +46,7 @@ use crate::upstreams::shared::SharedConnections;
 use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
 use forebay_conn::SocketId;
 use forebay_control::shared::SharedCounts;
+use forebay_metrics::{UpstreamCounts, UpstreamTotals};
 use forebay_sys::clock;
 use forebay_sys::epoll::Bell;
 use forebay_sys::launch::MessageSocket;
@@ -89,6 +90,8 @@ struct Upstream {
     hasty_until_ms: AtomicU64,
     /// Connections that requests share.
     shared: Arc<SharedConnections>,
+    /// What was counted for metrics.
+    counts: UpstreamCounts,
 }
 
 /// How long an upstream counts as hasty that has closed a connection with a request on it.
@@ -159,9 +162,26 @@ impl UpstreamSlot {
         }
     }
 
+    /// The head of its answer has this status, and has taken so long.
+    pub(crate) fn count_answer(&self, status: u16, head_ns: u64) {
+        self.count(|counts| counts.answered(status, head_ns));
+    }
+
+    /// A new connection has taken so long.
+    pub(crate) fn count_connection(&self, connect_ns: u64) {
+        self.count(|counts| counts.connected(connect_ns));
+    }
+
+    fn count(&self, what: impl FnOnce(&UpstreamCounts)) {
+        if let Some(one) = self.upstreams.each.get(self.begun.member) {
+            what(&one.counts);
+        }
+    }
+
     /// The upstream has failed, which is why.
     pub(crate) fn fail(&mut self, why: &'static str) {
         self.told = HealthSign::Failed;
+        self.count(UpstreamCounts::failed);
         self.upstreams.told().failed(self.begun.member, why, now().ms);
     }
 
@@ -246,6 +266,8 @@ pub struct UpstreamReport {
     pub condition: UpstreamCondition,
     /// Requests under way to it.
     pub in_flight: u32,
+    /// What was counted of it.
+    pub counted: UpstreamTotals,
 }
 
 fn now() -> Clocks {
@@ -270,6 +292,7 @@ impl Upstreams {
             has_failed: AtomicBool::new(false),
             hasty_until_ms: AtomicU64::new(0),
             shared: Arc::default(),
+            counts: UpstreamCounts::default(),
         });
         let seed = RandomState::new().hash_one(number);
         let places = Mutex::new(Places::new(settings, seed, now_ms));
@@ -492,6 +515,7 @@ impl Upstreams {
             label: one.label.clone(),
             condition: group.condition(member).unwrap_or(UpstreamCondition::Well),
             in_flight: group.in_flight(member),
+            counted: one.counts.totals(),
         });
         each.collect()
     }

@@ -48,6 +48,8 @@ fn what_is_installed_stands_beneath_one_prefix() {
         "lib/sysusers.d/forebay.conf",
         "lib/tmpfiles.d/forebay.conf",
         "share/forebay/welcome/index.html",
+        "share/forebay/prometheus/forebay.rules.yml",
+        "share/forebay/grafana/forebay.json",
     ] {
         assert!(prefix.join(path).is_file(), "{path}");
     }

@@ -7,6 +7,7 @@ mod acme;
 mod acme_records;
 mod activation;
 mod admin;
+mod admin_page;
 mod agents;
 mod aliases;
 mod at_once;

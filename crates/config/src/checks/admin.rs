@@ -19,6 +19,13 @@ enum AdminFinding {
         /// The address.
         listen: String,
     },
+    /// A page for browsers where strangers may come, without TLS or without a token.
+    PageInTheOpen {
+        /// The address.
+        listen: String,
+        /// What is missing.
+        lack: &'static str,
+    },
     /// A list of clients names none that can come to the address.
     Nobody {
         /// The address.
@@ -48,6 +55,11 @@ impl fmt::Display for AdminFinding {
                 f,
                 "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
                  to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
+            ),
+            AdminFinding::PageInTheOpen { listen, lack } => write!(
+                f,
+                "admin.page shows who asks for what, and others than this machine reach {listen:?}: {lack}, or \
+                 listen at loopback or a Unix socket"
             ),
             AdminFinding::Nobody { listen } => write!(
                 f,
@@ -86,7 +98,7 @@ impl ConfigDraft {
         text: Option<&ConfigReader<'_>>,
         wrong: &mut Vec<(At, Wrong)>,
     ) {
-        let AdminConfig { pairs, token_file, .. } = &self.process.admin;
+        let AdminConfig { pairs, token_file, page, .. } = &self.process.admin;
         let top = At::default();
         let certificate = top.child("admin").child("tls").child("certificate");
         let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
@@ -103,6 +115,12 @@ impl ConfigDraft {
                     at,
                     Wrong::said(AdminFinding::TokenInClear { listen: listen.to_string() }),
                 ));
+            } else if *page
+                && !listen.is_of_this_machine()
+                && let Some(lack) = lack_of_page(*tls, token_file.is_some())
+            {
+                let listen = listen.to_string();
+                wrong.push((at, Wrong::said(AdminFinding::PageInTheOpen { listen, lack })));
             }
         }
     }
@@ -133,6 +151,16 @@ impl ConfigDraft {
             };
             remarks.push((at, Wrong::said(finding)));
         }
+    }
+}
+
+/// What a page for browsers lacks where others than this machine reach it.
+fn lack_of_page(has_tls: bool, has_token: bool) -> Option<&'static str> {
+    match (has_tls, has_token) {
+        (true, true) => None,
+        (true, false) => Some("write admin.token_file"),
+        (false, true) => Some("write \"https://\" before the address"),
+        (false, false) => Some("write \"https://\" before the address and admin.token_file"),
     }
 }
 

@@ -96,10 +96,13 @@ impl ConfigDraft {
         if self.process.spool_dir.is_none() && text.says(&top.child("spool_dir_bytes")) {
             remark("spool_dir_bytes", "spool_dir");
         }
-        for key in ["admin.allow", "admin.token_file"] {
+        for key in ["admin.allow", "admin.token_file", "admin.page"] {
             if self.process.admin.listen.0.is_empty() && text.says(&top.child(key)) {
                 remark(key, "admin.listen");
             }
+        }
+        if !self.process.admin.page && text.says(&top.child("admin.page_addresses")) {
+            remark("admin.page_addresses", "admin.page");
         }
         if !self.is_isolated() {
             let of_isolated = |setting: &&Setting<Config>| {

@@ -574,6 +574,25 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.admin.token_file,
     },
     Setting {
+        key: "admin.page",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether the admin listener has a page for browsers at /page, which shows what happens now and in \
+                  the last hour: classes, refusals and their reasons, who asks most, applications. At addresses that \
+                  others reach it wants https and admin.token_file.",
+        example: "true",
+        at: |c| &mut c.admin.page,
+    },
+    Setting {
+        key: "admin.page_addresses",
+        preset: Preset::Value("whole"),
+        range: None,
+        meaning: "What that page shows of the addresses of clients: whole, or networks, which are cut to a /24, or a \
+                  /48 of IPv6.",
+        example: "\"networks\"",
+        at: |c| &mut c.admin.page_addresses,
+    },
+    Setting {
         key: "admin.tls.certificate",
         preset: Preset::Items(&[]),
         range: None,

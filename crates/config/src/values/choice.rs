@@ -119,6 +119,22 @@ impl Keyword for AskClients {
         &[AskClients::Off, AskClients::Optional, AskClients::Required];
 }
 
+/// What the page of the admin listener shows of clients' addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageAddresses {
+    /// All of them.
+    #[default]
+    Whole,
+    /// Their networks alone: a /24, or a /48 of IPv6.
+    Networks,
+}
+
+impl Keyword for PageAddresses {
+    const EXPECTED: &'static str = "\"whole\" or \"networks\"";
+    const WORDS: &'static [&'static str] = &["whole", "networks"];
+    const MEANINGS: &'static [PageAddresses] = &[PageAddresses::Whole, PageAddresses::Networks];
+}
+
 /// How much of the policy the kernel enforces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GateMode {

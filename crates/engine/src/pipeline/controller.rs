@@ -3,7 +3,7 @@
 
 use super::list::ListFigures;
 use super::lists::PhaseLists;
-use super::pipeline_gauges::PipelineGauges;
+use super::pipeline_gauges::{PhaseSpent, PipelineGauges};
 use super::resting;
 use super::{Counters, Fuse, PipelineSettings, Spawn};
 use forebay_conn::Job;
@@ -81,23 +81,26 @@ impl PipelineController {
     pub(super) fn run<J: Job>(mut self, lists: &PhaseLists<J>, spawn: Spawn, hold: &Hold) {
         let period = Duration::from_millis(self.allocation.settings().period_ms.into());
         let mut before = self.read(lists);
+        let mut times = [PhaseSpent::default(); PHASES];
         self.pipeline_gauges.show(
             &Default::default(),
             &before.phases,
+            &times,
             &MeasuredLoad::default(),
             None,
         );
         while hold.wait(period) {
             let now = self.read(lists);
-            let sample = sample(lists, &before, &now);
+            let sample = sample(lists, &before, &now, &mut times);
             if self.is_fixed {
                 let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
-                self.pipeline_gauges.show(&sample.phases, &now.phases, &load, None);
+                self.pipeline_gauges.show(&sample.phases, &now.phases, &times, &load, None);
             } else {
                 let decision = self.allocation.step(&sample);
                 apply(lists, self.first, &decision.targets, &spawn);
                 let decided = Some((self.first, &decision));
-                self.pipeline_gauges.show(&sample.phases, &now.phases, &decision.load, decided);
+                let load = &decision.load;
+                self.pipeline_gauges.show(&sample.phases, &now.phases, &times, load, decided);
             }
             before = now;
         }
@@ -110,8 +113,13 @@ impl PipelineController {
     }
 }
 
-/// What happened between two readings.
-fn sample<J: Job>(lists: &PhaseLists<J>, before: &Reading, now: &Reading) -> Sample {
+/// What happened between two readings. The time that was spent meanwhile is added to `times`.
+fn sample<J: Job>(
+    lists: &PhaseLists<J>,
+    before: &Reading,
+    now: &Reading,
+    times: &mut [PhaseSpent; PHASES],
+) -> Sample {
     let period_ns = now.at_ns.saturating_sub(before.at_ns).max(1);
     let per_s = |count: u64| count as f64 * 1e9 / period_ns as f64;
     Sample {
@@ -131,6 +139,10 @@ fn sample<J: Job>(lists: &PhaseLists<J>, before: &Reading, now: &Reading) -> Sam
                 _ => with_task_ns,
             };
             let taken = now.taken - before.taken;
+            let spent_before = &mut times[phase.index()];
+            spent_before.queued_ns += now.delay_ns - before.delay_ns;
+            spent_before.busy_ns += busy_ns;
+            spent_before.run_ns += spent.map_or(0, |spent| spent.run_ns);
             PhaseLoad {
                 waiting: now.waiting,
                 threads: now.threads,

@@ -26,15 +26,27 @@ struct PhaseGauges {
     seen: PhaseLoad,
     arrivals: u64,
     completions: u64,
+    times: PhaseSpent,
     computed: f64,
     limit: u32,
     /// How often each reason was given, by its place in [`Reason::ALL`].
     reasons: [u64; Reason::ALL.len()],
 }
 
+/// How the tasks and threads of a phase have spent their time since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PhaseSpent {
+    /// What tasks had waited in the list.
+    pub(super) queued_ns: u64,
+    /// What threads had a task for.
+    pub(super) busy_ns: u64,
+    /// What threads ran on a core.
+    pub(super) run_ns: u64,
+}
+
 /// The gauges of the first phase, in the order of [`PhaseGauges::values`]. Those of the others follow each of
 /// them in the schema.
-const COLUMNS: [Gauge; 9] = [
+const COLUMNS: [Gauge; 12] = [
     Gauge::AcceptThreads,
     Gauge::AcceptWaiting,
     Gauge::AcceptDelay,
@@ -42,6 +54,9 @@ const COLUMNS: [Gauge; 9] = [
     Gauge::AcceptBlocked,
     Gauge::AcceptArrivals,
     Gauge::AcceptTasks,
+    Gauge::AcceptQueued,
+    Gauge::AcceptWorked,
+    Gauge::AcceptRan,
     Gauge::AcceptComputed,
     Gauge::AcceptLimit,
 ];
@@ -62,6 +77,9 @@ impl PhaseGauges {
             percent(self.seen.blocked),
             self.arrivals,
             self.completions,
+            self.times.queued_ns / 1000,
+            self.times.busy_ns / 1000,
+            self.times.run_ns / 1000,
             percent(self.computed),
             self.limit.into(),
         ]
@@ -101,12 +119,14 @@ impl PipelineGauges {
         &self,
         seen: &[PhaseLoad; PHASES],
         counted: &[ListFigures; PHASES],
+        times: &[PhaseSpent; PHASES],
         load: &MeasuredLoad,
         decision: Option<(Phase, &AllocationDecision)>,
     ) {
         let mut shown = self.lock();
-        for ((row, seen), counted) in shown.phases.iter_mut().zip(seen).zip(counted) {
-            row.seen = *seen;
+        let figures = seen.iter().zip(counted).zip(times);
+        for (row, ((seen, counted), times)) in shown.phases.iter_mut().zip(figures) {
+            (row.seen, row.times) = (*seen, *times);
             row.threads = counted.threads;
             (row.arrivals, row.completions) = (counted.arrivals, counted.completions);
         }
@@ -180,6 +200,7 @@ mod tests {
         pipeline_gauges.show(
             &sample.phases,
             &counted,
+            &[PhaseSpent { queued_ns: 7_000, busy_ns: 8_000, run_ns: 9_999 }; PHASES],
             &decision.load,
             Some((Phase::Process, &decision)),
         );
@@ -192,6 +213,8 @@ mod tests {
         assert_eq!((value(Gauge::SendWaiting), value(Gauge::SendDelay)), (30, 5_000));
         assert_eq!((value(Gauge::SendBusy), value(Gauge::SendBlocked)), (100, 75));
         assert_eq!((value(Gauge::SendArrivals), value(Gauge::SendTasks)), (31, 1));
+        assert_eq!((value(Gauge::SendQueued), value(Gauge::SendWorked)), (7, 8));
+        assert_eq!(value(Gauge::SendRan), 9);
         assert_eq!((value(Gauge::SendComputed), value(Gauge::SendLimit)), (3100, 20));
         assert_eq!((value(Gauge::SendGrew), value(Gauge::ProcessSteady)), (1, 1));
         // loops have accept and receive: nothing is decided about them

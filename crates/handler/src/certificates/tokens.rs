@@ -1,5 +1,7 @@
 //! Tokens that clients bring (RFC 6750), and the file that they are in.
 
+use aws_lc_rs::hmac;
+use base64ct::{Base64UrlUnpadded, Encoding};
 use forebay_http::head::{Head, Name};
 use forebay_sys::file::open_regular;
 use std::io::{self, Read};
@@ -64,11 +66,44 @@ impl Tokens {
         head.only(Name::Authorization).and_then(bearer).is_some_and(|token| self.contains(token))
     }
 
+    /// What a browser that has brought one of them is given to bring instead, until `until_s` seconds since 1970:
+    /// that time and a signature with the token, which goes when the token does.
+    pub fn cookie(&self, head: &Head<'_>, until_s: u64) -> Option<String> {
+        let token = head.only(Name::Authorization).and_then(bearer)?;
+        self.contains(token).then(|| {
+            let mac = hmac::sign(&key(token), signed(until_s).as_bytes());
+            format!("{until_s}.{}", Base64UrlUnpadded::encode_string(mac.as_ref()))
+        })
+    }
+
+    /// Whether this is what [`cookie`](Tokens::cookie) has given, and its time is not over.
+    pub fn admit_cookie(&self, cookie: &str, now_s: u64) -> bool {
+        let read = || {
+            let (until_s, mac) = cookie.split_once('.')?;
+            let until_s: u64 = until_s.parse().ok()?;
+            Some((until_s, Base64UrlUnpadded::decode_vec(mac).ok()?))
+        };
+        let Some((until_s, mac)) = read().filter(|(until_s, _)| now_s < *until_s) else {
+            return false;
+        };
+        let text = signed(until_s);
+        self.0.iter().any(|token| hmac::verify(&key(token), text.as_bytes(), &mac).is_ok())
+    }
+
     /// In a time that says nothing about what is in them, only how long they are.
     fn contains(&self, token: &[u8]) -> bool {
         let equal = self.0.iter().map(|known| known.ct_eq(token));
         equal.fold(Choice::from(0), |any, one| any | one).into()
     }
+}
+
+fn key(token: &[u8]) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, token)
+}
+
+/// What is signed: nothing else that a token signs reads like it.
+fn signed(until_s: u64) -> String {
+    format!("forebay page until {until_s}")
 }
 
 /// The token in the value of `Authorization`.
@@ -131,6 +166,29 @@ mod tests {
             assert!(!tokens.contains(bad.as_bytes()), "{bad}");
         }
         assert_eq!(format!("{tokens:?}"), "Tokens(2)");
+    }
+
+    #[test]
+    fn a_cookie_is_good_until_its_time_and_while_its_token_is() {
+        let head = |text: &str, ask: &dyn Fn(&Head<'_>) -> Option<String>| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: {text}\r\n\r\n");
+            let mut lines = Lines::new();
+            match Head::parse(text.as_bytes(), &mut lines, &HeadLimits::default()).unwrap() {
+                ParsedHead::Complete(head) => ask(&head),
+                _ => panic!("the head is incomplete"),
+            }
+        };
+        let tokens = Tokens::read(b"first\nsecond\n").unwrap();
+        assert_eq!(head("Bearer third", &|head| tokens.cookie(head, 100)), None);
+        let cookie = head("Bearer second", &|head| tokens.cookie(head, 100)).unwrap();
+        assert!(tokens.admit_cookie(&cookie, 99) && !tokens.admit_cookie(&cookie, 100));
+        let later = cookie.replacen("100.", "200.", 1);
+        for forged in
+            [later.as_str(), "", ".", "100.", "100.AAAA", "first", "18446744073709551616.A"]
+        {
+            assert!(!tokens.admit_cookie(forged, 99), "{forged}");
+        }
+        assert!(!Tokens::read(b"first\n").unwrap().admit_cookie(&cookie, 99), "its token is gone");
     }
 
     #[test]

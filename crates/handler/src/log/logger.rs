@@ -7,11 +7,11 @@ use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
 use super::{LineBatch, Logs, SinkLines};
-use crate::policy::Judged;
+use crate::policy::{Judged, Trace};
 use forebay_config::LogFormat;
 use forebay_config::member::Members;
 use forebay_conn::{ArrivalTimes, Request, Secured};
-use forebay_metrics::{Local, SiteSlot};
+use forebay_metrics::{ClassSlot, Local, SiteSlot};
 use forebay_sys::clock;
 use forebay_upstream::request::valid_id;
 use std::net::IpAddr;
@@ -67,6 +67,8 @@ pub struct LogEntry<'r> {
 #[derive(Debug)]
 pub struct PendingLine {
     slot: SiteSlot,
+    /// The ledger of its class, where there are classes.
+    class: Option<ClassSlot>,
     /// When the request came, if its duration is asked for; else 0.
     begun_ns: u64,
     /// `None` if the site has no log.
@@ -197,6 +199,7 @@ impl Logger {
         &self,
         site: Option<usize>,
         is_read: bool,
+        trace: Option<&Trace>,
         status: Option<u16>,
         stages: ArrivalTimes,
     ) -> PendingLine {
@@ -204,15 +207,21 @@ impl Logger {
         if let Some(status) = status {
             self.metrics.answered(slot, status);
         }
+        if let Some((reason, _)) = trace.and_then(|trace| trace.refused) {
+            self.metrics.refused_of(slot, reason);
+        }
+        let class = trace.map(|trace| trace.slot);
         let is_timed = self.logs.has_durations() && is_read && status.is_some();
-        PendingLine { slot, begun_ns: if is_timed { stages.complete_ns } else { 0 }, open: None }
+        let begun_ns = if is_timed { stages.complete_ns } else { 0 };
+        PendingLine { slot, class, begun_ns, open: None }
     }
 
     /// Counts an answer for its site and begins its line, if it is to have one.
     #[inline]
     pub fn line(&mut self, entry: &LogEntry<'_>) -> PendingLine {
         let LogEntry { site, status, stages, .. } = *entry;
-        let line = self.count(site, entry.request.is_some(), status, stages);
+        let trace = entry.judged.map(|judged| judged.trace);
+        let line = self.count(site, entry.request.is_some(), trace.as_ref(), status, stages);
         let target = self.logs.target(site);
         let Some(sink) = target.sink else { return line };
         let class = || entry.judged?.said().class;
@@ -282,10 +291,10 @@ impl Logger {
     /// Ends a line: the answer was sent, with `body_bytes` of its body.
     #[inline]
     pub fn log(&mut self, line: PendingLine, body_bytes: u64) {
-        self.metrics.sent_body(line.slot, body_bytes);
-        if line.begun_ns != 0 {
-            self.metrics.took(clock::monotonic_ns().saturating_sub(line.begun_ns));
-        }
+        let PendingLine { slot, class, .. } = line;
+        let is_timed = line.begun_ns != 0;
+        let took_ns = is_timed.then(|| clock::monotonic_ns().saturating_sub(line.begun_ns));
+        self.metrics.sent(slot, class, body_bytes, took_ns);
         let Some(mut open) = line.open else { return };
         if !Arc::ptr_eq(&open.logs, &self.logs) {
             return self.log_late(&open, body_bytes);

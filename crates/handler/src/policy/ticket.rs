@@ -146,6 +146,12 @@ impl Ticket {
         self.is_divided
     }
 
+    /// How its request was judged.
+    #[inline]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
     /// The order of its request.
     pub fn rank(&self) -> Rank {
         Rank(self.rank)

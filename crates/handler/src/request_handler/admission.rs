@@ -23,7 +23,13 @@ impl Admission for RequestHandler {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
-            Some(judge) => judge.connection(peer, &self.trusted, clock::monotonic_ns()),
+            Some(judge) => {
+                let verdict = judge.connection(peer, &self.trusted, clock::monotonic_ns());
+                if !matches!(verdict, Verdict::Admit(_)) {
+                    self.sight_refusal(peer, None);
+                }
+                verdict
+            }
         }
     }
 
@@ -47,7 +53,12 @@ impl Admission for RequestHandler {
                 let paths =
                     if judge.asks_path() { self.site.judged_paths(request) } else { Vec::new() };
                 let known = JudgeContext { trusted, verifier, unix_ms, paths: &paths };
-                judge.request(request, record, known, clock::monotonic_ns())
+                let verdict = judge.request(request, record, known, clock::monotonic_ns());
+                // the others have a line
+                if matches!(verdict, Verdict::Reset) {
+                    self.sight_refusal(request.peer, Some(request));
+                }
+                verdict
             }
         }
     }

@@ -80,10 +80,13 @@ impl RequestHandler {
         status: Option<u16>,
         stages: ArrivalTimes,
     ) -> PendingLine {
+        self.sight(peer, request, ticket);
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         let refused = self.refused.take();
         if refused.is_none() && !self.logger.writes(site) {
-            return self.logger.count(site, request.is_some(), status, stages);
+            let judge = self.judge.as_ref().filter(|judge| judge.has_policy());
+            let trace = judge.and(ticket).map(Ticket::trace);
+            return self.logger.count(site, request.is_some(), trace, status, stages);
         }
         let client = match request {
             Some(request) => client_of(peer, request.head, &self.trusted),

@@ -1,9 +1,9 @@
 //! What was counted, as JSON.
 
-use super::{CLASSES, Certificate, RuleTotals, Snapshot, refusals, samples, status_name};
-use crate::classes::{ClassLimits, ClassTotals, Unanswered};
-use crate::text::{escape, object};
-use crate::{Activity, SiteTotals, Totals, firewall, gate};
+use super::{Certificate, RuleTotals, Snapshot, refusals, samples, status_name};
+use crate::classes::{ClassLimits, ClassTotals, RefusalReason, Unanswered};
+use crate::text::{CLASSES, durations, escape, object};
+use crate::{Activity, SiteTotals, Totals, firewall, gate, upstreams};
 use std::fmt::Write;
 
 /// A JSON object for people and scripts.
@@ -12,7 +12,8 @@ use std::fmt::Write;
 /// or an object with a number for each label value (`process.grew` where there are two labels). `certificates` and `overrides` are lists. `sites` has an object for each site; `logs` a
 /// number of dropped lines for each access log; `classes` the ledger of each class, `limits` what the agent limits each to (`null` for
 /// no limit), `rules` what has come of those with metrics of their own, `statuses` how many answers had
-/// each. `activities` says for each activity how often it
+/// each, `upstreams` a list of what applications were asked, `class_upstream_waiting` how many requests of each class wait
+/// for them. `activities` says for each activity how often it
 /// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
 pub fn json(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(8 * 1024);
@@ -34,8 +35,15 @@ pub fn json(snapshot: &Snapshot) -> String {
     }
     let site = |(name, totals): &(String, SiteTotals)| {
         let responses = object(CLASSES.into_iter().zip(totals.responses));
-        let bytes = totals.body_bytes;
-        format!("\"{}\":{{\"responses\":{responses},\"body_bytes\":{bytes}}}", escape(name))
+        let SiteTotals { body_bytes, refused, durations: took, .. } = totals;
+        let refused = RefusalReason::ALL.into_iter().zip(*refused).filter(|(_, count)| *count > 0);
+        let refused = object(refused.map(|(reason, count)| (reason.as_str(), count)));
+        format!(
+            "\"{}\":{{\"responses\":{responses},\"body_bytes\":{body_bytes},\"refused\":{refused},\
+             \"durations\":{}}}",
+            escape(name),
+            durations(took)
+        )
     };
     let sites: Vec<String> = snapshot.sites.iter().map(site).collect();
     let class = |(name, totals): &(String, ClassTotals)| {
@@ -81,6 +89,9 @@ pub fn json(snapshot: &Snapshot) -> String {
     let statuses = snapshot.totals.answers().statuses();
     let statuses = object(statuses.map(|(status, count)| (status_name(status), count)));
     let _ = write!(text, "\"statuses\":{statuses},");
+    let waiting = object(snapshot.waiting.iter().map(|(name, count)| (name.as_str(), *count)));
+    let _ = write!(text, "\"class_upstream_waiting\":{waiting},");
+    upstreams::json(&mut text, &snapshot.upstreams);
     if let Some(figures) = &snapshot.gate {
         gate::json(&mut text, figures);
     }
@@ -105,7 +116,8 @@ fn class_json(totals: &ClassTotals) -> String {
     };
     format!(
         "{{\"connections\":{},\"requests\":{},\"answered\":{},\"cut\":{},\"in_flight\":{},\
-         \"refused\":{},\"unanswered\":{},\"delay_mean_us\":{mean_us},\"worker_ms\":{}}}",
+         \"refused\":{},\"unanswered\":{},\"delay_mean_us\":{mean_us},\"worker_ms\":{},\
+         \"body_bytes\":{},\"durations\":{}}}",
         totals.connections,
         totals.offered,
         totals.answered,
@@ -114,6 +126,8 @@ fn class_json(totals: &ClassTotals) -> String {
         object(refused),
         object(unanswered),
         totals.worked_ns / 1_000_000,
+        totals.body_bytes,
+        durations(&totals.durations),
     )
 }
 

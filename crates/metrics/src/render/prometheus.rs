@@ -1,10 +1,11 @@
 //! What was counted, in the text format of Prometheus.
 
-use super::{CLASSES, Certificate, MetricSample, Snapshot, refusals, samples, status_name};
-use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Unanswered};
-use crate::statuses::DURATION_BOUNDS_US;
-use crate::text::{announce, escape, line};
-use crate::{Activity, firewall, gate};
+use super::{Certificate, MetricSample, Snapshot, refusals, samples, status_name};
+use crate::classes::{
+    ClassLimits, ClassTotals, DELAY_BOUNDS_US, RefusalReason, RefusedAt, Unanswered,
+};
+use crate::text::{CLASSES, announce, buckets, escape, histogram, line, seconds};
+use crate::{Activity, DurationTotals, firewall, gate, upstreams};
 
 /// The Prometheus text format 0.0.4 (`text/plain; version=0.0.4`).
 ///
@@ -27,9 +28,11 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     answers(&mut text, snapshot);
     sites(&mut text, snapshot);
     classes(&mut text, snapshot);
+    waiting(&mut text, snapshot);
     limits(&mut text, snapshot);
     rules(&mut text, snapshot);
     overrides(&mut text, snapshot);
+    upstreams::metrics(&mut text, &snapshot.upstreams);
     if let Some(figures) = &snapshot.gate {
         gate::metrics(&mut text, figures);
     }
@@ -59,23 +62,14 @@ fn answers(text: &mut String, snapshot: &Snapshot) {
     for (status, count) in answers.statuses() {
         line(text, metric, &format!("status=\"{}\"", status_name(status)), &count.to_string());
     }
-    let all: u64 = answers.durations.iter().sum();
-    if all == 0 {
+    if answers.durations.count() == 0 {
         return;
     }
     let metric = "forebay_request_duration_seconds";
     let help = "Requests by how long they took, from their whole head to the last byte of their answer; \
                 with durations = true.";
     announce(text, metric, help, "histogram");
-    let mut sum = 0;
-    for (count, bound_us) in answers.durations.iter().zip(DURATION_BOUNDS_US) {
-        sum += count;
-        let labels = format!("le=\"{}\"", bound_us as f64 / 1e6);
-        line(text, &format!("{metric}_bucket"), &labels, &sum.to_string());
-    }
-    line(text, &format!("{metric}_bucket"), "le=\"+Inf\"", &all.to_string());
-    line(text, &format!("{metric}_sum"), "", &seconds(answers.duration_ns));
-    line(text, &format!("{metric}_count"), "", &all.to_string());
+    histogram(text, metric, "", &answers.durations);
 }
 
 /// Settings that an operator has changed.
@@ -137,6 +131,20 @@ fn sites(text: &mut String, snapshot: &Snapshot) {
         let labels = format!("site=\"{}\"", escape(name));
         line(text, metric, &labels, &totals.body_bytes.to_string());
     }
+    let metric = "forebay_site_refused_total";
+    announce(text, metric, "Requests that policy has refused, by site and reason.", "counter");
+    for (name, totals) in &snapshot.sites {
+        for reason in RefusalReason::ALL.into_iter().filter(|one| one.is_at(RefusedAt::Request)) {
+            let count = totals.refused[reason as usize];
+            if count > 0 {
+                let labels = format!("site=\"{}\",reason=\"{}\"", escape(name), reason.as_str());
+                line(text, metric, &labels, &count.to_string());
+            }
+        }
+    }
+    let times = snapshot.sites.iter().map(|(name, totals)| (name.as_str(), &totals.durations));
+    let help = "Requests by how long they took, by site; with durations = true.";
+    durations(text, ("forebay_site_request_duration_seconds", "site"), help, times);
     let metric = "forebay_log_file_dropped_lines_total";
     announce(text, metric, "Access log lines dropped, by the log they were for.", "counter");
     for (name, dropped) in &snapshot.logs {
@@ -158,7 +166,7 @@ fn sites(text: &mut String, snapshot: &Snapshot) {
 /// A number of a class: its metric, what it says, and how it is found.
 type ClassMetric = (&'static str, &'static str, fn(&ClassTotals) -> String);
 
-const OF_CLASSES: [ClassMetric; 6] = [
+const OF_CLASSES: [ClassMetric; 7] = [
     ("forebay_class_connections_total", "Connections that came, by class.", |class| {
         class.connections.to_string()
     }),
@@ -175,6 +183,9 @@ const OF_CLASSES: [ClassMetric; 6] = [
         "Admitted requests whose connection ended before their answer was sent, by class.",
         |class| class.cut.to_string(),
     ),
+    ("forebay_class_body_bytes_total", "Bytes of bodies sent, by class.", |class| {
+        class.body_bytes.to_string()
+    }),
     ("forebay_class_in_flight", "Requests that are admitted and not over, by class.", |class| {
         class.in_flight().to_string()
     }),
@@ -227,20 +238,28 @@ fn classes(text: &mut String, snapshot: &Snapshot) {
                 one count, by class.";
     announce(text, metric, help, "histogram");
     for (name, totals) in classes {
-        let name = escape(name);
-        let mut sum = 0;
-        for (count, bound_us) in totals.delays.iter().zip(DELAY_BOUNDS_US) {
-            sum += count;
-            let bound = bound_us as f64 / 1e6;
-            let labels = format!("class=\"{name}\",le=\"{bound}\"");
-            line(text, &format!("{metric}_bucket"), &labels, &sum.to_string());
-        }
-        let waits = totals.waits();
-        let labels = format!("class=\"{name}\",le=\"+Inf\"");
-        line(text, &format!("{metric}_bucket"), &labels, &waits.to_string());
-        let labels = format!("class=\"{name}\"");
-        line(text, &format!("{metric}_sum"), &labels, &seconds(totals.delay_ns));
-        line(text, &format!("{metric}_count"), &labels, &waits.to_string());
+        let labels = format!("class=\"{}\"", escape(name));
+        buckets(text, metric, &labels, &totals.delays, &DELAY_BOUNDS_US, totals.delay_ns);
+    }
+    let times = classes.iter().map(|(name, totals)| (name.as_str(), &totals.durations));
+    let help = "Requests by how long they took, by class; with durations = true.";
+    durations(text, ("forebay_class_request_duration_seconds", "class"), help, times);
+}
+
+/// How long requests took, for each of some names; nothing where that is not counted.
+fn durations<'n>(
+    text: &mut String,
+    (metric, label): (&str, &str),
+    help: &str,
+    named: impl Iterator<Item = (&'n str, &'n DurationTotals)>,
+) {
+    let counted: Vec<_> = named.filter(|(_, durations)| durations.count() > 0).collect();
+    if counted.is_empty() {
+        return;
+    }
+    announce(text, metric, help, "histogram");
+    for (name, durations) in counted {
+        histogram(text, metric, &format!("{label}=\"{}\"", escape(name)), durations);
     }
 }
 
@@ -265,6 +284,18 @@ const OF_LIMITS: [OfLimits; 3] = [
     ),
 ];
 
+/// Requests that wait for applications.
+fn waiting(text: &mut String, snapshot: &Snapshot) {
+    if snapshot.waiting.is_empty() {
+        return;
+    }
+    let metric = "forebay_class_upstream_waiting";
+    announce(text, metric, "Requests that wait for an application, by class.", "gauge");
+    for (name, waiting) in &snapshot.waiting {
+        line(text, metric, &format!("class=\"{}\"", escape(name)), &waiting.to_string());
+    }
+}
+
 /// What the agent does.
 fn limits(text: &mut String, snapshot: &Snapshot) {
     if snapshot.limits.is_empty() {
@@ -279,8 +310,4 @@ fn limits(text: &mut String, snapshot: &Snapshot) {
             }
         }
     }
-}
-
-fn seconds(ns: u64) -> String {
-    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }

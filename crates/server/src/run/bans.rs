@@ -49,6 +49,7 @@ impl Server {
             policy: Arc::clone(&current.policy),
             bans: self.bans.table(),
             refusals: Arc::clone(&current.refusals),
+            sightings: Arc::clone(&current.sightings),
         };
         self.common.live.replace(Arc::new(next));
         self.look_at_bans_later();

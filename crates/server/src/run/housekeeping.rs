@@ -130,6 +130,17 @@ impl Server {
         }
     }
 
+    /// Starts the thread that remembers what the page of the admin listener shows, if there is a page.
+    pub(super) fn watch_for_page(&self) {
+        if self.config.admin.page
+            && let Err(error) = self.status.watch_for_page()
+        {
+            say(format_args!(
+                "no thread for the page of the admin listener, which shows less: {error}"
+            ));
+        }
+    }
+
     /// Starts the thread that looks after applications, if one needs it.
     pub(super) fn keep_up_applications(&mut self) {
         let applications = &self.common.live.get().applications;

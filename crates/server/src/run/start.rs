@@ -43,6 +43,7 @@ use forebay_handler::certificates::Certificates;
 use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::{LiveSnapshot, ServingSnapshot};
 use forebay_handler::policy::InForce;
+use forebay_handler::sightings::Sightings;
 use forebay_handler::upstream_sockets::UpstreamSockets;
 use forebay_policy::bans::BanList;
 use forebay_site::Content;
@@ -170,6 +171,8 @@ impl Server {
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let ranks = Ranks::new(&plan.ranks);
         let sockets = UpstreamSockets::new(plan.sockets);
+        let sightings = Arc::<Sightings>::default();
+        sightings.switch(config.admin.page);
         let common = Common {
             live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
@@ -186,6 +189,7 @@ impl Server {
                 )),
                 bans: bans.table(),
                 refusals: Arc::default(),
+                sightings,
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -203,7 +207,7 @@ impl Server {
             agent_loop: Arc::default(),
             firewall,
         };
-        let status = Status::new(&common, &plan, listeners.times());
+        let status = Status::new(&common, &plan, &config, listeners.times());
         let admin = admin_set.map(|(set, admin)| {
             let own = Arc::clone(&common.live.get().certificates.admin);
             AdminListener::new(set, &admin, own, Arc::clone(&common.live), Arc::clone(&status))
@@ -310,6 +314,7 @@ impl Server {
         server.watch_certificates();
         server.keep_acme(false);
         server.keep_up_applications();
+        server.watch_for_page();
         let keeps = upkeep::keep_up_link(&server.common.live.get().applications);
         or_said(is_successor, keeps.map_err(resources("a thread for the link to the next stage")))?;
         Ok(server)

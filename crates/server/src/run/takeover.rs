@@ -264,6 +264,8 @@ impl Server {
         }
         let bans = self.bans.table();
         let refusals = Arc::clone(&current.refusals);
+        let sightings = Arc::clone(&current.sightings);
+        sightings.switch(config.admin.page);
         let next = ServingSnapshot {
             content,
             logs,
@@ -273,6 +275,7 @@ impl Server {
             policy,
             bans,
             refusals,
+            sightings,
         };
         spool::bound(next.applications.spool(), &config);
         next.applications.take_effect(Some(&*current.applications), &next.certificates);
@@ -303,13 +306,14 @@ impl Server {
         self.attach_gate();
         self.leave(leaving, has_lost);
         self.tell_firewall();
-        self.status.changed(&self.common, &self.plan, is_reload);
+        self.status.changed(&self.common, &self.plan, &self.config, is_reload);
         self.status.overridden(&self.config.assigned);
         self.look_at_bans_later();
         self.watch_ban_files();
         self.watch_certificates();
         self.keep_acme(is_reload);
         self.keep_up_applications();
+        self.watch_for_page();
         Ok(())
     }
 

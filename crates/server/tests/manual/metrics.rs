@@ -23,6 +23,7 @@ listen = \"127.0.0.1:9090\"
 | `/status` | the same as JSON, for people and scripts |
 | `/healthz` | 200 while the process answers |
 | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
+| `/page` | with `page = true` a [page](#the-page) for browsers |
 
 ```
 curl -s http://127.0.0.1:9090/metrics
@@ -36,6 +37,56 @@ scrape_configs:
     static_configs:
       - targets: [\"127.0.0.1:9090\"]
 ```
+
+## The page
+
+```toml
+root = \"www\"
+
+[admin]
+listen = \"127.0.0.1:9090\"
+page = true
+```
+
+`http://127.0.0.1:9090/page` shows in a browser what happens now and what happened in the last hour, also if nobody
+was looking:
+
+- **Now**: in sentences, whether there is overload and why, what is refused, since when, by which rule and whose it is,
+  which application does not answer.
+- **The path** of requests from the SYN to the last byte: rate, queue and time of each step, and why requests left there.
+- **Classes**: what they were offered and got, how long they waited beside their target, their share of worker time.
+  Vertical marks are decisions of the agent, reloads, and upstreams that have changed their state.
+- **Who asks most** by rule, address, network, user agent, path and class. Refused requests are counted one by one, of the
+  others one in 128 is; what that leaves open is written beside each count. A name that is chosen shows the command that
+  deals with it.
+- **Applications, sites, cache, certificates, configuration.**
+- **Why was I refused?** asks for the id of an error page, as [`forebay why`](policy.md#why-a-request-was-refused) does, or
+  for a client and a part of the path.
+
+Times are UTC. Everything is read-only, comes from the server itself, and works with a keyboard, on a phone and in the
+dark. It costs a look a second at the counters, and at most 15 MB; without `page = true` nothing.
+
+Where others than this machine reach the listener, the page wants TLS and a token, or the configuration is refused:
+
+```toml
+root = \"www\"
+
+[admin]
+listen = [\"127.0.0.1:9090\", \"https://:9443\"]
+allow = [\"127.0.0.0/8\", \"10.0.0.7\"]
+token_file = \"/etc/forebay/admin.tokens\"
+page = true
+page_addresses = \"networks\"
+
+[admin.tls]
+certificate = [\"/etc/forebay/admin.pem\"]
+key = [\"/etc/forebay/admin.key\"]
+```
+
+A browser then asks for a token once and is signed in for 12 hours, or until the token leaves the file. With
+`page_addresses = \"networks\"` it shows a client's /24, or its /48 of IPv6, in place of the address.
+
+With the engine `isolated` it shows what the stage *receive* counts.
 
 ## From another machine
 
@@ -118,6 +169,19 @@ from the sites.
 - `forebay_gate_syns_total{outcome=\"dropped\"}`: rules refuse connections in the kernel. [Rules in the
   kernel](gate.md#what-is-counted) explains each outcome; which rule, `forebay_gate_rule_total` says.
 
+## Alerts and a dashboard
+
+`/usr/share/forebay/prometheus/forebay.rules.yml` (in the source: `packaging/prometheus`) has alert rules for Prometheus:
+the server or an upstream does not answer, errors, overload, a class that is refused or waits, connections that are
+refused, a reload that has failed, certificates that expire. Each says what to look at next. The job is to be called
+`forebay`.
+
+```yaml
+rule_files: [\"/usr/share/forebay/prometheus/forebay.rules.yml\"]
+```
+
+`/usr/share/forebay/grafana/forebay.json` is a dashboard for Grafana: *Dashboards, New, Import*.
+
 ## What becomes of requests
 
 With classes or rules each class has a ledger. When nothing is under way,
@@ -149,6 +213,7 @@ With the engine `pipeline`, all `forebay_pipeline_…` figures of one scrape bel
 - seen: tasks that wait, how long those that were taken had waited, threads with a task and the share of
   their time in which they were blocked, tasks that came and were finished; for all phases requests and
   bytes per second and the utilisation;
+- since the start, all together: what tasks had waited, what threads had a task, what they ran on a core
 - computed: the count the law asks for, and the count beyond which threads only compete for cores;
 - decided: the threads the phase may use from now on, and by which reason the decision was counted.
 

@@ -13,7 +13,6 @@ use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
 use forebay_http::response::BodyFraming;
-use forebay_sys::clock;
 use forebay_sys::socket::Received;
 use forebay_tls::TlsFault;
 
@@ -147,7 +146,6 @@ impl<T> Exchange<T> {
                 }
                 self.answer.at = end;
                 self.is_well();
-                self.times.answered_ns = clock::monotonic_ns();
                 if let Some(noted) = noted {
                     self.link_heard(noted);
                 }

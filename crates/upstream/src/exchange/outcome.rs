@@ -37,6 +37,16 @@ impl ExchangeTimes {
         self.begun_ns
     }
 
+    /// Until the last connection was there, in nanoseconds; 0 if there was none.
+    pub(crate) fn connect_ns(&self) -> u64 {
+        self.connected_ns.saturating_sub(self.begun_ns)
+    }
+
+    /// Until the head of the answer was there, in nanoseconds; 0 if it never was.
+    pub(crate) fn head_ns(&self) -> u64 {
+        self.answered_ns.saturating_sub(self.begun_ns)
+    }
+
     /// Until there was a connection, the last one; `None` if there was none.
     pub fn connect(&self) -> Option<Duration> {
         (self.connected_ns > 0)

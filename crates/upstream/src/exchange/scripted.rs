@@ -9,7 +9,6 @@ use crate::settings;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_http::head::Lines;
 use forebay_http::response::{ParsedResponse, Response, ResponseHeadLimits};
-use forebay_sys::clock;
 
 impl<T> Exchange<T> {
     /// Whether a script has sent something, if only for the log.
@@ -61,7 +60,6 @@ impl<T> Exchange<T> {
                     Some(AnswerHead { start: 0, end: 0, status, content_length, keep_alive });
                 self.answer.coming = Coming::OfScript;
                 self.is_well();
-                self.times.answered_ns = clock::monotonic_ns();
                 Ok(Some(None))
             }
             _ => Err(AttemptFailure::Malformed),

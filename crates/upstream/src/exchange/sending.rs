@@ -239,6 +239,9 @@ impl<T> Exchange<T> {
                 }
                 attempt.is_reused |= connection.was_resting();
                 self.times.connected_ns = clock::monotonic_ns();
+                if let Some(slot) = attempt.slot.as_ref().filter(|_| !attempt.is_reused) {
+                    slot.count_connection(self.times.connect_ns());
+                }
                 self.application.upstreams().is_reached();
                 self.phase.connected();
                 self.moved_ms = self.now_ms;

@@ -15,6 +15,7 @@ use crate::upstreams::sign_in::Binding;
 use forebay_conn::Await;
 use forebay_http::head::Method;
 use forebay_http::response::{Response, ResponseContext};
+use forebay_sys::clock;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -259,10 +260,13 @@ impl<T> Exchange<T> {
 
     /// The head of an answer is there.
     pub(super) fn is_well(&mut self) {
+        self.times.answered_ns = clock::monotonic_ns();
         self.phase.answered();
         self.acknowledge_ms = None;
+        let status = self.answer.head.as_ref().map_or(0, |head| head.status);
         if let Some(slot) = self.phase.slot_mut() {
             slot.answered();
+            slot.count_answer(status, self.times.head_ns());
         }
     }
 }

@@ -240,6 +240,9 @@ impl<T> HandOverExchange<T> {
         match opened {
             Ok(connection) => {
                 self.times.connected(clock::monotonic_ns());
+                if !is_reused {
+                    slot.count_connection(self.times.connect_ns());
+                }
                 self.application.upstreams().is_reached();
                 let link = ReceiverLink::new(slot, connection, is_reused);
                 self.phase = HandOverPhase::Ready(link);
@@ -385,6 +388,9 @@ impl<T> HandOverExchange<T> {
         };
         self.times.answered(clock::monotonic_ns());
         link.slot.answered();
+        if let HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) = &end {
+            link.slot.count_answer(report.status, self.times.head_ns());
+        }
         self.end_with(end, Some(link));
     }
 

@@ -1,0 +1,159 @@
+//! The figures of an hour: the last ten minutes second by second, what was before in steps of ten seconds.
+
+use super::columns::{HistoryColumn, PageFigures};
+use std::collections::VecDeque;
+use std::fmt::Write;
+
+/// Seconds that are kept each by itself.
+const SECONDS: usize = 600;
+/// Steps that are kept of the rest: an hour of them.
+const STEPS: usize = 360;
+/// Seconds in one of these.
+const STEP_S: u64 = 10;
+/// Columns that are kept, at most. With as many the history has [`SECONDS`] + [`STEPS`] rows of 1.6 KB, or 1.5 MB.
+const MOST_COLUMNS: usize = 400;
+
+/// One moment.
+#[derive(Clone, Debug)]
+struct HistoryRow {
+    /// Seconds since 1970 at its end.
+    unix_s: u64,
+    /// In the order of the columns; those that came later are missing at the end.
+    values: Vec<f32>,
+}
+
+/// The figures of an hour.
+#[derive(Debug, Default)]
+pub(super) struct PageHistory {
+    columns: Vec<HistoryColumn>,
+    seconds: VecDeque<HistoryRow>,
+    steps: VecDeque<HistoryRow>,
+    /// Of the step that has begun: for each column the sum and how many there were.
+    step: Vec<(f64, u32)>,
+}
+
+impl PageHistory {
+    /// The figures of the second that ends at `unix_s`.
+    pub(super) fn add(&mut self, unix_s: u64, figures: &PageFigures) {
+        let mut values = vec![f32::NAN; self.columns.len()];
+        for (at, (column, value)) in figures.iter().enumerate() {
+            // mostly the columns are those of the second before
+            let same = self.columns.get(at).filter(|known| *known == column).map(|_| at);
+            let place = same.or_else(|| self.columns.iter().position(|known| known == column));
+            match place {
+                Some(place) => values[place] = *value,
+                None if self.columns.len() < MOST_COLUMNS => {
+                    self.columns.push(column.clone());
+                    values.push(*value);
+                }
+                None => {}
+            }
+        }
+        self.step.resize(values.len(), (0.0, 0));
+        for ((sum, count), value) in self.step.iter_mut().zip(&values) {
+            if !value.is_nan() {
+                (*sum, *count) = (*sum + f64::from(*value), *count + 1);
+            }
+        }
+        push(&mut self.seconds, SECONDS, HistoryRow { unix_s, values });
+        if unix_s.is_multiple_of(STEP_S) {
+            let mean = |(sum, count): (f64, u32)| (sum / f64::from(count)) as f32;
+            let values = std::mem::take(&mut self.step).into_iter().map(mean).collect();
+            push(&mut self.steps, STEPS, HistoryRow { unix_s, values });
+        }
+    }
+
+    /// As JSON: the columns, the rows of seconds later than `after`, and all steps where that is 0. Of a step that
+    /// the seconds cover there is no row.
+    pub(super) fn json(&self, after: u64) -> String {
+        let mut text = String::from("{\"columns\":[");
+        let quote = |part: &str| serde_json::Value::from(part).to_string();
+        for (at, HistoryColumn { group, name, figure }) in self.columns.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let _ = write!(text, "{comma}[\"{group}\",{},\"{figure}\"]", quote(name));
+        }
+        text.push_str("],\"steps\":[");
+        let first_s = self.seconds.front().map_or(u64::MAX, |row| row.unix_s);
+        let steps = self.steps.iter().filter(|row| after == 0 && row.unix_s < first_s);
+        rows(&mut text, steps);
+        text.push_str("],\"seconds\":[");
+        rows(&mut text, self.seconds.iter().filter(|row| row.unix_s > after));
+        text.push_str("]}\n");
+        text
+    }
+}
+
+fn push(rows: &mut VecDeque<HistoryRow>, most: usize, row: HistoryRow) {
+    if rows.len() == most {
+        rows.pop_front();
+    }
+    rows.push_back(row);
+}
+
+/// Rows as JSON: the time, then the values.
+fn rows<'r>(text: &mut String, rows: impl Iterator<Item = &'r HistoryRow>) {
+    for (at, HistoryRow { unix_s, values }) in rows.enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        let _ = write!(text, "{comma}[{unix_s}");
+        for value in values {
+            text.push(',');
+            number(text, *value);
+        }
+        text.push(']');
+    }
+}
+
+/// A number with as many digits as a chart can show; `null` if it is none.
+fn number(text: &mut String, value: f32) {
+    let _ = match value {
+        value if !value.is_finite() => write!(text, "null"),
+        value if value == value.trunc() => write!(text, "{value:.0}"),
+        value if value.abs() >= 100.0 => write!(text, "{value:.0}"),
+        value if value.abs() >= 1.0 => write!(text, "{value:.2}"),
+        value => write!(text, "{value:.4}"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn figure(name: &str, value: f32) -> (HistoryColumn, f32) {
+        (HistoryColumn { group: "class", name: name.to_owned(), figure: "answered" }, value)
+    }
+
+    fn read(history: &PageHistory, after: u64) -> Value {
+        serde_json::from_str(&history.json(after)).unwrap()
+    }
+
+    #[test]
+    fn columns_come_and_go() {
+        let mut history = PageHistory::default();
+        history.add(11, &vec![figure("a", 1.0), figure("o\"d\n</script>", 2.5)]);
+        history.add(12, &vec![figure("b", 3.0), figure("a", f32::NAN)]);
+        let all = read(&history, 0);
+        assert_eq!(all["columns"][1], json!(["class", "o\"d\n</script>", "answered"]));
+        assert_eq!(all["seconds"], json!([[11, 1, 2.5], [12, null, null, 3]]));
+        assert_eq!(read(&history, 11)["seconds"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_hour_is_kept_and_no_more() {
+        let mut history = PageHistory::default();
+        for second in 1..=2 * 3600 {
+            history.add(second, &vec![figure("a", second as f32)]);
+        }
+        let all = read(&history, 0);
+        let (steps, seconds) =
+            (all["steps"].as_array().unwrap(), all["seconds"].as_array().unwrap());
+        assert_eq!((seconds.len(), seconds[0][0].as_u64()), (SECONDS, Some(6601)));
+        assert_eq!(steps.last().unwrap()[0].as_u64(), Some(6600));
+        assert_eq!(steps[0][0].as_u64(), Some(3610));
+        // the mean of ten seconds
+        assert_eq!(steps[0][1].as_f64(), Some(3606.0));
+        let many = (0..2 * MOST_COLUMNS).map(|at| figure(&at.to_string(), 1.0)).collect();
+        history.add(9999, &many);
+        assert_eq!(read(&history, 9998)["columns"].as_array().unwrap().len(), MOST_COLUMNS);
+    }
+}
