@@ -14,6 +14,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Figures are of no shorter time, in seconds.
+const LEAST_S: f64 = 0.5;
+
 /// What is looked at: `None` once no page is wanted any more.
 type PageLook = Option<(Snapshot, Arc<ServingSnapshot>, Arc<AgentLoop>)>;
 
@@ -79,12 +82,18 @@ impl PageMemory {
         let classes = policy.policy.classes().iter().map(|class| class.name.as_str());
         let classes: Vec<&str> = classes.collect();
         events.decided((unix_ms, now_ns), &classes, &records);
-        if let Some((before, before_ns)) = before {
-            let seconds = now_ns.saturating_sub(*before_ns) as f64 / 1e9;
-            history.add(unix_ms / 1000, &columns::figures(before, &snapshot, seconds));
-            events.changed(unix_ms, before, &snapshot);
+        // a thread that comes late has less than a second to the next one: that would be a rate of little
+        let seconds = |since_ns: u64| now_ns.saturating_sub(since_ns) as f64 / 1e9;
+        match before {
+            Some((_, before_ns)) if seconds(*before_ns) < LEAST_S => {}
+            Some((base, before_ns)) => {
+                let figures = columns::figures(base, &snapshot, seconds(*before_ns));
+                history.add(unix_ms / 1000, &figures);
+                events.changed(unix_ms, base, &snapshot);
+                *before = Some((snapshot, now_ns));
+            }
+            None => *before = Some((snapshot, now_ns)),
         }
-        *before = Some((snapshot, now_ns));
         state.missed = missed;
         true
     }
