@@ -202,7 +202,8 @@ impl Relay for Detour {
     fn interim(&self) -> &[u8] {
         match self {
             Detour::Application(passing) => passing.interim(),
-            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => b"",
+            Detour::Inside(inside) => inside.exchange.interim(),
+            Detour::HandOver(_) | Detour::Place(_) => b"",
         }
     }
 

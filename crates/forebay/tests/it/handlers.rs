@@ -2,7 +2,7 @@
 
 use crate::client::{Client, LONG, get, soon};
 use forebay::{MainThread, Server, ServerBuilder, channel};
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -89,6 +89,16 @@ fn bodies_come_as_they_are_read(engine: &str) {
     }
     client.send("0\r\n\r\n");
     assert_eq!(client.answer().text(), "15");
+    // a client that waits to be asked is
+    client.send(
+        "POST /sum HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+    );
+    let mut line = String::new();
+    client.stream.read_line(&mut line).unwrap();
+    assert_eq!(line, "HTTP/1.1 100 Continue\r\n");
+    client.stream.read_line(&mut line).unwrap();
+    client.send("\x01\x01");
+    assert_eq!(client.answer().text(), "2");
     // what a handler does not read is not waited for
     let mut client = Client::connect(server.addresses()[0]);
     client.send("POST /first HTTP/1.1\r\nHost: here\r\nContent-Length: 1000000\r\n\r\nabc");

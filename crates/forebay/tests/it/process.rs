@@ -46,9 +46,10 @@ fn start_and_stop(number: usize) {
 #[ignore = "counts what all of the process has: `alone` runs it"]
 fn a_hundred_servers_leave_nothing() {
     // what is made once for a process is made by the first ones
-    (0..10).for_each(start_and_stop);
+    (0..20).for_each(start_and_stop);
     let settled = || {
-        soon("threads end", || threads().len() <= 3);
+        // the main thread, and that of the test
+        soon("threads end", || threads().len() <= 2);
         (threads(), descriptors(), memory())
     };
     let before = settled();
@@ -58,7 +59,7 @@ fn a_hundred_servers_leave_nothing() {
     assert_eq!(before.0.len(), after.0.len(), "threads: {:?} then {:?}", before.0, after.0);
     assert_eq!(before.1, after.1, "descriptors");
     let grown = after.2.saturating_sub(before.2);
-    assert!(grown < 100 * 16 * 1024, "{grown} bytes more");
+    assert!(grown < 100 * 32 * 1024, "{grown} bytes more");
 }
 
 /// In a process of its own, because what is counted is the process's.

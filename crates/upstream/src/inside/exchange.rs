@@ -67,6 +67,8 @@ pub struct InsideExchange<T> {
     is_head: bool,
     /// The answer was looked at.
     is_told: bool,
+    /// A client that waits to be asked for the body is to be asked.
+    owes_continue: bool,
     failure: Option<InsideFailure>,
     head_ms: Option<u64>,
     /// Until when the head of the answer must be there.
@@ -119,6 +121,7 @@ impl<T> InsideExchange<T> {
             rank,
             is_head,
             is_told: false,
+            owes_continue: has_body,
             failure: None,
             head_ms: limits.head.map(ms),
             until_ms: u64::MAX,
@@ -278,6 +281,9 @@ impl<T> InsideExchange<T> {
             self.pipe.ask();
             return RelayNext::Wait;
         }
+        if std::mem::take(&mut self.owes_continue) && self.failure.is_none() {
+            return RelayNext::Interim(100);
+        }
         let has_answer = self.failure.is_some() || self.pipe.has_answer();
         // without a bell nothing would wake a thread that waits in poll
         let is_deaf = matches!(self.bell.get(), Some(None));
@@ -286,6 +292,11 @@ impl<T> InsideExchange<T> {
             return RelayNext::Answer;
         }
         if has_answer { RelayNext::Answer } else { RelayNext::Wait }
+    }
+
+    /// The only interim answer that there is.
+    pub fn interim(&self) -> &[u8] {
+        b"HTTP/1.1 100 Continue\r\n"
     }
 
     /// How long the body of the answer is, if that is known.
