@@ -11,6 +11,7 @@
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`hand_over`] | requests that leave with their socket: a receiver answers on the client's connection |
 //! | [`inside`] | applications that are code of this process |
+//! | [`receivers`] | what is said with receivers, byte by byte, and what becomes of a request by that |
 //! | [`application`] | the application of a route: the [`pool`] of its connections, its [`upkeep`] |
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`stage`] | what the next stage of this server is told, and [`pings`], whether its instances live |
@@ -66,6 +67,7 @@ pub mod inside;
 pub mod link;
 mod messages;
 pub mod places;
+pub mod receivers;
 pub mod settings;
 pub mod spool;
 pub mod stage;

@@ -16,6 +16,7 @@
 //! | [`sign_in`] | what becomes of a sign-in that counts for a connection |
 //! | `tunnels` | WebSockets that are open, and end when the server goes away |
 //! | `down` | requests that wait until one takes connections again |
+//! | [`offered`] | a pair of sockets of which a receiver gets one end, for a client whose own is of no use to it |
 //! | `launching` | connections to programs that a launcher starts |
 //! | `drains` | requests whose client has left and that an application still works on |
 
@@ -26,6 +27,7 @@ pub(crate) mod down;
 pub(crate) mod drains;
 pub(crate) mod http2;
 mod launching;
+pub mod offered;
 pub(crate) mod shared;
 pub mod sign_in;
 pub(crate) mod stream;

@@ -13,7 +13,7 @@ use forebay_site::Body;
 use forebay_upstream::application::Application;
 use forebay_upstream::exchange::Failed;
 use forebay_upstream::hand_over::exchange::{HandOverEnd, HandOverExchange, HandedRequest};
-use forebay_upstream::hand_over::loan::LoanLoss;
+use forebay_upstream::receivers::loan::LoanLoss;
 use forebay_upstream::settings::HandOverSettings;
 use forebay_upstream::target;
 use std::sync::Arc;

@@ -10,9 +10,7 @@
 //! A link to a receiver carries one request at a time, so no more than that waits there unread; it is kept for the next
 //! one as connections to applications are.
 
-use super::frame::{AnswerReport, Offer, ReceiverReport};
 use super::link::{LentClient, ReceiverLink};
-use super::loan::{Loan, LoanEvent, LoanLoss, LoanOutcome};
 use crate::application::Application;
 use crate::application::pool::ConnectionPool;
 use crate::exchange::{ExchangeTimes, Failed, Lateness, unreached};
@@ -20,6 +18,8 @@ use crate::group::health::HealthSign;
 use crate::group::retry::{AttemptFailure, RequestBodyState, may_repeat};
 use crate::group::{MemberIndex, Unavailable};
 use crate::places::queue::{Asking, RequestOwner};
+use crate::receivers::frame::{AnswerReport, Offer, ReceiverReport};
+use crate::receivers::loan::{Loan, LoanEvent, LoanLoss, LoanOutcome};
 use crate::settings::GroupSettings;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::{QueueWait, SlotOrWait, UpstreamSlot};

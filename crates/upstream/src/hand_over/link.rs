@@ -1,7 +1,7 @@
 //! A link to a receiver, and the client's socket while that has it.
 
-use super::frame::{REPORT_BYTES, ReceiverReport};
-use super::loan::LoanEvent;
+use crate::receivers::frame::{REPORT_BYTES, ReceiverReport};
+use crate::receivers::loan::LoanEvent;
 use crate::upstreams::UpstreamSlot;
 use crate::upstreams::connection::UpstreamConnection;
 use forebay_sys::lend;

@@ -4,14 +4,11 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`frame`] | what is said between the server and a receiver, byte by byte |
-//! | [`loan`] | one request on its way there and back, without sockets and clocks |
 //! | `link` | a link to a receiver, and the client's socket while that has it |
-//! | [`exchange`] | the same with them: which receiver, in which order, for how long |
-//! | [`offered`] | a link and a pair of sockets, for a client whose own socket is of no use to a receiver |
+//! | [`exchange`] | one request: which receiver, in which order, for how long |
+//!
+//! What is said over a link stands in [`receivers`](crate::receivers). A client whose own socket is of no use to a
+//! receiver is an application's, over [a pair of sockets](crate::upstreams::offered).
 
 pub mod exchange;
-pub mod frame;
 mod link;
-pub mod loan;
-pub mod offered;

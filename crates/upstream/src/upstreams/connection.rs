@@ -1,7 +1,7 @@
 //! A connection to an upstream, in either version of HTTP; or a stream of one that others share.
 
-use crate::hand_over::offered::{OfferedPair, PassedRequest};
 use crate::upstreams::http2::{AnswerEnd, Http2Peer, UpstreamHttp2};
+use crate::upstreams::offered::{OfferedPair, PassedRequest};
 use crate::upstreams::shared::SharedStream;
 use crate::upstreams::stream::{ConnectError, UpstreamStream};
 use forebay_conn::{SocketId, Wants};

@@ -6,8 +6,8 @@
 //! believed before the receiver has said that it has taken the request, and none is at its end before it has said that it
 //! is done: the kernel reports no end while a child of the receiver has the other end of the pair.
 
-use super::frame::{Offer, REPORT_BYTES, ReceiverReport};
-use super::loan::{Loan, LoanEvent, LoanOutcome};
+use crate::receivers::frame::{Offer, REPORT_BYTES, ReceiverReport};
+use crate::receivers::loan::{Loan, LoanEvent, LoanOutcome};
 use crate::upstreams::stream::UpstreamStream;
 use forebay_conn::{SocketId, Wants};
 use forebay_http::framing::Framing;
@@ -259,7 +259,7 @@ impl OfferedPair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hand_over::frame::{AnswerReport, HEADER_BYTES};
+    use crate::receivers::frame::{AnswerReport, HEADER_BYTES};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
