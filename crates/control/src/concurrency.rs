@@ -29,7 +29,7 @@ mod epoch;
 pub mod simulation;
 
 use curves::Curves;
-use epoch::{Epoch, EpochEnd, Measured};
+use epoch::{Epoch, EpochEnd, EpochMeasures};
 
 /// Where it begins.
 const FIRST: u32 = 8;
@@ -56,7 +56,7 @@ const LONG_AGO_NS: u64 = 10_000_000_000;
 
 /// How an application has answered, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AnswerQuality {
     /// As it should.
     Good,
     /// With an error: that is no goodput, however fast it was.
@@ -189,15 +189,15 @@ impl UsefulConcurrency {
     }
 
     /// A request has ended that took so long. Said before what is [under way](UsefulConcurrency::under_way) then.
-    pub fn ended(&mut self, took_ns: u64, outcome: Outcome, now_ns: u64) {
+    pub fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
         self.under_way(self.under_way, now_ns);
         if let Some(end) = self.epoch.end(self.enough(), now_ns) {
             self.turn(end, now_ns);
         }
         let is_good = match outcome {
-            Outcome::Good => Some(true),
-            Outcome::Failed => Some(false),
-            Outcome::Unknown => None,
+            AnswerQuality::Good => Some(true),
+            AnswerQuality::Failed => Some(false),
+            AnswerQuality::Unknown => None,
         };
         self.epoch.ended(took_ns as f64 / 1e9, is_good, now_ns);
     }
@@ -229,7 +229,7 @@ impl UsefulConcurrency {
         f64::from(self.limit) > self.top * 1.2
     }
 
-    fn learn(&mut self, measured: Measured, now_ns: u64) {
+    fn learn(&mut self, measured: EpochMeasures, now_ns: u64) {
         if self.begun_ns.saturating_sub(self.measured_ns) > LONG_AGO_NS && self.answers > 0 {
             self.curves.interrupted(1.0);
         }

@@ -22,7 +22,7 @@ use crate::group::health::{Health, HealthGrade, HealthSign, UpstreamCondition};
 use crate::group::learnt::LearntPlaces;
 use crate::group::retry::Budget;
 use crate::settings;
-use forebay_control::concurrency::Outcome;
+use forebay_control::concurrency::AnswerQuality;
 use forebay_control::shared::SharedCount;
 
 /// One of them, by its place in [`settings::GroupSettings::to`].
@@ -382,7 +382,13 @@ impl UpstreamGroup {
     }
 
     /// A request to one of them ends now, which took so long: what is learnt of that, where something is.
-    pub fn learn(&mut self, member: MemberIndex, took_ns: u64, outcome: Outcome, now_ns: u64) {
+    pub fn learn(
+        &mut self,
+        member: MemberIndex,
+        took_ns: u64,
+        outcome: AnswerQuality,
+        now_ns: u64,
+    ) {
         if let Some(one) = self.members.get_mut(member)
             && let Some(learnt) = &mut one.learnt
         {

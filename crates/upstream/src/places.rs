@@ -17,7 +17,7 @@ use crate::group::health::HealthSign;
 use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
 use crate::places::queue::{Asking, QueueCounts, QueueRefusal, UpstreamQueue, WaiterId};
 use crate::settings;
-use forebay_control::concurrency::Outcome;
+use forebay_control::concurrency::AnswerQuality;
 use forebay_control::ranked::Turn;
 use forebay_control::shared::SharedCount;
 use std::collections::VecDeque;
@@ -74,12 +74,12 @@ impl Begun {
     }
 
     /// What an end says of how much its upstream usefully has under way.
-    fn outcome(&self, told: HealthSign) -> Outcome {
+    fn outcome(&self, told: HealthSign) -> AnswerQuality {
         match told {
-            HealthSign::Nothing => Outcome::Unknown,
-            HealthSign::Failed => Outcome::Failed,
-            _ if self.is_error => Outcome::Failed,
-            HealthSign::Well | HealthSign::Head | HealthSign::Whole => Outcome::Good,
+            HealthSign::Nothing => AnswerQuality::Unknown,
+            HealthSign::Failed => AnswerQuality::Failed,
+            _ if self.is_error => AnswerQuality::Failed,
+            HealthSign::Well | HealthSign::Head | HealthSign::Whole => AnswerQuality::Good,
         }
     }
 }

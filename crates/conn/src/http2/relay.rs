@@ -103,8 +103,7 @@ pub(super) struct Http2Relaying<H: HandlerTypes> {
     told: Told,
     /// The client has something to take.
     pub(super) is_held: bool,
-    /// Begun with the head of the answer; what waits for that has none.
-    line: Option<Box<H::Line>>,
+    line: Option<H::Line>,
     /// Bytes of the body that were written.
     pub(super) body_bytes: u64,
     /// As many as were [told of](crate::Protocol::taken).
@@ -211,7 +210,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
     {
         if let Some(mut line) = self.line.take() {
             handler.cut_off(&mut line, &self.relay);
-            handler.log(*line, self.body_bytes);
+            handler.log(line, self.body_bytes);
         }
         self.told != Told::Nothing
     }
@@ -219,7 +218,7 @@ impl<H: HandlerTypes> Http2Relaying<H> {
     fn leaving(self) -> (Leaving<H>, Box<H::Relay>, bool) {
         let Http2Relaying { mut kept, relay, upload, line, body_bytes, .. } = self;
         let ticket = Some(std::mem::take(&mut kept.grant.ticket));
-        (Leaving { line: line.map(|line| *line), ticket, body_bytes }, relay, upload.is_none())
+        (Leaving { line, ticket, body_bytes }, relay, upload.is_none())
     }
 }
 
@@ -426,7 +425,7 @@ impl<H: HandlerRoles> Http2<H> {
                     status: page.status,
                     stages,
                 };
-                *line = cx.handler.relayed_line(&answered, relay).map(Box::new);
+                *line = cx.handler.relayed_line(&answered, relay);
             }
             (relayed, page, request.head.method == Method::Head)
         });

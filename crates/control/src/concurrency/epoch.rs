@@ -24,7 +24,7 @@ pub(super) struct Epoch {
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub(super) struct EpochMeasures {
     /// Requests under way, on average.
     pub(super) under_way: f64,
     /// The logarithm of good answers in each second.
@@ -39,7 +39,7 @@ pub(super) struct Measured {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EpochEnd {
     /// Enough was measured.
-    Measured(Measured),
+    Measured(EpochMeasures),
     /// The limit was not what bound.
     Unbound,
     /// Too much failed.
@@ -104,7 +104,7 @@ impl Epoch {
         }
         let (good, under_way) = (f64::from(self.good), self.area_s / seconds);
         let mean = self.took_s / good;
-        Some(EpochEnd::Measured(Measured {
+        Some(EpochEnd::Measured(EpochMeasures {
             under_way,
             // by Little's law, and not by counting: where all workers end at the same time, a count is off by as many
             // as there are workers. What failed has used time, and is no goodput

@@ -4,7 +4,7 @@
 //! high class some come at random. What is under way is bounded by the limit. The rest is the application's: its workers,
 //! its processors, its lock.
 
-use super::{Outcome, UsefulConcurrency};
+use super::{AnswerQuality, UsefulConcurrency};
 use crate::agent::windows::{Constants, Windows};
 use crate::agent::{AgentClass, Observation, Seen};
 use std::collections::VecDeque;
@@ -68,7 +68,7 @@ pub trait SimulatedLimit {
     /// So many are under way from now on.
     fn under_way(&mut self, count: u32, now_ns: u64);
     /// A request has ended.
-    fn ended(&mut self, took_ns: u64, outcome: Outcome, now_ns: u64);
+    fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64);
 }
 
 impl SimulatedLimit for UsefulConcurrency {
@@ -78,7 +78,7 @@ impl SimulatedLimit for UsefulConcurrency {
     fn under_way(&mut self, count: u32, now_ns: u64) {
         UsefulConcurrency::under_way(self, count, now_ns);
     }
-    fn ended(&mut self, took_ns: u64, outcome: Outcome, now_ns: u64) {
+    fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
         UsefulConcurrency::ended(self, took_ns, outcome, now_ns);
     }
 }
@@ -92,14 +92,14 @@ impl SimulatedLimit for FixedLimit {
         self.0
     }
     fn under_way(&mut self, _: u32, _: u64) {}
-    fn ended(&mut self, _: u64, _: Outcome, _: u64) {}
+    fn ended(&mut self, _: u64, _: AnswerQuality, _: u64) {}
 }
 
 /// Random numbers that are the same for the same seed (splitmix64).
 #[derive(Clone, Debug)]
-struct Random(u64);
+struct SimulatedRandom(u64);
 
-impl Random {
+impl SimulatedRandom {
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -126,10 +126,10 @@ struct SimulatedRequest {
 
 /// Who is before whom.
 #[derive(Debug)]
-struct World<'a, L> {
+struct SimulatedWorld<'a, L> {
     application: SimulatedApplication,
     limit: &'a mut L,
-    random: Random,
+    random: SimulatedRandom,
     now_s: f64,
     /// Begun in the application, each at work or in the queue for the lock.
     active: Vec<SimulatedRequest>,
@@ -219,7 +219,7 @@ impl AgentAtQueue {
     }
 }
 
-impl<L: SimulatedLimit> World<'_, L> {
+impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
     fn request(&mut self, is_own: bool, is_high: bool, came_s: f64) -> SimulatedRequest {
         let SimulatedApplication { service_s, times, shortage, failing, .. } = self.application;
         let mut draw = || match times {
@@ -323,7 +323,7 @@ impl<L: SimulatedLimit> World<'_, L> {
 /// An application in virtual time.
 #[derive(Debug)]
 pub struct Simulation<'a, L> {
-    world: World<'a, L>,
+    world: SimulatedWorld<'a, L>,
 }
 
 impl<'a, L: SimulatedLimit> Simulation<'a, L> {
@@ -334,10 +334,10 @@ impl<'a, L: SimulatedLimit> Simulation<'a, L> {
         high_each_s: f64,
         seed: u64,
     ) -> Simulation<'a, L> {
-        let mut world = World {
+        let mut world = SimulatedWorld {
             application,
             limit,
-            random: Random(seed),
+            random: SimulatedRandom(seed),
             now_s: 0.0,
             active: Vec::new(),
             lock: VecDeque::new(),
@@ -389,7 +389,7 @@ impl<'a, L: SimulatedLimit> Simulation<'a, L> {
                 continue;
             }
             let took_ns = ((world.now_s - ended.began_s) * 1e9) as u64;
-            let outcome = if ended.is_error { Outcome::Failed } else { Outcome::Good };
+            let outcome = if ended.is_error { AnswerQuality::Failed } else { AnswerQuality::Good };
             let now_ns = world.now_ns();
             world.limit.ended(took_ns, outcome, now_ns);
             world.own -= 1;

@@ -117,7 +117,7 @@ fn of_few_requests_nothing_is_learnt() {
     for second in 0..1000u64 {
         let now_ns = second * 1_000_000_000;
         limit.under_way(3, now_ns);
-        limit.ended(20_000_000, Outcome::Good, now_ns + 20_000_000);
+        limit.ended(20_000_000, AnswerQuality::Good, now_ns + 20_000_000);
         limit.under_way(2, now_ns + 20_000_000);
     }
     let report = limit.report();

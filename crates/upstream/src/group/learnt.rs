@@ -3,7 +3,7 @@
 //! What counts is requests that are worked on. A connection that has become a tunnel may be open for hours and says
 //! nothing of what requests cost, so it has a place beside what is learnt, within the largest number that may be.
 
-use forebay_control::concurrency::{ConcurrencyReport, Outcome, UsefulConcurrency};
+use forebay_control::concurrency::{AnswerQuality, ConcurrencyReport, UsefulConcurrency};
 
 /// What is learnt of one upstream.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl LearntPlaces {
     }
 
     /// A request has ended that took so long.
-    pub fn ended(&mut self, took_ns: u64, outcome: Outcome, now_ns: u64) {
+    pub fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
         // what others have under way is in what requests take here, and in no count of this process
         if !self.has_others {
             self.useful.ended(took_ns, outcome, now_ns);
