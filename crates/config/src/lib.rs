@@ -66,6 +66,7 @@ pub use sections::hand_over::HandOverConfig;
 pub use sections::identity::{CookieName, IdentitySettings};
 pub use sections::isolated::{Isolated, StageAddress};
 pub use sections::listener::ListenerConfig;
+pub use sections::protect::{MachineAddress, ProtectConfig};
 pub use sections::proxy::ProxyConfig;
 pub use sections::rule::{RuleConditions, RuleConfig, RuleName};
 pub use sections::site::SiteConfig;
@@ -110,6 +111,8 @@ pub struct Config {
     pub classes: Vec<ClassConfig>,
     /// `[[rule]]`, in the order of the file
     pub rules: Vec<RuleConfig>,
+    /// `[[protect]]`: servers besides this one that the kernel protects
+    pub protects: Vec<ProtectConfig>,
     /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
     pub assigned: Vec<PolicyOverride>,
     /// `policy.ban_files`

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::{
         CgiConfig, ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, HandOverConfig,
-        ListenerConfig, ProxyConfig, RuleConfig, SiteConfig, parse,
+        ListenerConfig, ProtectConfig, ProxyConfig, RuleConfig, SiteConfig, parse,
     };
     use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 
@@ -280,6 +280,7 @@ mod tests {
             $check::<SiteConfig>("");
             $check::<ClassConfig>("class");
             $check::<RuleConfig>("rule");
+            $check::<ProtectConfig>("protect");
             $check::<<Redirect as Item>::Section>("redirect");
             $check::<<Rewrite as Item>::Section>("rewrite");
             $check::<<HeaderRule as Item>::Section>("header");

@@ -43,7 +43,7 @@ pub use classes::{
     Unanswered,
 };
 pub use firewall::FirewallFigures;
-pub use gate::{GateFigures, GateRule};
+pub use gate::{GateClass, GateFigures, GateRule};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, RuleTotals, Snapshot};
 pub use schema::{Activity, Counter, Gauge};

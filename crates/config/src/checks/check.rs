@@ -26,6 +26,7 @@ impl ConfigDraft {
         self.check_redirects(&mut wrong);
         self.check_conditions(&mut wrong);
         self.check_policy(text, &mut wrong);
+        self.check_protected(&mut wrong);
         self.check_isolated(&mut wrong);
         self.check_handed(&mut wrong);
         wrong

@@ -7,7 +7,9 @@ use crate::reading::stray;
 use crate::sections::listener::DEFAULT_LISTEN;
 use crate::table::{Section, Setting};
 use crate::values::value::Written;
-use crate::{ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig};
+use crate::{
+    ClassConfig, Config, ListenEndpoint, ListenerConfig, ProtectConfig, RuleConfig, SiteConfig,
+};
 use forebay_engine::Engine;
 
 /// What a file or a command line says.
@@ -28,6 +30,8 @@ pub struct ConfigDraft {
     pub classes: Vec<ClassConfig>,
     /// The `[[rule]]`s.
     pub rules: Vec<RuleConfig>,
+    /// The `[[protect]]`s.
+    pub protects: Vec<ProtectConfig>,
     /// The machine that the file of constants names.
     pub calibrated_on: Option<String>,
 }
@@ -49,6 +53,7 @@ impl ConfigDraft {
             sites: Vec::new(),
             classes: Vec::new(),
             rules: Vec::new(),
+            protects: Vec::new(),
             calibrated_on: None,
         }
     }
@@ -104,9 +109,10 @@ impl ConfigDraft {
     /// The configuration it comes to, if nothing is wrong with it ([`ConfigDraft::problems`]).
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
-        let ConfigDraft { process, site, sites, classes, rules, .. } = self;
+        let ConfigDraft { process, site, sites, classes, rules, protects, .. } = self;
         let (log, server_header) = (site.log.clone(), site.server_header);
-        let mut config = Config { listeners, classes, rules, log, server_header, ..process };
+        let mut config =
+            Config { listeners, classes, rules, protects, log, server_header, ..process };
         if sites.is_empty() {
             config.sites.push(site);
         } else {

@@ -46,6 +46,7 @@ impl Config {
         }
         config.classes.into_iter().for_each(|class| printer.item("class", class));
         config.rules.into_iter().for_each(|rule| printer.item("rule", rule));
+        config.protects.into_iter().for_each(|other| printer.item("protect", other));
         for listener in listeners {
             printer.item("listener", listener);
         }

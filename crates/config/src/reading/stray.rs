@@ -4,7 +4,7 @@ mod foreign;
 
 use crate::problems::problem::{Finding, Wrong};
 use crate::table::{Section, SettingDescription, rows};
-use crate::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig};
+use crate::{ClassConfig, Config, ListenerConfig, ProtectConfig, RuleConfig, SiteConfig};
 use forebay_policy::near::nearest;
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl fmt::Display for Misplaced {
 }
 
 /// The lists of sections at the top level that are not a site's.
-pub(crate) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
+pub(crate) const SECTIONS: [&str; 5] = ["listener", "site", "class", "rule", "protect"];
 
 /// What is wrong with `name` in `section`, which is empty at the top level and else as people are
 /// told it, such as `site.redirect`. Only what may stand there is suggested.
@@ -142,6 +142,7 @@ fn vocabulary() -> Vec<String> {
     add(&mut keys, "site", &site);
     add(&mut keys, "class", &rows::<ClassConfig>());
     add(&mut keys, "rule", &rows::<RuleConfig>());
+    add(&mut keys, "protect", &rows::<ProtectConfig>());
     let mut blank = SiteConfig::blank();
     for list in SiteConfig::LISTS {
         let rows = (list.at)(&mut blank).rows();
@@ -160,7 +161,7 @@ fn has<T: Section>(name: &str) -> bool {
 pub(crate) fn home(name: &str) -> Option<String> {
     let is_section = |row: &SettingDescription| row.subsection() == name;
     match name {
-        "class" | "rule" => Some(format!("a list of sections of its own, [[{name}]]")),
+        "class" | "rule" | "protect" => Some(format!("a list of sections of its own, [[{name}]]")),
         _ if rows::<Config>().iter().any(is_section) => {
             Some(format!("a section of its own, [{name}]"))
         }

@@ -18,6 +18,7 @@ impl Section for Config {
             sites: Vec::new(),
             classes: Vec::new(),
             rules: Vec::new(),
+            protects: Vec::new(),
             assigned: Vec::new(),
             ban_files: Vec::new(),
             spool_dir: None,
@@ -168,7 +169,7 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Value("addresses"),
         range: None,
         meaning: "Which rules the kernel enforces with gate = \"full\". addresses: those that ask for \
-                  client and local only. first_request: also those that method, path or host tell \
+                  client and local only. first_request: also those that method, path, host or cookies tell \
                   in the first segment of a connection's first request; what they refuse costs no \
                   accept, gets silence, a reset or a short error from the kernel, and is in no log. \
                   Only read at the start.",

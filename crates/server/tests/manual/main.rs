@@ -15,7 +15,7 @@ mod sample;
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
     CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
-    ProxyConfig, RuleConfig, SiteConfig, parse,
+    ProtectConfig, ProxyConfig, RuleConfig, SiteConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
@@ -121,6 +121,12 @@ fn chapters() -> Vec<Chapter> {
                something decides. Keys with a dot can be written as a table: \
                `requests = { rate = \"60/s\", burst = 10 }`.",
         rows: rows::<RuleConfig>(),
+    });
+    chapters.push(Chapter {
+        header: "[[protect]]".to_owned(),
+        title: "Other servers",
+        text: "Servers besides this one that the kernel protects ([Rules in the kernel](gate.md#other-servers)).",
+        rows: rows::<ProtectConfig>(),
     });
     let process = rows::<Config>();
     chapters.push(Chapter {
