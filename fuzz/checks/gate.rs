@@ -49,7 +49,7 @@ pub(crate) struct WatchedGate {
 
 impl WatchedGate {
     /// In a network namespace of its own, which this thread has from then on.
-    fn alone() -> WatchedGate {
+    pub(crate) fn alone() -> WatchedGate {
         // SAFETY: only this thread gets another network.
         let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(result, 0, "only root can: {}", std::io::Error::last_os_error());

@@ -67,6 +67,7 @@ pub use sections::handler::HandlerRoute;
 pub use sections::identity::{CookieName, IdentitySettings};
 pub use sections::isolated::{Isolated, StageAddress};
 pub use sections::listener::ListenerConfig;
+pub use sections::protect::{MachineAddress, ProtectConfig};
 pub use sections::proxy::ProxyConfig;
 pub use sections::rule::{RuleConditions, RuleConfig, RuleName};
 pub use sections::site::SiteConfig;
@@ -114,6 +115,8 @@ pub struct Config {
     pub rules: Vec<RuleConfig>,
     /// `[[tcp]]`, in the order of the file
     pub tcp: Vec<TcpConfig>,
+    /// `[[protect]]`: servers besides this one that the kernel protects
+    pub protects: Vec<ProtectConfig>,
     /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
     pub assigned: Vec<PolicyOverride>,
     /// `policy.ban_files`

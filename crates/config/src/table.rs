@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::{
         CgiConfig, ClassConfig, ConfigDraft, FastCgiConfig, ForwardAuth, HandOverConfig,
-        ListenerConfig, ProxyConfig, RuleConfig, SiteConfig, TcpConfig, parse,
+        ListenerConfig, ProtectConfig, ProxyConfig, RuleConfig, SiteConfig, TcpConfig, parse,
     };
     use forebay_site::rules::{AccessRule, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 
@@ -281,6 +281,7 @@ mod tests {
             $check::<ClassConfig>("class");
             $check::<RuleConfig>("rule");
             $check::<TcpConfig>("tcp");
+            $check::<ProtectConfig>("protect");
             $check::<<Redirect as Item>::Section>("redirect");
             $check::<<Rewrite as Item>::Section>("rewrite");
             $check::<<HeaderRule as Item>::Section>("header");

@@ -161,9 +161,14 @@ __noinline int check_cookie(void)
 	return proof;
 }
 
+static __always_inline u32 scale_of(u32 kept)
+{
+	return kept >> 5 & 15;
+}
+
 static __always_inline void recall_offer(u32 kept, struct offer *offer)
 {
-	offer->scale = kept >> 5 & 15;
+	offer->scale = scale_of(kept);
 	offer->sack = kept >> 4 & 1;
 	offer->ecn = kept >> 3 & 1;
 	offer->largest = largest_segment(kept & 7);

@@ -24,7 +24,7 @@ enum judgement {
 struct reply {
 	u32 sequence, acknowledged;
 	u32 page; /* or NO_PAGE: nothing but an acknowledgement */
-	u32 is_head;
+	u32 marks; /* GATE_REFUSED_… */
 	u32 slot; /* of the rule that refuses */
 	u32 is_reset;
 };
@@ -110,6 +110,18 @@ __noinline int judge_connection(void)
 	}
 }
 
+/* How much too early a request may come if its rule's rate has been moved to this interval: as many at once as the rule
+ * says. */
+static __always_inline u64 moved_tolerance(const struct gate_url_rule *rule, u64 interval_ns)
+{
+	u64 more = rule->interval_ns ? rule->tolerance_ns / rule->interval_ns : 0;
+
+	if (!more)
+		return 0;
+	/* as much as there can be, where the product is too large */
+	return (interval_ns >> 32) * more >> 32 ? ~0ULL : interval_ns * more;
+}
+
 /* The request is charged to its rule's bucket. */
 static __always_inline int charge_request(const struct segment *s, const struct gate_url_rule *rule, u64 now)
 {
@@ -117,13 +129,19 @@ static __always_inline int charge_request(const struct segment *s, const struct 
 	struct gate_charged note = { .slot = rule->slot, .sequence = s->sequence };
 	struct gate_charged *before = bpf_map_lookup_elem(&charged, &s->tuple);
 	struct gate_tally *numbers = tally(rule->slot);
+	u64 interval_ns = rule->interval_ns, tolerance_ns = rule->tolerance_ns, moved_ns;
 
 	/* it comes again: the stack has not taken it, because a queue was full, or a firewall came between */
 	if (before && before->slot == note.slot && before->sequence == note.sequence)
 		return FIRST_CHARGED;
 	if (!word)
 		return FIRST_LEFT;
-	switch (charge_word(&word->requests, rule->interval_ns, rule->tolerance_ns, now)) {
+	moved_ns = *(volatile u64 *)&word->interval_ns;
+	if (moved_ns) {
+		interval_ns = moved_ns;
+		tolerance_ns = moved_tolerance(rule, moved_ns);
+	}
+	switch (charge_word(&word->requests, interval_ns, tolerance_ns, now)) {
 	case ADMITTED:
 		bpf_map_update_elem(&charged, &s->tuple, &note, BPF_ANY);
 		if (numbers)
@@ -212,6 +230,18 @@ static __always_inline u32 behind(const struct segment *s)
 	return s->sequence + s->data_bytes + !!(s->flags & TCP_FIN);
 }
 
+/* The page with this number, as it is in force. It is written anew a second later at the earliest. */
+static __always_inline struct gate_page *page_of(u32 number)
+{
+	u32 zero = 0, place;
+	struct gate_control *set = bpf_map_lookup_elem(&control, &zero);
+
+	if (!set)
+		return 0;
+	place = number + (set->pages & 1) * GATE_PAGES;
+	return bpf_map_lookup_elem(&pages, &place);
+}
+
 /* Begins the answer with the page in `replies`; whether the client's window has room for it. */
 static __always_inline bool begin_answer(const struct segment *s, u32 scale)
 {
@@ -222,17 +252,18 @@ static __always_inline bool begin_answer(const struct segment *s, u32 scale)
 
 	if (!reply)
 		return false;
-	page = bpf_map_lookup_elem(&pages, &reply->page);
+	page = page_of(reply->page);
 	if (!page)
 		return false;
 	if (scale != GATE_NO_SCALE)
 		window <<= scale & 15;
-	reply->is_head = is_of_head();
-	bytes = reply->is_head ? page->head_bytes : page->bytes;
+	reply->marks = (is_of_head() ? GATE_REFUSED_HEAD : 0) |
+		       (scale == GATE_NO_SCALE ? GATE_REFUSED_UNSCALED : 0);
+	bytes = reply->marks & GATE_REFUSED_HEAD ? page->head_bytes : page->bytes;
 	if (window < bytes + 1)
 		return false;
 	note.page = reply->page;
-	note.is_head = reply->is_head;
+	note.marks = reply->marks;
 	note.end = note.begin + bytes + 1;
 	reply->sequence = note.begin;
 	reply->acknowledged = behind(s);
@@ -240,11 +271,10 @@ static __always_inline bool begin_answer(const struct segment *s, u32 scale)
 	return true;
 }
 
-/* What becomes of the first request in `segments`, as rules say; its client's window has this scale.
- * TC_ACT_UNSPEC if it may go on. */
-__noinline int judge_first(u32 scale)
+/* What becomes of the first request in `segments`, as rules say; its client's window has this scale. `judgement` is what
+ * `judge_connection` has said: called from here, it would lie deeper on the stack. TC_ACT_UNSPEC if it may go on. */
+__noinline int judge_first(int judgement, u32 scale)
 {
-	int judgement = judge_connection();
 	struct gate_tally *rule = 0;
 	struct reply *reply;
 	struct segment *s;
@@ -323,10 +353,10 @@ static __always_inline int go_on_after_answer(const struct segment *s, const str
 		return TC_ACT_SHOT;
 	}
 	reply->acknowledged = behind(s);
+	reply->marks = note->marks;
 	if (s->acknowledged != note->end) {
 		reply->sequence = note->begin;
 		reply->page = note->page;
-		reply->is_head = note->is_head;
 		count_first(GATE_FIRST_REPEATED);
 	} else {
 		reply->sequence = note->end;

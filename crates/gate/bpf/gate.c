@@ -32,6 +32,7 @@
 #include "request.h"
 #include "hello.h"
 #include "rules.h"
+#include "pairs.h"
 #include "url.h"
 #include "answer.h"
 #include "intact.h"

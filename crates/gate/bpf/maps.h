@@ -208,6 +208,21 @@ struct {
 	__type(value, struct gate_key);
 } keys SEC(".maps");
 
+/* The slots of classes, by table and rank. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GATE_TABLES * GATE_RANKS);
+	__type(key, u32);
+	__type(value, u32);
+} ranks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GATE_OTHERS);
+	__type(key, u32);
+	__type(value, struct gate_turns);
+} turns SEC(".maps");
+
 /* First requests, by the rank that was told; the last are those that it could not be told of. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -258,7 +273,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GATE_PAGES);
+	__uint(max_entries, 2 * GATE_PAGES);
 	__type(key, u32);
 	__type(value, struct gate_page);
 } pages SEC(".maps");

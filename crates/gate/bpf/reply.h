@@ -5,8 +5,8 @@
  */
 #pragma once
 
-/* What may come behind an answer: with the scale that we offer 32 KiB. */
-#define REPLY_WINDOW 256
+/* What may come behind an answer: 32 KiB, of which the window says a part if it is scaled as we offer. */
+#define REPLY_WINDOW 32768
 
 /* Sends what is in `replies` in the place of the segment in `segments`. */
 static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
@@ -18,6 +18,7 @@ static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
 	struct content content = {};
 	struct gate_page *page;
 	struct options *o;
+	bool is_head;
 
 	if (!reply)
 		return TC_ACT_SHOT;
@@ -27,16 +28,18 @@ static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
 	answer.tcp.seq = bpf_htonl(reply->sequence);
 	answer.tcp.ack_seq = bpf_htonl(reply->acknowledged);
 	answer.tcp.ack = 1;
-	answer.tcp.window = bpf_htons(REPLY_WINDOW);
+	answer.tcp.window = bpf_htons(reply->marks & GATE_REFUSED_UNSCALED ? REPLY_WINDOW
+									 : REPLY_WINDOW >> OUR_SCALE);
 	if (reply->page != NO_PAGE) {
-		page = bpf_map_lookup_elem(&pages, &reply->page);
+		page = page_of(reply->page);
 		if (!page)
 			return TC_ACT_SHOT;
 		answer.tcp.psh = 1;
 		answer.tcp.fin = 1;
 		content.text = page->text;
-		content.bytes = reply->is_head ? page->head_bytes : page->bytes;
-		content.sum = reply->is_head ? page->head_sum : page->sum;
+		is_head = reply->marks & GATE_REFUSED_HEAD;
+		content.bytes = is_head ? page->head_bytes : page->bytes;
+		content.sum = is_head ? page->head_sum : page->sum;
 		if (content.bytes > GATE_PAGE_BYTES)
 			return TC_ACT_SHOT;
 	}

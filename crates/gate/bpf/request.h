@@ -40,6 +40,19 @@ struct {
 #define MOST_PATH 160
 #define MOST_HOST 63
 
+/* Whether a condition holds. */
+enum { HOLDS_NOT, HOLDS_PERHAPS, HOLDS };
+
+/* As many of the lowest addresses of a word as there are bytes. */
+static __always_inline u64 part_of(u64 word, u32 bytes)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return word << ((8 - bytes) * 8 & 63);
+#else
+	return word >> ((8 - bytes) * 8 & 63);
+#endif
+}
+
 enum reading { IN_METHOD, AT_PATH, IN_PATH, IN_QUERY, IN_VERSION, IN_NAME, AT_HOST, IN_HOST };
 
 static __always_inline bool is_within(u8 byte, u8 first, u8 last)

@@ -5,9 +5,10 @@
  * acknowledgement is not passed on; the first data makes the connection, on the socket of the class that
  * its request has, or on the public one. The kernel makes it as from its own cookies
  * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that, nothing of this is switched on.
- * Where first requests are judged (first.h), one that is refused makes none.
- * Reads `control`, `listeners`, `locals`, `keys`, `sockets` and the tables by URL, reads and writes
- * `pending` and `words`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
+ * Where first requests are judged (first.h), one that is refused makes none. For another server on this machine they are
+ * made on its own socket, when it is the turn of their class (`turns`).
+ * Reads `control`, `listeners`, `locals`, `keys`, `sockets`, `ranks` and the tables by URL, reads and writes
+ * `pending`, `words` and `turns`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
  * SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or not.
  */
 #pragma once
@@ -140,37 +141,43 @@ static __always_inline bool assign(struct __sk_buff *skb, struct bpf_sock *socke
 	       !bpf_sk_assign_tcp_reqsk(skb, listener, attrs, sizeof(*attrs));
 }
 
-/* The first segment of a connection whose client has proven its address: has the kernel make it on the socket
- * of its class, or on the public one if that is 0. */
-static __always_inline int make_connection(struct __sk_buff *skb, const struct gate_control *set,
-					   struct bpf_sock *public, struct bpf_sock *of_class,
-					   const struct offer *offer, u32 rank)
+/* With a rank: it is for another server. */
+#define RANK_OF_OTHERS 512
+
+/* The first segment of a connection whose client has proven its address, and with it what is `kept` of its offer: has the
+ * kernel make it on the socket of its class, or on the public one if that is 0. A function of its own, as `has_turn` is. */
+static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *public, struct bpf_sock *of_class,
+				      u32 kept, u32 of_first)
 {
 	struct options *o = read_options(skb);
-	struct bpf_tcp_req_attrs attrs = {
-		.mss = offer->largest,
-		.rcv_wscale = offer->scale == GATE_NO_SCALE ? 0 : OUR_SCALE,
-		.snd_wscale = offer->scale == GATE_NO_SCALE ? 0 : offer->scale,
-		.wscale_ok = offer->scale != GATE_NO_SCALE,
-		.sack_ok = offer->sack,
-		.ecn_ok = offer->ecn,
-	};
+	u32 zero = 0, rank = of_first & GATE_UNJUDGED;
+	struct gate_control *set = bpf_map_lookup_elem(&control, &zero);
 	u64 *number = bpf_map_lookup_elem(&judged, &rank);
+	struct bpf_tcp_req_attrs attrs = {};
+	struct offer offer;
 
-	if (o && o->has_times && set->offers & GATE_OFFER_TIMES) {
+	recall_offer(kept, &offer);
+	attrs.mss = offer.largest;
+	attrs.wscale_ok = offer.scale != GATE_NO_SCALE;
+	attrs.rcv_wscale = attrs.wscale_ok ? OUR_SCALE : 0;
+	attrs.snd_wscale = attrs.wscale_ok ? offer.scale : 0;
+	attrs.sack_ok = offer.sack;
+	attrs.ecn_ok = offer.ecn;
+	if (o && set && o->has_times && set->offers & GATE_OFFER_TIMES) {
 		attrs.tstamp_ok = 1;
 		attrs.rcv_tsval = o->value;
 		attrs.rcv_tsecr = o->echo;
 	}
 	if (number)
 		*number += 1;
-	if (of_class && assign(skb, of_class, &attrs)) {
+	if (of_class && assign(skb, of_class, &attrs))
 		count(GATE_MADE);
-	} else if (assign(skb, public, &attrs)) {
-		count(rank == GATE_UNJUDGED ? GATE_MADE_UNJUDGED : GATE_MADE_PUBLIC);
-	} else {
+	else if (!assign(skb, public, &attrs))
 		count(GATE_NOT_MADE);
-	}
+	else if (of_first & RANK_OF_OTHERS)
+		count(GATE_MADE_OTHER);
+	else
+		count(rank == GATE_UNJUDGED ? GATE_MADE_UNJUDGED : GATE_MADE_PUBLIC);
 	return TC_ACT_UNSPEC;
 }
 
@@ -186,26 +193,95 @@ static __always_inline int refuse_full(u32 waits)
 	return SEND_RESET;
 }
 
+/* What the agent admits of a class per second is charged; whether there was room. A function of its own, as `has_turn` is,
+ * so that what it keeps lies on no deeper function's stack. */
+static __noinline bool is_within_pace(u32 table, u32 rank)
+{
+	u32 place = (table & 1) * GATE_RANKS + rank, slot;
+	u32 *known = rank < GATE_RANKS ? bpf_map_lookup_elem(&ranks, &place) : 0;
+	struct gate_word *word;
+	struct gate_tally *numbers;
+	u64 interval_ns;
+
+	if (rank == GATE_UNJUDGED || !known || *known == GATE_NO_SLOT)
+		return true;
+	slot = *known;
+	word = bpf_map_lookup_elem(&words, &slot);
+	if (!word)
+		return true;
+	interval_ns = *(volatile u64 *)&word->interval_ns;
+	if (!interval_ns)
+		return true;
+	numbers = tally(slot);
+	if (charge_word(&word->arrival, interval_ns, minus(GATE_CLASS_TOLERANCE_NS, interval_ns),
+			bpf_ktime_get_ns()) == REFUSED) {
+		count(GATE_PACED);
+		if (numbers)
+			numbers->dropped += 1;
+		return false;
+	}
+	if (numbers)
+		numbers->admitted += 1;
+	return true;
+}
+
+/* Whether it is this class's turn at another server: those above it come first, as long as any of these was told to
+ * come again lately. A connection that waits in that server's queue cannot be overtaken, so it is made there only while
+ * few wait. */
+static __noinline bool has_turn(const struct gate_sockets *known, struct bpf_sock *public, u32 rank)
+{
+	struct sock___queue *listener = (struct sock___queue *)bpf_skc_to_tcp_sock(public);
+	u32 place = known->place, own = rank < GATE_TURNS ? rank : GATE_TURNS - 1;
+	struct gate_turns *all = bpf_map_lookup_elem(&turns, &place);
+	u64 now = bpf_ktime_get_ns();
+	bool has = true;
+
+	if (!listener || !all)
+		return true;
+	if (is_full(public) || (rank && listener->sk_ack_backlog >= known->queue))
+		has = false;
+	for (u32 above = 0; above < GATE_TURNS - 1; above++)
+		if (above < own && all->at[above] && now - all->at[above] < GATE_TURN_NS)
+			has = false;
+	if (!has) {
+		all->at[own & (GATE_TURNS - 1)] = now;
+		count(GATE_TURNED_AWAY);
+	}
+	return has;
+}
+
 /* The first segment of a connection that has data, or ends it: judged, charged, made. */
 static __always_inline int begin_connection(struct __sk_buff *skb, struct segment *s,
 					    const struct gate_control *set, struct bpf_sock *public,
-					    const struct gate_sockets *known, const struct offer *offer)
+					    const struct gate_sockets *known, u32 kept)
 {
 	u32 of_first = rank_of(skb, known->speaks_tls), rank = of_first & GATE_UNJUDGED;
 	struct bpf_sock *of_class = socket_of_rank(skb, known, rank);
+	bool is_protected = known->marks & GATE_PROTECTED;
 	struct gate_pending *note;
 	int verdict = TC_ACT_UNSPEC;
 
 	if (of_class && is_full(of_class)) {
 		verdict = refuse_full(of_first & RANK_WAITS);
+	} else if (!of_class && !is_protected && is_full(public)) {
+		/* as the kernel would do, before anything is charged */
+		verdict = refuse_full(RANK_WAITS);
 	} else {
 		note = note_of(s);
 		if (note && set->charge == GATE_AT_HANDSHAKE)
 			verdict = charge_proven(s, note);
 		if (verdict == TC_ACT_UNSPEC && set->judges && !known->speaks_tls && s->data_bytes)
-			verdict = judge_first(offer->scale);
+			verdict = judge_first(judge_connection(), scale_of(kept));
+		/* what comes again is not charged again: it has left notes */
+		if (verdict == TC_ACT_UNSPEC && is_protected &&
+		    !has_turn(known, public, rank == GATE_UNJUDGED ? set->default_rank : rank))
+			verdict = TC_ACT_SHOT;
+		/* what comes to the public socket user space charges */
+		if (verdict == TC_ACT_UNSPEC && of_class && !is_within_pace(set->table, rank))
+			verdict = TC_ACT_SHOT;
 		if (verdict == TC_ACT_UNSPEC)
-			verdict = make_connection(skb, set, public, of_class, offer, rank);
+			verdict = make_connection(skb, public, of_class, kept,
+						  rank | (is_protected ? RANK_OF_OTHERS : 0));
 	}
 	if (of_class)
 		bpf_sk_release(of_class);
@@ -221,7 +297,6 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 	struct gate_sockets *known = 0;
 	struct gate_refused *answered;
 	struct gate_pending *note;
-	struct offer offer = {};
 	int proof = NOT_OURS;
 	int verdict = TC_ACT_UNSPEC;
 
@@ -229,7 +304,7 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		return TC_ACT_UNSPEC;
 	if (socket->state == BPF_TCP_LISTEN) {
 		known = ours(socket, s);
-		if (known && (socket->family == AF_INET) == s->is_v4)
+		if (known && is_of_family(known, socket, s))
 			proof = check_cookie();
 		/* five bits are soon right: one cookie of the kernel in sixteen has them, of two epochs */
 		if (proof == LATER && is_of_kernel(socket, s))
@@ -249,7 +324,6 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		count(GATE_LATER);
 		return TC_ACT_SHOT;
 	}
-	recall_offer(proof, &offer);
 	/* what is not as it was sent is not judged: the stack drops it */
 	if (set->judges && s->data_bytes && !known->speaks_tls && !is_intact(skb)) {
 		bpf_sk_release(socket);
@@ -257,7 +331,7 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 		return TC_ACT_UNSPEC;
 	}
 	if (s->data_bytes || s->flags & TCP_FIN) {
-		verdict = begin_connection(skb, s, set, socket, known, &offer);
+		verdict = begin_connection(skb, s, set, socket, known, proof);
 	} else {
 		/* what the limit has no room for is told at once */
 		note = note_of(s);

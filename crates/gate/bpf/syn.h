@@ -62,12 +62,37 @@ static __always_inline struct gate_sockets *ours(struct bpf_sock *socket, const 
 		__builtin_memcpy(key.address, words, 16);
 	}
 	found = bpf_map_lookup_elem(&listeners, &key);
+	if (!found) {
+		__builtin_memset(key.address, 0, 16);
+		key.family = GATE_OF_OTHERS;
+		found = bpf_map_lookup_elem(&listeners, &key);
+	}
 	if (!found)
 		return 0;
 	/* all of 127.0.0.0/8 is this machine */
 	if (s->is_v4 && s->tuple.local[12] == 127)
 		return found;
 	return bpf_map_lookup_elem(&locals, s->tuple.local) ? found : 0;
+}
+
+/* Whether the handshake can be completed here: class sockets have the family of the public one. Another server's own
+ * socket takes both families, if it was found for both. */
+static __always_inline bool is_of_family(const struct gate_sockets *known, const struct bpf_sock *socket,
+					 const struct segment *s)
+{
+	return known->marks & GATE_PROTECTED || (socket->family == AF_INET) == s->is_v4;
+}
+
+/* Whether SYNs are judged that this machine passes on to another one. There is no socket, and no handshake is seen. */
+static __always_inline bool is_forwarded(const struct segment *s, const struct gate_control *set)
+{
+	struct gate_listener key = { .family = GATE_FORWARDED };
+
+	if (!set->forwards)
+		return false;
+	__builtin_memcpy(key.address, s->tuple.local, 16);
+	key.port = bpf_ntohs(s->tuple.local_port);
+	return bpf_map_lookup_elem(&listeners, &key);
 }
 
 /* Whose limit it is: an IPv4 address or an IPv6 /64. */
@@ -143,13 +168,21 @@ static __always_inline enum outcome admit(const struct segment *s, u32 sequence,
 	return outcome;
 }
 
+/* Where a SYN goes to. */
+struct target {
+	bool is_ours; /* it is judged */
+	bool is_steered;
+	bool in_place; /* of a connection that has just ended: the rules hold, but only the stack can answer it */
+	bool is_forwarded;
+};
+
 /* What becomes of a SYN that is not refused: `in_place` of a connection that has just ended, the stack alone can
  * answer it. */
-static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_control *set, bool is_steered,
-				    bool in_place)
+static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_control *set,
+				    const struct target *target)
 {
-	if (is_steered && set->answers) {
-		if (in_place)
+	if (target->is_steered && set->answers) {
+		if (target->in_place)
 			count(GATE_TIME_WAIT);
 		else
 			bpf_tail_call(skb, &programs, GATE_ANSWER);
@@ -157,31 +190,42 @@ static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_con
 	return TC_ACT_UNSPEC;
 }
 
-static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
-				     const struct gate_control *set)
+static __always_inline void find_target(struct __sk_buff *skb, struct segment *s, const struct gate_control *set,
+					struct target *target)
 {
-	struct decision decision = {};
-	struct gate_pending *before;
-	struct gate_tally *rule;
-	struct bpf_sock *socket = socket_of(skb, s);
+	struct bpf_sock *socket;
 	struct gate_sockets *known;
-	bool is_steered, in_place = false;
-	u64 now;
 
+	target->is_ours = target->is_forwarded = is_forwarded(s, set);
+	if (target->is_ours)
+		return;
+	socket = socket_of(skb, s);
 	if (!socket)
-		return TC_ACT_UNSPEC;
-	/* in the place of a connection that has just ended: the rules hold, but only the stack can answer it */
+		return;
 	if (socket->state == BPF_TCP_TIME_WAIT) {
 		bpf_sk_release(socket);
 		socket = listener_of(skb, s);
 		if (!socket)
-			return TC_ACT_UNSPEC;
-		in_place = true;
+			return;
+		target->in_place = true;
 	}
 	known = ours(socket, s);
-	is_steered = known && known->loops && (socket->family == AF_INET) == s->is_v4;
+	target->is_ours = known;
+	target->is_steered = known && known->marks & GATE_STEERED && is_of_family(known, socket, s);
 	bpf_sk_release(socket);
-	if (!known)
+}
+
+static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
+				     const struct gate_control *set)
+{
+	struct decision decision = {};
+	struct target target = {};
+	struct gate_pending *before;
+	struct gate_tally *rule;
+	u64 now;
+
+	find_target(skb, s, set, &target);
+	if (!target.is_ours)
 		return TC_ACT_UNSPEC;
 	count(GATE_SYNS);
 	/* TCP Fast Open */
@@ -197,7 +241,7 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	case GATE_DO_USER:
 	case GATE_DO_ANSWER:
 		count(GATE_LEFT_USER);
-		return pass_syn(skb, set, is_steered, in_place);
+		return pass_syn(skb, set, &target);
 	}
 	now = bpf_ktime_get_ns();
 	if (set->ignores && is_ignored(s, now)) {
@@ -206,28 +250,28 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	}
 	if (!(decision.limit.says & GATE_SAYS_LIMIT) || decision.limit.over == GATE_DO_ALLOW) {
 		count(GATE_PASSED);
-		return pass_syn(skb, set, is_steered, in_place);
+		return pass_syn(skb, set, &target);
 	}
 	if (decision.limit.over == GATE_DO_USER || decision.limit.over == GATE_DO_ANSWER) {
 		count(GATE_LEFT_USER);
-		return pass_syn(skb, set, is_steered, in_place);
+		return pass_syn(skb, set, &target);
 	}
 	before = bpf_map_lookup_elem(&pending, &s->tuple);
 	if (before && before->sequence == s->sequence && before->slot == decision.limit.slot) {
 		count(GATE_REPEATED);
-		return pass_syn(skb, set, is_steered, in_place);
+		return pass_syn(skb, set, &target);
 	}
-	switch (admit(s, s->sequence, &decision.limit, set->charge, now)) {
+	switch (admit(s, s->sequence, &decision.limit, target.is_forwarded ? GATE_AT_SYN : set->charge, now)) {
 	case ADMITTED:
 		count(GATE_PASSED);
 		rule = tally(decision.limit.slot);
 		if (rule)
 			rule->admitted += 1;
-		return pass_syn(skb, set, is_steered, in_place);
+		return pass_syn(skb, set, &target);
 	case REFUSED:
 		return refuse_syn(decision.limit.over, decision.limit.slot);
 	default:
 		count(GATE_LEFT_RACE);
-		return pass_syn(skb, set, is_steered, in_place);
+		return pass_syn(skb, set, &target);
 	}
 }

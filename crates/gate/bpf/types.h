@@ -34,6 +34,11 @@ struct gate_control {
 	u32 completes; /* there may be clients with an answer from here */
 	u32 offers;   /* GATE_OFFER_…: what the stack of this machine has switched on */
 	u32 judges;   /* first requests are judged here */
+	u32 pages;    /* which half of the pages is in force */
+	u32 reads_cookies; /* a rule asks for a cookie */
+	u32 default_rank;
+	u32 forwards; /* SYNs for other machines are judged */
+	u32 unused[4];
 };
 
 enum { GATE_OFFER_SCALE = 1, GATE_OFFER_SACK = 2, GATE_OFFER_TIMES = 4, GATE_OFFER_ECN = 8 };
@@ -113,7 +118,7 @@ struct gate_asked {
 
 /* A rule for first requests: for their class, and for whether they come through. */
 struct gate_url_rule {
-	struct gate_asked method, path, host;
+	struct gate_asked method, path, host, cookie;
 	u32 rank;  /* or GATE_UNJUDGED */
 	u32 marks; /* GATE_MARK_… */
 	u64 interval_ns, tolerance_ns; /* of its bucket for requests */
@@ -151,8 +156,15 @@ struct gate_word {
 	u64 arrival;    /* of connections */
 	u64 requests;
 	u64 full_until; /* it has as many requests at once as it may: user space says so, and for how long */
-	u64 unused[5];
+	u64 interval_ns; /* of requests, where the rate is moved; 0: what the rule says. Of a class: of connections; 0: no limit */
+	u64 unused[4];
 };
+
+/* The slots of classes, one after another for each table. */
+#define GATE_RANKS 256
+#define GATE_NO_SLOT (~0U)
+/* Of a class so much may come at once, as time. */
+#define GATE_CLASS_TOLERANCE_NS 10000000ULL
 
 /* What became of SYNs and handshakes that a rule decided about. */
 struct gate_tally {
@@ -179,7 +191,8 @@ struct gate_pending {
 	u32 over;
 };
 
-/* An answer that refuses: different ones, which all rules share. */
+/* An answer that refuses: different ones, which all rules share. There is each twice: one is in force, one is being
+ * written. */
 #define GATE_PAGES 256
 #define GATE_PAGE_BYTES 512
 
@@ -196,8 +209,11 @@ struct gate_refused {
 	u32 first;        /* sequence number of its first segment */
 	u32 begin, end;   /* of the answer: the last one is its FIN */
 	u16 page;
-	u16 is_head;
+	u16 marks; /* GATE_REFUSED_… */
 };
+
+/* The request was one for a head; windows are not scaled. */
+enum { GATE_REFUSED_HEAD = 1, GATE_REFUSED_UNSCALED = 2 };
 
 /* A first request that was charged, for user space, which does not charge it again. */
 struct gate_charged {
@@ -215,8 +231,11 @@ enum { GATE_LOOKED = 1, GATE_CHARGING = 2, GATE_CHARGED = 3 };
 struct gate_listener {
 	u8 address[16]; /* all zero: every address of its family */
 	u16 port;
-	u16 family;
+	u16 family; /* or GATE_OF_OTHERS… */
 };
+
+/* Of another server on this machine, at whatever address it listens; of another machine, at this address. */
+enum { GATE_OF_OTHERS = 0, GATE_FORWARDED = 0xffff };
 
 /* The sockets of its classes: for each rank `loops` of them, one after another. None without loops. What does not
  * speak the language of the listener is of no class. */
@@ -225,6 +244,24 @@ struct gate_sockets {
 	u16 loops;
 	u16 ranks;
 	u32 speaks_tls;
+	u32 marks; /* GATE_STEERED… */
+	u32 queue; /* GATE_PROTECTED: so many connections may wait there before one of a lower class */
+	u32 place; /* and in `turns` */
+};
+
+/* Handshakes are completed here; it is another server on this machine. */
+enum { GATE_STEERED = 1, GATE_PROTECTED = 2 };
+
+/* Other servers on this machine, or on others. */
+#define GATE_OTHERS 64
+/* Ranks that have a turn of their own; those below share the last. */
+#define GATE_TURNS 16
+/* A class waits for those above it as long as one of these was told to come again so lately. */
+#define GATE_TURN_NS 1000000000ULL
+
+/* When a first segment of each class was told to come again, because the queue of a protected server had no room. */
+struct gate_turns {
+	u64 at[GATE_TURNS];
 };
 
 /* Sockets of classes: one half in force, one being filled. */
@@ -262,6 +299,10 @@ enum gate_count {
 	GATE_FULL_RESET,
 	/* SYNs that are not answered here: in the place of a connection that has just ended */
 	GATE_TIME_WAIT,
+	GATE_PACED,         /* first segments beyond what the agent admits of their class: not passed on, to come again */
+	/* for other servers on this machine */
+	GATE_MADE_OTHER,    /* connections that were made */
+	GATE_TURNED_AWAY,   /* first segments whose turn has not come: not passed on, to come again */
 	GATE_COUNTS,
 };
 

@@ -7,40 +7,31 @@
  */
 #pragma once
 
+/* As short as it can be: no other frame but one lies deeper. A pointer to a table cannot be kept in a map. */
 struct alternatives {
 	void *patterns;
-	const struct texts *texts;
 	u32 first;
-	u32 which;
-	u32 length;
-	u32 fits;
+	u16 which;
+	u16 fits;
 };
-
-/* As many of the lowest addresses of a word as there are bytes. */
-static __always_inline u64 part_of(u64 word, u32 bytes)
-{
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-	return word << ((8 - bytes) * 8 & 63);
-#else
-	return word >> ((8 - bytes) * 8 & 63);
-#endif
-}
 
 static long try_pattern(u32 at, struct alternatives *all)
 {
 	u32 place = all->first + at, start = (all->which % TEXTS) * (TEXT_BYTES / 8);
 	struct gate_pattern *pattern = bpf_map_lookup_elem(all->patterns, &place);
-	u32 length, left;
+	u32 length, have, left, zero = 0;
+	const struct texts *known = bpf_map_lookup_elem(&texts, &zero);
 	u64 word;
 
-	if (!pattern)
+	if (!pattern || !known)
 		return 1;
 	length = pattern->length;
-	if (pattern->is_prefix ? all->length < length : all->length != length)
+	have = known->lengths[all->which % TEXTS];
+	if (pattern->is_prefix ? have < length : have != length)
 		return 0;
 	for (u32 i = 0; i < GATE_PATTERN_BYTES / 8 && i * 8 < length; i++) {
 		left = length - i * 8;
-		word = pattern->words[i] ^ all->texts->words[start + i];
+		word = pattern->words[i] ^ known->words[start + i];
 		if (left < 8)
 			word = part_of(word, left);
 		if (word)
@@ -50,8 +41,6 @@ static long try_pattern(u32 at, struct alternatives *all)
 	return 1;
 }
 
-enum { HOLDS_NOT, HOLDS_PERHAPS, HOLDS };
-
 /* Whether one of `count` patterns from `first` on fits a text. A function of its own to the verifier, as `read_request` is. */
 __noinline int holds(u32 table, u32 first, u32 count, u32 marks, u32 which)
 {
@@ -59,11 +48,9 @@ __noinline int holds(u32 table, u32 first, u32 count, u32 marks, u32 which)
 	u32 zero = 0;
 	struct texts *known = bpf_map_lookup_elem(&texts, &zero);
 
-	all.texts = known;
 	all.patterns = bpf_map_lookup_elem(&tables_patterns, &table);
 	if (!known || !all.patterns || (which == TEXT_HOST && !known->has_host))
 		return HOLDS_PERHAPS;
-	all.length = known->lengths[which % TEXTS];
 	bpf_loop(count, try_pattern, &all, 0);
 	if (all.fits)
 		return HOLDS;
@@ -76,6 +63,13 @@ static __always_inline u32 asked_holds(const struct search *search, const struct
 	if (!(asked->marks & GATE_ASKED))
 		return HOLDS;
 	return holds(search->table, asked->first, asked->count, asked->marks, which);
+}
+
+static __always_inline u32 asked_cookie_holds(const struct search *search, const struct gate_asked *asked)
+{
+	if (!(asked->marks & GATE_ASKED))
+		return HOLDS;
+	return holds_of_cookies(search->table, asked->first, asked->count, asked->marks);
 }
 
 /* The next entry of both lists, in the order of the rules; 0 if there is none. */
@@ -138,7 +132,7 @@ static __always_inline void settle_class(struct search *search, const struct gat
 
 static long try_url(u32 at, struct search *search)
 {
-	u32 number, says, method, path, host;
+	u32 number, says, method, path, host, cookie;
 	struct gate_entry *entry = next_entry(search);
 	struct gate_url_rule *rule;
 	bool stops;
@@ -161,10 +155,11 @@ static long try_url(u32 at, struct search *search)
 	method = asked_holds(search, &rule->method, TEXT_METHOD);
 	path = method ? asked_holds(search, &rule->path, TEXT_PATH) : HOLDS_NOT;
 	host = path ? asked_holds(search, &rule->host, TEXT_HOST) : HOLDS_NOT;
-	if (!host)
+	cookie = host ? asked_cookie_holds(search, &rule->cookie) : HOLDS_NOT;
+	if (!cookie)
 		return 0;
 	if (method == HOLDS_PERHAPS || path == HOLDS_PERHAPS || host == HOLDS_PERHAPS ||
-	    rule->marks & GATE_MARK_MORE) {
+	    cookie == HOLDS_PERHAPS || rule->marks & GATE_MARK_MORE) {
 		/* one that may end it leaves nothing certain behind it */
 		if (stops)
 			says = GATE_SAYS_ALL & ~search->told;
@@ -220,6 +215,7 @@ __noinline int rank_of(struct __sk_buff *skb, u32 speaks_tls)
 	f->action = f->limit = f->busy = FOUND_UNKNOWN;
 	if (speaks_tls ? !read_hello(skb) : !read_request(skb))
 		return GATE_UNJUDGED;
+	read_cookies(skb, !speaks_tls && set->reads_cookies);
 	table = f->table = set->table;
 	search.entries = bpf_map_lookup_elem(&tables_url_entries, &table);
 	search.rules = bpf_map_lookup_elem(&tables_url_rules, &table);

@@ -1,10 +1,11 @@
 //! What a refused connection costs the server's core, where it is refused: in the kernel by silence or
-//! a reset, by its SYN or by its first request, at accept by a reset, after the head by a 503, here or there; and what the gate costs connections that are
-//! there.
+//! a reset, by its SYN or by its first request, at accept by a reset, after the head by a 503, here or there; beside a
+//! program at the same hook that drops everything; and what the gate costs connections that are there.
 //!
 //! ```text
 //! cargo build --release -p forebay-cli --features gate
 //! cargo run --release -p forebay-gate --example flood_cost -- target/release/forebay [ROUNDS [BEGINNING]] [--rows]
+//! lab/kernel/costs [ROUNDS [PAIRS]]        # builds both, and says which costs are as they should be
 //! ```
 //!
 //! As root, on two cores. The server has one core, with all that the kernel does for what it receives
@@ -43,6 +44,9 @@ enum Load {
 const KB: usize = 1000;
 const MB: usize = 1000 * KB;
 
+/// In the place of lines: the server has no gate, and a filter at TC ingress drops all that comes by IPv4.
+const DROPS_ALL: &str = "# drops all\n";
+
 const LIMIT: &str = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1/h\", over =";
 
 fn modes() -> Vec<(&'static str, String, Load)> {
@@ -61,6 +65,7 @@ fn modes() -> Vec<(&'static str, String, Load)> {
                    [[rule]]\nname = \"files\"\npath = \"/*\"\nclass = \"gold\"\n";
     let wide = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1000000/s\", burst = 1000, over = \"drop\" }\n";
     vec![
+        ("SYN dropped by a program that drops all", DROPS_ALL.to_owned(), Load::Syns(100_000)),
         ("SYN dropped in the kernel", gate(&acts("drop")), Load::Syns(100_000)),
         ("SYN reset in the kernel", gate(&acts("reset")), Load::Syns(100_000)),
         // a limit is charged by who has proven its address, which these never do
@@ -113,11 +118,11 @@ fn main() {
     }
 }
 
-/// Loads whose names begin so.
+/// Loads whose names begin so; several beginnings have a semicolon between.
 fn measure(binary: &str, rounds: usize, beginning: &str, rows: bool) {
     let net = Net::new();
     let mut modes = modes();
-    modes.retain(|(name, ..)| name.starts_with(beginning));
+    modes.retain(|(name, ..)| beginning.split(';').any(|one| name.starts_with(one)));
     let mut found = vec![Vec::new(); modes.len()];
     let mut rates = vec![Vec::new(); modes.len()];
     if rows {
@@ -188,6 +193,7 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     let mut server = Ended(server.args(["run", "-c"]).arg(folder.join("f.toml")).spawn().unwrap());
     thread::sleep(Duration::from_millis(400));
     assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
+    let _filter = (lines == DROPS_ALL).then(|| DropsAll::new(net));
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
     let (kind, rate, bytes) = match load {
@@ -210,6 +216,34 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     };
     let counted = number(counter);
     (counted, number(generator))
+}
+
+/// A program of two instructions that drops every packet, at the hook that the gate has. (XDP runs before packets are given
+/// to the server's core, on the sender's: what it costs cannot be seen here.)
+struct DropsAll<'n>(&'n Net);
+
+impl DropsAll<'_> {
+    fn new(net: &Net) -> DropsAll<'_> {
+        ip(&format!("netns exec {}s tc qdisc add dev v0 clsact", net.0));
+        // TC_ACT_SHOT, as classic BPF has it
+        let words = format!(
+            "netns exec {}s tc filter add dev v0 ingress protocol ip bpf da bytecode",
+            net.0
+        );
+        let mut all: Vec<&str> = words.split(' ').collect();
+        all.push("1,6 0 0 2");
+        let status = Command::new("ip").args(all).status().unwrap();
+        assert!(status.success(), "the filter that drops all");
+        DropsAll(net)
+    }
+}
+
+impl Drop for DropsAll<'_> {
+    fn drop(&mut self) {
+        let at = format!("{}s", self.0.0);
+        let words = ["netns", "exec", &at, "tc", "qdisc", "del", "dev", "v0", "clsact"];
+        let _ = Command::new("ip").args(words).status();
+    }
 }
 
 /// A child that does not outlive this.

@@ -4,6 +4,7 @@ use crate::error::GateError;
 use crate::filters::Filter;
 use crate::interfaces::{self, InterfaceAddress};
 use crate::kernel;
+use crate::others::OtherServer;
 use crate::types::{Plain, RawListener, RawSockets, mapped};
 use crate::{Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
@@ -16,6 +17,10 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Default)]
 pub(crate) struct Attached {
     listeners: HashSet<SocketAddr>,
+    /// Other servers, each at its place.
+    pub(crate) others: Vec<OtherServer>,
+    /// Those of both.
+    ports: HashSet<u16>,
     locals: HashSet<IpAddr>,
     /// By index.
     links: HashMap<u32, Attachment>,
@@ -49,7 +54,11 @@ impl Gate {
         let mut attached = lock(&self.attached);
         let wanted: HashMap<u32, &str> = held
             .iter()
-            .filter(|held| listeners.iter().any(|listener| may_get(held, listener.ip())))
+            .filter(|held| {
+                // what goes to others may come by any
+                !attached.others.is_empty()
+                    || listeners.iter().any(|listener| may_get(held, listener.ip()))
+            })
             .map(|held| (held.index, held.name.as_str()))
             .collect();
         attached.links.retain(|index, hold| wanted.contains_key(index) && hold.is_there());
@@ -160,19 +169,25 @@ impl Gate {
             map.update(listening(*new).bytes(), none.bytes(), MapFlags::ANY)
                 .map_err(kernel::plain)?;
         }
-        let ports =
-            listeners.iter().chain(&attached.listeners).map(|listener| listener.port() / 64);
-        for word in ports.collect::<HashSet<u16>>() {
-            let in_word = listeners.iter().filter(|listener| listener.port() / 64 == word);
-            let bits = in_word.fold(0_u64, |bits, listener| bits | 1 << (listener.port() % 64));
-            let key = u32::from(word).to_ne_bytes();
-            let ports = &self.kernel.ports;
-            ports.update(&key, &bits.to_ne_bytes(), MapFlags::ANY).map_err(kernel::plain)?;
-        }
         if attached.listeners != listeners {
             self.forget_sockets();
         }
         attached.listeners = listeners;
+        let others = attached.others.iter().map(|other| other.port);
+        let ports = attached.listeners.iter().map(SocketAddr::port).chain(others).collect();
+        self.set_ports(&mut attached.ports, ports)
+    }
+
+    /// Has segments for these ports looked at, and for no others.
+    fn set_ports(&self, known: &mut HashSet<u16>, ports: HashSet<u16>) -> Result<(), GateError> {
+        for word in known.union(&ports).map(|port| port / 64).collect::<HashSet<u16>>() {
+            let in_word = ports.iter().filter(|port| **port / 64 == word);
+            let bits = in_word.fold(0_u64, |bits, port| bits | 1 << (port % 64));
+            let key = u32::from(word).to_ne_bytes();
+            let map = &self.kernel.ports;
+            map.update(&key, &bits.to_ne_bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        }
+        *known = ports;
         Ok(())
     }
 

@@ -53,11 +53,17 @@ pub enum Count {
     FullReset,
     /// A SYN in the place of a connection that has just ended: for class sockets, but not answered here.
     TimeWait,
+    /// Beyond what the agent admits of its class: a first segment dropped, which comes again.
+    Paced,
+    /// A connection made for another server on this machine.
+    MadeOther,
+    /// Its class's turn at another server has not come: a first segment dropped, which comes again.
+    TurnedAway,
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Count; 25] = [
+    pub const ALL: [Count; 28] = [
         Count::Syns,
         Count::Passed,
         Count::Repeated,
@@ -83,6 +89,9 @@ impl Count {
         Count::FullDropped,
         Count::FullReset,
         Count::TimeWait,
+        Count::Paced,
+        Count::MadeOther,
+        Count::TurnedAway,
     ];
 }
 

@@ -53,7 +53,11 @@ impl Gate {
     /// Brings the errors in the kernel up to date.
     pub(crate) fn write_pages(&self) -> Result<(), GateError> {
         match (&self.pages, &self.kernel.first) {
-            (Some(pages), Some(first)) => Ok(lock(pages).write(&first.pages)?),
+            (Some(pages), Some(first)) => {
+                let mut pages = lock(pages);
+                self.control(kernel::CONTROL_PAGES, pages.write(&first.pages)?);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -45,6 +45,7 @@ pub(crate) struct Kernel {
     pub(crate) sockets: MapHandle,
     pub(crate) keys: MapHandle,
     pub(crate) judged: MapHandle,
+    pub(crate) ranks: MapHandle,
     /// For first requests.
     pub(crate) first: Option<FirstMaps>,
     /// The kernel empties it when no process holds it.
@@ -169,6 +170,7 @@ impl Kernel {
             sockets: map("sockets")?,
             keys: map("keys")?,
             judged: map("judged")?,
+            ranks: map("ranks")?,
             first: steers.then(first).transpose()?,
             _programs: programs,
         })
@@ -435,6 +437,10 @@ pub(crate) const CONTROL_ANSWERS: usize = std::mem::offset_of!(Control, answers)
 pub(crate) const CONTROL_COMPLETES: usize = std::mem::offset_of!(Control, completes);
 pub(crate) const CONTROL_OFFERS: usize = std::mem::offset_of!(Control, offers);
 pub(crate) const CONTROL_JUDGES: usize = std::mem::offset_of!(Control, judges);
+pub(crate) const CONTROL_PAGES: usize = std::mem::offset_of!(Control, pages);
+pub(crate) const CONTROL_READS_COOKIES: usize = std::mem::offset_of!(Control, reads_cookies);
+pub(crate) const CONTROL_DEFAULT_RANK: usize = std::mem::offset_of!(Control, default_rank);
+pub(crate) const CONTROL_FORWARDS: usize = std::mem::offset_of!(Control, forwards);
 
 /// Whether the kernel can make a connection of a cookie that is not its own (Linux 6.9).
 pub fn makes_connections() -> bool {

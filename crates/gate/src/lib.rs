@@ -25,6 +25,7 @@
 //! | `attached` | on which interfaces it is, for which listeners |
 //! | `filters` | how it is attached where there are no links, and who takes it away |
 //! | `handing` | what a gate hands to that of another process |
+//! | `others` | servers that are protected besides |
 //! | `interfaces` | which interfaces there are |
 //! | `stack` | what the stack has switched on |
 //! | `steer` | handshakes without state, and sockets of classes |
@@ -66,6 +67,7 @@ mod interfaces;
 mod kernel;
 mod lower;
 mod maps;
+mod others;
 mod pages;
 mod stack;
 mod steer;
@@ -80,11 +82,12 @@ pub use filters::{HandedFilters, guard};
 pub use handing::{HandedGate, LAYOUT};
 pub use kernel::makes_connections;
 pub use lower::Tables;
+pub use others::OtherServer;
 pub use steer::ClassSockets;
 
 use crate::types::{
-    CHARGED, Control, Plain, RawEntry, RawPattern, RawPending, RawTally, RawWord, SLOTS, Says,
-    Tuple, UrlRule, mapped,
+    CHARGED, Control, NO_SLOT, Plain, RANKS, RawEntry, RawPattern, RawPending, RawTally, RawWord,
+    SLOTS, Says, Tuple, UrlRule, mapped,
 };
 use attached::Attached;
 use filters::Filters;
@@ -244,7 +247,12 @@ impl Gate {
         };
         let mut slot = |name: &str| self.slot(name);
         let mut page = |status, retry_after_s| self.page(status, retry_after_s);
-        lower::lower(policy, scope, PlacesOfRules::new(&mut slot, &mut page))
+        let mut tables = lower::lower(policy, scope, PlacesOfRules::new(&mut slot, &mut page))?;
+        if self.steers() {
+            let classes = policy.classes().iter();
+            tables.class_slots = classes.map(|class| self.slot(&of_class(&class.name))).collect();
+        }
+        Ok(tables)
     }
 
     fn slot(&self, name: &str) -> Option<u32> {
@@ -257,18 +265,26 @@ impl Gate {
         Some(slot)
     }
 
-    /// The word that the kernel charges, or reads, for the rule with this name, if it was
+    /// The word that the kernel charges, or reads, for the rule, or the class, with this name, if it was
     /// [lowered](Gate::lower).
     pub fn word(&self, rule: &str, of: GivenWord) -> Option<&'static AtomicU64> {
         let at = match of {
             GivenWord::Connections => offset_of!(RawWord, arrival),
             GivenWord::Requests => offset_of!(RawWord, requests),
             GivenWord::FullUntil => offset_of!(RawWord, full_until),
+            GivenWord::Interval | GivenWord::ClassInterval => offset_of!(RawWord, interval_ns),
+            GivenWord::ClassConnections => offset_of!(RawWord, arrival),
         };
-        if of != GivenWord::Connections && !self.judges_requests() {
-            return None;
-        }
-        let slot = *lock(&self.slots).by_name.get(rule)?;
+        let by_name = &lock(&self.slots).by_name;
+        let slot = *match of {
+            GivenWord::Connections => by_name.get(rule),
+            GivenWord::Requests | GivenWord::FullUntil | GivenWord::Interval => {
+                by_name.get(rule).filter(|_| self.judges_requests())
+            }
+            GivenWord::ClassConnections | GivenWord::ClassInterval => {
+                by_name.get(of_class(rule).as_str()).filter(|_| self.steers())
+            }
+        }?;
         self.kernel.words.word(slot as usize * size_of::<RawWord>() + at)
     }
 
@@ -297,12 +313,26 @@ impl Gate {
         ] {
             kernel::place(outer, next, &inner)?;
         }
+        self.place_classes(next, &tables.class_slots)?;
         self.write_pages()?;
+        self.control(kernel::CONTROL_READS_COOKIES, u32::from(tables.url.reads_cookies));
+        self.control(kernel::CONTROL_DEFAULT_RANK, tables.url.default_rank);
         self.control(kernel::CONTROL_IGNORES, u32::from(tables.ignores));
         self.control(kernel::CONTROL_TABLE, next);
         self.control(kernel::CONTROL_JUDGES, u32::from(tables.judges));
         *table = next;
         self.wants_classes(tables.url.ranks > 0);
+        Ok(())
+    }
+
+    /// Has the words of classes found by rank.
+    fn place_classes(&self, table: u32, slots: &[Option<u32>]) -> Result<(), GateError> {
+        for rank in 0..RANKS {
+            let slot = slots.get(rank as usize).copied().flatten().unwrap_or(NO_SLOT);
+            let at = (table * RANKS + rank).to_ne_bytes();
+            let ranks = &self.kernel.ranks;
+            ranks.update(&at, &slot.to_ne_bytes(), MapFlags::ANY).map_err(kernel::plain)?;
+        }
         Ok(())
     }
 
@@ -350,12 +380,19 @@ impl Gate {
     pub fn tallies(&self) -> Vec<(Box<str>, Tally)> {
         let slots: Vec<(Box<str>, u32)> = {
             let slots = lock(&self.slots);
-            slots.by_name.iter().map(|(name, slot)| (name.clone(), *slot)).collect()
+            let rules = slots.by_name.iter().filter(|(name, _)| !name.starts_with(OF_CLASS));
+            rules.map(|(name, slot)| (name.clone(), *slot)).collect()
         };
         let mut tallies: Vec<_> =
             slots.into_iter().map(|(name, slot)| (name, self.tally_of(slot))).collect();
         tallies.sort_by(|(one, _), (other, _)| one.cmp(other));
         tallies
+    }
+
+    /// First requests of a class that were within what the agent admits, and those that were not.
+    pub fn paced(&self, class: &str) -> (u64, u64) {
+        let Tally { admitted, dropped, .. } = self.tally(&of_class(class));
+        (admitted, dropped)
     }
 
     /// That of one rule.
@@ -394,7 +431,15 @@ impl Gate {
 }
 
 const _: () = assert!(size_of::<RawWord>() == 64);
-const _: () = assert!(size_of::<Control>() == 32);
+const _: () = assert!(size_of::<Control>() == 64);
+
+/// No rule has a name that begins with it.
+const OF_CLASS: char = '\0';
+
+/// What the place of a class is found by.
+fn of_class(class: &str) -> String {
+    format!("{OF_CLASS}{class}")
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -62,6 +62,8 @@ pub struct Tables {
     pub(crate) request_slots: Box<[Option<u32>]>,
     /// First requests are judged.
     pub(crate) judges: bool,
+    /// By rank: the slot of the class.
+    pub(crate) class_slots: Box<[Option<u32>]>,
 }
 
 impl Tables {

@@ -18,6 +18,8 @@ pub(crate) struct KernelPages {
     /// How many of them are in the map.
     written: usize,
     date: u64,
+    /// Which of the two copies of all of them is in force.
+    half: u32,
 }
 
 impl KernelPages {
@@ -32,16 +34,19 @@ impl KernelPages {
         u16::try_from(place).ok()
     }
 
-    /// Writes those that are new, and all if the time of day is another.
-    pub(crate) fn write(&mut self, map: &MapHandle) -> io::Result<()> {
+    /// Writes those that are new, which nobody sends yet, and all if the time of day is another: then into the half
+    /// that is not in force, because a page that is being sent must stay whole. Returns the half to be in force.
+    pub(crate) fn write(&mut self, map: &MapHandle) -> io::Result<u32> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let first = if self.date == now { self.written } else { 0 };
+        let (first, half) =
+            if self.date == now { (self.written, self.half) } else { (0, 1 - self.half) };
         for (at, (status, retry_after_s)) in self.places.iter().enumerate().skip(first) {
             let page = page(&answer(*status, *retry_after_s, now));
-            map.update(&(at as u32).to_ne_bytes(), page.bytes(), MapFlags::ANY).map_err(plain)?;
+            let at = half * PAGES as u32 + at as u32;
+            map.update(&at.to_ne_bytes(), page.bytes(), MapFlags::ANY).map_err(plain)?;
         }
-        (self.written, self.date) = (self.places.len(), now);
-        Ok(())
+        (self.written, self.date, self.half) = (self.places.len(), now, half);
+        Ok(half)
     }
 }
 

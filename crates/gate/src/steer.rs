@@ -5,7 +5,7 @@ use crate::error::GateError;
 use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
 use crate::maps::{per_cpu, read_u64};
 use crate::stack::Stack;
-use crate::types::{Plain, RawKey, RawSockets, SOCKETS, UNJUDGED};
+use crate::types::{Plain, RawKey, RawSockets, SOCKETS, STEERED, UNJUDGED};
 use crate::{Charge, Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
@@ -26,7 +26,8 @@ pub struct ClassSockets<'s> {
     /// Whether TLS is spoken there: then hellos tell classes, else requests.
     pub speaks_tls: bool,
     /// For each rank, the highest first, one for each loop: of the same family as the listener, and
-    /// reachable by nobody otherwise.
+    /// reachable by nobody otherwise. Without any, handshakes are completed, and connections made on the public
+    /// listener.
     pub sockets: Vec<Vec<BorrowedFd<'s>>>,
 }
 
@@ -49,6 +50,8 @@ pub(crate) struct Steering {
     /// What the stack has switched on; `None` if it takes no cookies.
     offers: Option<u32>,
     answering: Answering,
+    /// There are other servers on this machine, for which handshakes are completed.
+    protects: bool,
 }
 
 impl Steering {
@@ -62,6 +65,7 @@ impl Steering {
             half: 0,
             used: 0,
             answering: Answering::default(),
+            protects: false,
         }
     }
 }
@@ -181,7 +185,9 @@ impl Gate {
                 *used += 1;
             }
             let (loops, ranks) = (loops as u16, sockets.len() as u16);
-            let known = RawSockets { first, loops, ranks, speaks_tls: u32::from(*speaks_tls) };
+            let (speaks_tls, marks) = (u32::from(*speaks_tls), STEERED);
+            let known =
+                RawSockets { first, loops, ranks, speaks_tls, marks, ..RawSockets::default() };
             self.set_sockets(*address, known)?;
         }
         Ok(())
@@ -196,6 +202,14 @@ impl Gate {
     pub(crate) fn forget_sockets(&self) {
         if let Some(steering) = &self.steering {
             lock(steering).is_stale = true;
+        }
+    }
+
+    /// Whether there are other servers on this machine, for which handshakes are completed. It counts from the next
+    /// look at the stack on.
+    pub(crate) fn protects(&self, protects: bool) {
+        if let Some(steering) = &self.steering {
+            lock(steering).protects = protects;
         }
     }
 
@@ -220,8 +234,8 @@ impl Gate {
 
     /// Answers SYNs or does not. Handshakes that have begun are completed as long as cookies hold.
     fn switch(&self, steering: &mut Steering) {
-        let answers =
-            steering.wants_classes && !steering.placed.is_empty() && steering.offers.is_some();
+        let has_any = !steering.placed.is_empty() || steering.protects;
+        let answers = steering.wants_classes && has_any && steering.offers.is_some();
         let completes = steering.answering.set(answers, Instant::now());
         self.control(CONTROL_OFFERS, steering.offers.unwrap_or(0));
         self.control(CONTROL_COMPLETES, u32::from(completes));

@@ -8,8 +8,12 @@ mod first;
 mod first_packets;
 mod handing;
 mod noise;
+mod others;
+mod paced;
 mod packets;
 mod same;
+#[path = "../../../fuzz/checks/gate_sequences.rs"]
+mod sequences;
 mod steer;
 mod steer_stack;
 mod tags;

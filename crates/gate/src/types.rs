@@ -63,6 +63,11 @@ shared! {
         completes: u32,
         offers: u32,
         judges: u32,
+        pages: u32,
+        reads_cookies: u32,
+        default_rank: u32,
+        forwards: u32,
+        unused: [u32; 4],
     }
 }
 
@@ -172,6 +177,7 @@ shared! {
         method: RawAsked,
         path: RawAsked,
         host: RawAsked,
+        cookie: RawAsked,
         rank: u32,
         marks: u32,
         interval_ns: u64,
@@ -195,13 +201,14 @@ shared! {
         arrival: u64,
         requests: u64,
         full_until: u64,
-        unused: [u64; 5],
+        interval_ns: u64,
+        unused: [u64; 4],
     }
 }
 
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: usize = 512;
-/// Different pages.
+/// Different pages; there is each twice.
 pub(crate) const PAGES: usize = 256;
 
 /// A `gate_page`.
@@ -249,6 +256,9 @@ shared! {
         loops: u16,
         ranks: u16,
         speaks_tls: u32,
+        marks: u32,
+        queue: u32,
+        place: u32,
     }
 }
 
@@ -280,6 +290,18 @@ pub(crate) const REPLY: u32 = 3;
 
 /// Sockets of classes: one half in force, one being filled.
 pub(crate) const SOCKETS: u32 = 65536;
+
+/// Families of listeners that are none of ours: of another server here, and of another machine.
+pub(crate) const OF_OTHERS: u16 = 0;
+pub(crate) const FORWARDED: u16 = 0xffff;
+pub(crate) const STEERED: u32 = 1;
+pub(crate) const PROTECTED: u32 = 2;
+/// Other servers.
+pub(crate) const OTHERS: usize = 64;
+
+/// Ranks of a table.
+pub(crate) const RANKS: u32 = 256;
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 pub(crate) const OFFER_SCALE: u32 = 1;
 pub(crate) const OFFER_SACK: u32 = 2;

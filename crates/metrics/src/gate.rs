@@ -38,6 +38,19 @@ pub struct GateFigures {
     pub unread: Vec<(&'static str, u64)>,
     /// By rule.
     pub rules: Vec<GateRule>,
+    /// By class: what the agent's limit on connections has come to in the kernel.
+    pub classes: Vec<GateClass>,
+}
+
+/// What the gate has counted for a class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GateClass {
+    /// Its name.
+    pub name: String,
+    /// First requests that were within the agent's limit, while there was one.
+    pub admitted: u64,
+    /// Those that were not: they were not passed on.
+    pub dropped: u64,
 }
 
 /// What the gate has counted for a rule.
@@ -67,7 +80,7 @@ impl GateRule {
 }
 
 /// The metrics, and what they say.
-pub const OF_GATE: [(&str, &str); 15] = [
+pub const OF_GATE: [(&str, &str); 16] = [
     ("forebay_gate_rung", "How much of the policy the kernel enforces: address or full."),
     (
         "forebay_gate_answers",
@@ -121,6 +134,11 @@ pub const OF_GATE: [(&str, &str); 15] = [
     ),
     ("forebay_gate_unread_packets_total", "TCP packets that were left alone, by reason."),
     ("forebay_gate_rule_total", "What the kernel has decided by a rule, by rule and outcome."),
+    (
+        "forebay_gate_class_total",
+        "First data of connections while the agent limited those of their class (overload level 3), by class \
+         and outcome: dropped was not passed on, and comes again.",
+    ),
 ];
 
 /// As Prometheus wants it.
@@ -141,6 +159,7 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
         handshakes,
         unread,
         rules,
+        classes,
     ] = OF_GATE;
     announce(text, rung.0, rung.1, "gauge");
     line(text, rung.0, &format!("rung=\"{}\"", figures.rung), "1");
@@ -179,6 +198,13 @@ pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
             line(text, rules.0, &labels, &count.to_string());
         }
     }
+    announce(text, classes.0, classes.1, "counter");
+    for class in &figures.classes {
+        for (outcome, count) in [("admitted", class.admitted), ("dropped", class.dropped)] {
+            let labels = format!("class=\"{}\",outcome=\"{outcome}\"", escape(&class.name));
+            line(text, classes.0, &labels, &count.to_string());
+        }
+    }
 }
 
 /// As a member of the status.
@@ -186,11 +212,16 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
     let counts = |counts: &[(&'static str, u64)]| object(counts.iter().copied());
     let rule = |rule: &GateRule| format!("\"{}\":{}", escape(&rule.name), counts(&rule.outcomes()));
     let rules: Vec<String> = figures.rules.iter().map(rule).collect();
+    let class = |class: &GateClass| {
+        let outcomes = [("admitted", class.admitted), ("dropped", class.dropped)];
+        format!("\"{}\":{}", escape(&class.name), counts(&outcomes))
+    };
+    let classes: Vec<String> = figures.classes.iter().map(class).collect();
     let _ = write!(
         text,
         "\"gate\":{{\"rung\":\"{}\",\"answers\":{},\"answered_syns\":{},\"time_wait_syns\":{},\"first_segments\":{},\
          \"first_requests\":{:?},\"judges_requests\":{},\"requests\":{},\"refused_segments\":{},\"damaged_segments\":{},\"held_segments\":{},\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
-         \"rules\":{{{}}}}},",
+         \"rules\":{{{}}},\"classes\":{{{}}}}},",
         figures.rung,
         figures.answers,
         figures.answered,
@@ -206,6 +237,7 @@ pub(crate) fn json(text: &mut String, figures: &GateFigures) {
         counts(&figures.syns),
         counts(&figures.handshakes),
         counts(&figures.unread),
-        rules.join(",")
+        rules.join(","),
+        classes.join(",")
     );
 }

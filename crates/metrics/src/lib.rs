@@ -49,7 +49,7 @@ pub use classes::{
     Unanswered,
 };
 pub use firewall::FirewallFigures;
-pub use gate::{GateFigures, GateRule};
+pub use gate::{GateClass, GateFigures, GateRule};
 pub use histogram::{DurationTotals, SharedDurations};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, RuleTotals, Snapshot};

@@ -129,7 +129,7 @@ fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (RefusedAt, RefusalRea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Activity, GateRule};
+    use crate::{Activity, GateClass, GateRule};
     use crate::{
         ClassEvent, ClassNames, Local, SiteNames, SiteSlot, UpstreamCounts, UpstreamState,
     };
@@ -236,6 +236,7 @@ mod tests {
                     reset: 0,
                     answered: 2,
                 }],
+                classes: vec![GateClass { name: ODD.to_owned(), admitted: 8, dropped: 9 }],
             }),
             firewall: Some(FirewallFigures {
                 table: "forebay".to_owned(),

@@ -87,6 +87,14 @@ impl FieldCondition {
         })
     }
 
+    /// What the values begin with that fit, and whether all do that begin with it, and not only this one: `None` if
+    /// it is more than that.
+    pub(crate) fn beginning(&self) -> Option<(&[u8], bool)> {
+        let Some(value) = &self.value else { return Some((b"", true)) };
+        let glob = value.glob().filter(|glob| glob.is_exact() || glob.is_prefix())?;
+        Some((glob.prefix(), !glob.is_exact()))
+    }
+
     #[inline]
     fn fits(&self, value: &[u8]) -> bool {
         self.value.as_ref().is_none_or(|wanted| wanted.matches(value))

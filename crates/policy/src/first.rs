@@ -1,6 +1,6 @@
 //! What an enforcer can do that sees no more of a connection than its first segment of data.
 //!
-//! It knows the four-tuple, and of the first request the method, the path and perhaps the host, if they
+//! It knows the four-tuple, and of the first request the method, the path, perhaps the host, and cookies, if they
 //! stand there plainly. From that it tells the class of the first request, or that it cannot tell. It is
 //! never wrong: whatever the rest of the request says, the rules give the same class.
 //!
@@ -8,6 +8,7 @@
 //! requests for this name, if nothing else is needed for it; a client that asks for another one by the same
 //! connection has said something else than it does. Nothing is refused for it.
 
+mod cookies;
 mod enforced_at;
 mod hello;
 mod refusing;
@@ -16,6 +17,7 @@ use crate::condition::{ConditionKind, Conditions};
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Degree, JudgePhase, Rule};
+pub use cookies::{FirstCookies, MOST_HEAD, MOST_PAIR, MOST_PAIRS};
 pub use enforced_at::{EnforcedAt, LeftPatterns, WhyServer, enforced_at};
 pub use hello::{FirstHello, MOST_EXTENSIONS};
 pub use refusing::{FirstRequest, LeftBecause, acts, connections, in_flight, requests};
@@ -39,6 +41,8 @@ pub struct FirstSegment<'s> {
     pub path: &'s [u8],
     /// In small letters, without the port; `None` if the first header field does not say it plainly.
     pub host: Option<&'s [u8]>,
+    /// Cookies that stand there.
+    pub cookies: FirstCookies<'s>,
 }
 
 impl<'s> FirstSegment<'s> {
@@ -46,6 +50,7 @@ impl<'s> FirstSegment<'s> {
     /// stand there plainly: in TLS, in the preface of HTTP/2, where the path goes on in the next
     /// segment or has a normal form other than itself.
     pub fn read(data: &'s [u8]) -> Option<FirstSegment<'s>> {
+        let cookies = FirstCookies::read(data);
         let data = &data[..data.len().min(MOST_READ)];
         let is_method = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b'-' | b'_');
         let method = &data[..data.iter().position(|byte| !is_method(byte))?];
@@ -56,7 +61,7 @@ impl<'s> FirstSegment<'s> {
             return None;
         }
         let host = host(&target[path.len()..]);
-        Some(FirstSegment { method, path, host })
+        Some(FirstSegment { method, path, host, cookies })
     }
 }
 
@@ -146,6 +151,8 @@ pub struct SegmentConditions {
     pub paths: Option<Alternatives>,
     /// Hosts, if it asks for any.
     pub hosts: Option<Alternatives>,
+    /// Cookies, if it asks for any.
+    pub cookies: Option<Alternatives>,
     /// It asks for something else, too.
     pub needs_more: bool,
 }
@@ -160,7 +167,6 @@ impl SegmentConditions {
             ConditionKind::Certificate,
             ConditionKind::Identity,
             ConditionKind::Header,
-            ConditionKind::Cookie,
         ];
         SegmentConditions {
             methods: asked(&conditions.method, |method| {
@@ -174,6 +180,7 @@ impl SegmentConditions {
                 (name, false) => Some((name, false, MOST_HOST)),
                 (_, true) => None,
             }),
+            cookies: cookies::asked(&conditions.cookie),
             needs_more: others.into_iter().any(|condition| condition.is_asked(conditions)),
         }
     }
@@ -186,9 +193,11 @@ impl SegmentConditions {
             (Some(_), None) => Holds::CannotTell,
         };
         let more = if self.needs_more { Holds::CannotTell } else { Holds::Yes };
+        let cookies = self.cookies.as_ref().map_or(Holds::Yes, |asked| first.cookies.hold(asked));
         one(&self.methods, Some(first.method))
             .min(one(&self.paths, Some(first.path)))
             .min(one(&self.hosts, first.host))
+            .min(cookies)
             .min(more)
     }
 }

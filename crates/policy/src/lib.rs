@@ -128,7 +128,9 @@ pub use per_connection::ConnectionCounts;
 pub use policy::{FactsNeeded, Policy};
 pub use rule::JudgePhase;
 
-pub use state::{ChargeOutcome, ChargedBucket, ChargedWork, ClientsReport, Paces, State};
+pub use state::{
+    ArrivedCharge, ChargeOutcome, ChargedBucket, ChargedWork, ClientsReport, Paces, State,
+};
 pub use trace::MostRefused;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.

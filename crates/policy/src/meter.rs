@@ -35,7 +35,39 @@ pub(crate) struct Rated {
 struct MovedRate {
     bounds: Bounds,
     /// The interval that holds now.
-    interval_ns: AtomicU64,
+    interval_ns: IntervalWord,
+}
+
+/// The interval of a rate that is moved.
+#[derive(Debug)]
+enum IntervalWord {
+    Own(AtomicU64),
+    /// In memory that the kernel reads, too.
+    Given(&'static AtomicU64),
+}
+
+impl IntervalWord {
+    fn new(given: Option<&'static AtomicU64>, interval_ns: u64) -> IntervalWord {
+        match given {
+            None => IntervalWord::Own(AtomicU64::new(interval_ns)),
+            Some(word) => {
+                word.store(interval_ns, Relaxed);
+                IntervalWord::Given(word)
+            }
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> &AtomicU64 {
+        match self {
+            IntervalWord::Own(word) => word,
+            IntervalWord::Given(word) => word,
+        }
+    }
+
+    fn is_given(&self) -> bool {
+        matches!(self, IntervalWord::Given(_))
+    }
 }
 
 #[derive(Debug)]
@@ -86,9 +118,15 @@ pub enum GivenWord {
     Requests,
     /// Until when a rule has as many requests at once as it may, for those who do not count them.
     FullUntil,
+    /// The interval of requests, where the rate is moved; 0 if it is what the rule states.
+    Interval,
+    /// Of a class: the bucket for connections that the agent limits.
+    ClassConnections,
+    /// And its interval; 0 for no limit.
+    ClassInterval,
 }
 
-/// Gives rules their words, by the name of the rule: `None` for a word of its own.
+/// Gives rules, and classes, their words, by the name: `None` for a word of its own.
 pub(crate) type Words<'w> = dyn FnMut(&str, GivenWord) -> Option<&'static AtomicU64> + 'w;
 
 /// For so long a rule is taken to have as many requests at once as it may, if nobody looks: then one that comes
@@ -205,17 +243,17 @@ impl RuleMeters {
             word.map(|word| (word, is_first))
         };
         let of_connections = given(&rule.connections, GivenWord::Connections);
-        // a rate that moves has its interval in this process alone
-        let of_requests = match rule.bounds {
-            None => given(&rule.requests, GivenWord::Requests),
-            Some(_) => None,
-        };
+        let of_requests = given(&rule.requests, GivenWord::Requests);
+        let interval = of_requests.and_then(|_| words(&rule.name, GivenWord::Interval));
+        if let (Some(word), None) = (interval, rule.bounds) {
+            word.store(0, Relaxed);
+        }
         let connections = before.map(|before| &before.connections);
         let requests = before.map(|before| &before.requests);
         RuleMeters {
             connections: rated(1, &rule.connections, connections, of_connections),
             requests: rated(2, &rule.requests, requests, of_requests)
-                .map(|rated| rated.bounded(rule.bounds, before, now_ns)),
+                .map(|rated| rated.bounded(rule.bounds, before, interval, now_ns)),
             in_flight: rule.in_flight.map(|limit| {
                 let full_until = match limit.per {
                     Per::Rule => words(&rule.name, GivenWord::FullUntil),
@@ -304,24 +342,34 @@ impl Rated {
         mut self,
         bounds: Option<Bounds>,
         before: Option<&RuleMeters>,
+        given: Option<&'static AtomicU64>,
         now_ns: u64,
     ) -> Rated {
         let before = before.and_then(|before| before.requests.as_ref());
         let same = before.filter(|before| before.terms == self.terms);
         let known = same.and_then(|before| before.moved.as_ref());
-        if let Some(known) = known.filter(|known| Some(known.bounds) == bounds) {
+        let goes_on = |known: &&Arc<MovedRate>| {
+            Some(known.bounds) == bounds && known.interval_ns.is_given() == given.is_some()
+        };
+        if let Some(known) = known.filter(goes_on) {
             self.moved = Some(Arc::clone(known));
             return self;
         }
-        if let Some(arrival) = before.and_then(|before| before.unmoved(now_ns))
-            && matches!(self.bucket, Bucket::Rule(_))
-        {
-            // a word of its own: the other one is charged at the moved rate until nobody goes by that any more
+        if let Some(arrival) = before.and_then(|before| before.unmoved(now_ns)) {
             let arrival = bucket::fit(arrival, now_ns, &self.terms);
-            self.bucket = Bucket::Rule(BucketWord::of(arrival));
+            match &self.bucket {
+                // a word of its own: the other one is charged at the moved rate until nobody goes by that any more
+                Bucket::Rule(BucketWord::Own(_)) => {
+                    self.bucket = Bucket::Rule(BucketWord::of(arrival));
+                }
+                // there is only the one that the kernel knows
+                Bucket::Rule(BucketWord::Given(word)) => word.store(arrival, Relaxed),
+                Bucket::Client(_) => {}
+            }
         }
         let interval_ns = self.terms.interval_ns;
-        let moved = |bounds| MovedRate { bounds, interval_ns: AtomicU64::new(interval_ns) };
+        let moved =
+            |bounds| MovedRate { bounds, interval_ns: IntervalWord::new(given, interval_ns) };
         self.moved = bounds.map(|bounds| Arc::new(moved(bounds)));
         self
     }
@@ -329,7 +377,7 @@ impl Rated {
     /// What its word would be at the rate that is stated; `None` if it has not been moved to another.
     fn unmoved(&self, now_ns: u64) -> Option<u64> {
         let (moved, Bucket::Rule(word)) = (self.moved.as_ref()?, &self.bucket) else { return None };
-        let (moved_ns, stated_ns) = (moved.interval_ns.load(Relaxed), self.terms.interval_ns);
+        let (moved_ns, stated_ns) = (moved.interval_ns.get().load(Relaxed), self.terms.interval_ns);
         let arrival = || bucket::rescale(word.get().load(Relaxed), now_ns, moved_ns, stated_ns);
         (moved_ns != stated_ns).then(arrival)
     }
@@ -339,7 +387,9 @@ impl Rated {
     fn terms(&self) -> BucketTerms {
         match &self.moved {
             None => self.terms,
-            Some(moved) => BucketTerms::of_interval(&self.limit, moved.interval_ns.load(Relaxed)),
+            Some(moved) => {
+                BucketTerms::of_interval(&self.limit, moved.interval_ns.get().load(Relaxed))
+            }
         }
     }
 
@@ -358,7 +408,7 @@ impl Rated {
 
     /// What its rate is moved to, per second; `None` if it cannot be.
     pub(crate) fn rate_per_s(&self) -> Option<f64> {
-        let interval_ns = self.moved.as_ref()?.interval_ns.load(Relaxed);
+        let interval_ns = self.moved.as_ref()?.interval_ns.get().load(Relaxed);
         Some(1e9 / interval_ns as f64)
     }
 
@@ -369,7 +419,7 @@ impl Rated {
         // bounds hold for whatever comes of odd rates, too
         let interval_ns = (1e9 / per_s.max(0.0)) as u64;
         let interval_ns = interval_ns.clamp(most.interval_ns(), least.interval_ns());
-        let before_ns = moved.interval_ns.swap(interval_ns, Relaxed);
+        let before_ns = moved.interval_ns.get().swap(interval_ns, Relaxed);
         let rescale = |arrival| Some(bucket::rescale(arrival, now_ns, before_ns, interval_ns));
         if before_ns != interval_ns {
             let _ = word.get().fetch_update(Relaxed, Relaxed, rescale);

@@ -9,7 +9,7 @@ use crate::bucket::{self, BucketTerms};
 use crate::class::Class;
 use crate::clients::ClientTable;
 use crate::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalReason};
-use crate::meter::{CacheLine, GivenWord, InFlightGuard, Rated, RuleMeters};
+use crate::meter::{CacheLine, GivenWord, InFlightGuard, Rated, RuleMeters, Words};
 use crate::per_connection::{ConnectionCounts, PerConnectionLimit};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per, Rule};
@@ -59,8 +59,44 @@ struct ClassMeter {
 #[derive(Debug, Default)]
 struct Paced {
     /// 0 for no limit.
-    interval_ns: AtomicU64,
-    word: AtomicU64,
+    interval_ns: PacedWord,
+    word: PacedWord,
+}
+
+#[derive(Debug)]
+enum PacedWord {
+    Own(AtomicU64),
+    /// In memory that the kernel charges, too.
+    Given(&'static AtomicU64),
+}
+
+impl Default for PacedWord {
+    fn default() -> PacedWord {
+        PacedWord::Own(AtomicU64::new(0))
+    }
+}
+
+impl PacedWord {
+    fn of(given: Option<&'static AtomicU64>) -> PacedWord {
+        given.map_or_else(PacedWord::default, PacedWord::Given)
+    }
+
+    #[inline]
+    fn get(&self) -> &AtomicU64 {
+        match self {
+            PacedWord::Own(word) => word,
+            PacedWord::Given(word) => word,
+        }
+    }
+}
+
+/// What may have been charged for a connection before it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrivedCharge {
+    /// This rule's limit on connections.
+    Rule(u32),
+    /// What the agent admits of its class.
+    Class,
 }
 
 /// What became of a connection or a request.
@@ -141,10 +177,12 @@ impl State {
             let known = before.and_then(|before| before.meters_of(&rule.name));
             RuleMeters::new(rule, (known, before.is_none()), now_ns, words, shared)
         });
+        let meters: Box<[_]> = meters.collect();
         let classes = policy.classes().iter().map(|class| {
             let before = before.and_then(|before| before.class_of(&class.name));
-            before.cloned().unwrap_or_default()
+            before.cloned().unwrap_or_else(|| Arc::new(ClassMeter::new(&class.name, words)))
         });
+        let classes: Box<[_]> = classes.collect();
         let needs_clients = policy.rules().iter().any(RuleMeters::needs_clients);
         let clients = match before {
             Some(before) if before.clients.is_there() || !needs_clients => {
@@ -156,7 +194,7 @@ impl State {
             _ => Arc::new(ClientTable::none()),
         };
         let most_ignored_ns = policy.rules().iter().map(RuleMeters::ignored_ns).max().unwrap_or(0);
-        let (meters, classes): (Box<[RuleMeters]>, _) = (meters.collect(), classes.collect());
+        let meters: Box<[RuleMeters]> = meters;
         let of_class =
             |class: &Class| PerConnectionLimit::new(5, &class.name, class.requests_per_connection);
         let class_requests: Box<[_]> = policy.classes().iter().map(of_class).collect();
@@ -237,15 +275,15 @@ impl State {
     }
 
     /// The same, where the connection may have been charged before it arrived. Where the bucket of the
-    /// rule lies in a [given word](State::with_words), `is_charged` says whether that rule has been
-    /// charged for this connection; it is asked once at most.
+    /// rule, or of the class, lies in a [given word](State::with_words), `is_charged` says whether that has been
+    /// charged for this connection; it is asked once at most for each.
     #[inline]
     pub fn charge_arrived(
         &self,
         decisions: &Decisions,
         client: IpAddr,
         now_ns: u64,
-        is_charged: impl FnOnce(u32) -> bool,
+        mut is_charged: impl FnMut(ArrivedCharge) -> bool,
     ) -> ChargeOutcome {
         let rank = decisions.rank;
         if let Some(refused) = self.act(decisions) {
@@ -260,7 +298,7 @@ impl State {
         }
         let rated = self.rated(decisions.connections, |meters| &meters.connections);
         if let Some((rule, rated)) = rated
-            && !(rated.is_given() && is_charged(rule))
+            && !(rated.is_given() && is_charged(ArrivedCharge::Rule(rule)))
             && let Err(retry_ns) = rated.charge(&self.clients, client, now_ns)
         {
             self.ignore(rated, client, now_ns);
@@ -268,7 +306,9 @@ impl State {
             let answer = RefusalAnswer::of(rated.limit.over, rated.limit.per, retry_ns);
             return self.refuse(PolicyRefusal { rank, rule: Some(rule), reason, answer }, client);
         }
-        if self.pace(rank, Paces::Connections, now_ns).is_err() {
+        if !(self.is_paced_by_others(rank) && is_charged(ArrivedCharge::Class))
+            && self.pace(rank, Paces::Connections, now_ns).is_err()
+        {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, ClientKey::of(client), now_ns);
             }
@@ -381,10 +421,10 @@ impl State {
         let day_ns = 86_400e9;
         let interval_ns =
             per_s.map_or(0, |per_s| (1e9 / per_s.max(1e-9)).clamp(1.0, day_ns) as u64);
-        paced.interval_ns.store(interval_ns, Relaxed);
+        paced.interval_ns.get().store(interval_ns, Relaxed);
         if let Some(terms) = paced.terms() {
             let fit = |word| Some(bucket::fit(word, now_ns, &terms));
-            let _ = paced.word.fetch_update(Relaxed, Relaxed, fit);
+            let _ = paced.word.get().fetch_update(Relaxed, Relaxed, fit);
         }
     }
 
@@ -541,9 +581,16 @@ impl State {
         let Some(class) = self.classes.get(usize::from(rank)) else { return Ok(()) };
         let paced = class.of(of);
         match paced.terms() {
-            Some(terms) => bucket::charge(&paced.word, now_ns, &terms).map(|_| ()),
+            Some(terms) => bucket::charge(paced.word.get(), now_ns, &terms).map(|_| ()),
             None => Ok(()),
         }
+    }
+
+    /// Whether others charge the bucket for connections of a class, too.
+    #[inline]
+    fn is_paced_by_others(&self, rank: u8) -> bool {
+        let class = self.classes.get(usize::from(rank));
+        class.is_some_and(|class| matches!(class.connections.0.word, PacedWord::Given(_)))
     }
 
     #[inline]
@@ -573,6 +620,18 @@ impl State {
 }
 
 impl ClassMeter {
+    /// Nothing is limited yet, whatever another process has left in the words.
+    fn new(class: &str, words: &mut Words<'_>) -> ClassMeter {
+        let interval = words(class, GivenWord::ClassInterval);
+        interval.inspect(|word| word.store(0, Relaxed));
+        let word = interval.and_then(|_| words(class, GivenWord::ClassConnections));
+        let connections = Paced {
+            interval_ns: PacedWord::of(interval.filter(|_| word.is_some())),
+            word: PacedWord::of(word),
+        };
+        ClassMeter { connections: CacheLine(connections), requests: CacheLine::default() }
+    }
+
     #[inline]
     fn of(&self, of: Paces) -> &Paced {
         match of {
@@ -585,7 +644,7 @@ impl ClassMeter {
 impl Paced {
     #[inline]
     fn terms(&self) -> Option<BucketTerms> {
-        let interval_ns = self.interval_ns.load(Relaxed);
+        let interval_ns = self.interval_ns.get().load(Relaxed);
         let tolerance_ns = CLASS_TOLERANCE_NS.saturating_sub(interval_ns);
         (interval_ns != 0).then_some(BucketTerms { interval_ns, tolerance_ns, most_wait_ns: 0 })
     }

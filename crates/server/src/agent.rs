@@ -17,6 +17,7 @@ mod tests;
 mod upstreams;
 
 use accept_queues::QueueLengths;
+pub use accept_queues::QueuedConnections;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
 use forebay_control::agent::{
@@ -125,7 +126,7 @@ impl AgentLoop {
         self.lock().sampler.watch(control);
     }
 
-    /// Asks how many connections wait in the accept queues of classes, from now on.
+    /// Asks how many connections wait in accept queues, from now on.
     pub fn watch_queues(&self, lengths: QueueLengths) {
         self.lock().sampler.watch_queues(lengths);
     }

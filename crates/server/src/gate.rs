@@ -6,7 +6,7 @@
 use crate::listen::{ListenAddress, Listeners};
 use crate::plan::{GroupPlan, Plan};
 use forebay_config::{GateCharge, GateMode, GateRules};
-use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate};
+use forebay_handler::policy::enforced::{Enforced, HandedKernel, KernelGate, OfClasses};
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
 use std::net::SocketAddr;
@@ -69,7 +69,10 @@ pub fn attach(
 ) -> Result<Option<Arc<KernelGate>>, String> {
     let Some(gate) = gate else { return Ok(None) };
     let attached = match follows {
-        true => gate.prepare(&listeners(plan, open)).and_then(|()| gate.place(open.of_classes())),
+        true => gate
+            .protect(&plan.protects)
+            .and_then(|()| gate.prepare(&listeners(plan, open)))
+            .and_then(|()| gate.place(placed(&gate, plan, open))),
         false => attach_for(&gate, plan, open),
     };
     match attached {
@@ -104,10 +107,21 @@ pub fn attach_again(enforced: &Enforced, plan: &Plan, open: &Listeners) -> Resul
 }
 
 fn attach_for(gate: &KernelGate, plan: &Plan, open: &Listeners) -> Result<(), String> {
+    gate.protect(&plan.protects)?;
     let attached = gate.attach(&listeners(plan, open));
     // an interface that cannot be had keeps no class of the others without its sockets
-    let placed = gate.place(open.of_classes());
+    let placed = gate.place(placed(gate, plan, open));
     attached.and(placed)
+}
+
+/// The sockets of classes. Where first requests are judged and there is one class, connections are made on the common
+/// sockets, which are told by having none.
+fn placed<'l>(gate: &KernelGate, plan: &Plan, open: &'l Listeners) -> Vec<OfClasses<'l>> {
+    let direct = listeners(plan, open);
+    let is_one = gate.judges_requests() && plan.ranks.shares.len() == 1;
+    let mut placed = open.of_classes();
+    placed.retain(|one| !one.sockets.is_empty() || is_one && direct.contains(&one.address));
+    placed
 }
 
 /// How many classes listening sockets are opened for, for a group: none where the kernel is not to tell

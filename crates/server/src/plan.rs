@@ -7,7 +7,7 @@ use forebay_config::choice::Switch;
 use forebay_config::listener::{MOST_THREADS, POOL_THREADS};
 use forebay_config::{
     AdminConfig, AllocateBy, ClassConfig, Config, KeepAliveLaw, ListenEndpoint, ListenerConfig,
-    PageAddresses, ProxyConfig, Role, TcpConfig,
+    PageAddresses, ProtectConfig, ProxyConfig, Role, TcpConfig,
 };
 use forebay_conn::{ConnectionLimits, PassRoutes};
 use forebay_control::allocation::{self, Law};
@@ -18,6 +18,7 @@ use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
 use forebay_engine::settings::{EngineSettings, Timeouts};
 use forebay_handler::policy::PolicySettings;
+use forebay_handler::policy::enforced::ProtectedServer;
 use forebay_handler::upstream_sockets::SocketLimits;
 use forebay_http::head::HeadLimits;
 use forebay_policy::{Policy, PolicyError};
@@ -168,6 +169,8 @@ pub struct Plan {
     pub sockets: SocketLimits,
     /// Helper threads at most.
     pub helpers: HelperThreads,
+    /// Servers besides this one that the kernel protects.
+    pub protects: Vec<ProtectedServer>,
     /// The order of service.
     pub ranks: ranks::OrderSettings,
     /// How long a drain may take.
@@ -209,6 +212,14 @@ impl MachineResources {
     fn with_descriptors(descriptors: u64) -> MachineResources {
         let (cores, memory_bytes) = (process::usable_cores(), memory::usable());
         MachineResources { cores, memory_bytes, descriptors }
+    }
+}
+
+fn protected(other: &ProtectConfig) -> ProtectedServer {
+    ProtectedServer {
+        forwarded_to: other.address.map(|address| address.0),
+        port: other.port(),
+        queue: other.queue.try_into().unwrap_or(u32::MAX),
     }
 }
 
@@ -272,6 +283,7 @@ impl Plan {
                 config.tcp.iter().map(TcpConfig::route).collect(),
             )),
             policy: Arc::new(policy),
+            protects: config.protects.iter().map(protected).collect(),
             agent: config.agent == Switch::On,
             admin,
             connections: as_usize(connections),

@@ -225,7 +225,7 @@ pub(super) fn served(net: &Net, ip: &str, tries: usize) -> usize {
 }
 
 /// All metrics.
-fn metrics(net: &Net) -> String {
+pub(super) fn metrics(net: &Net) -> String {
     net.server(|| {
         let mut stream = TcpStream::connect(("127.0.0.1", 9090)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();

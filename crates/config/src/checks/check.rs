@@ -27,6 +27,7 @@ impl ConfigDraft {
         self.check_conditions(&mut wrong);
         self.check_reserves(&mut wrong);
         self.check_policy(text, &mut wrong);
+        self.check_protected(&mut wrong);
         self.check_isolated(&mut wrong);
         self.check_handed(&mut wrong);
         self.check_passed_on(text, &mut wrong);

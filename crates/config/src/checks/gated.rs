@@ -20,8 +20,12 @@ enum GateRemark {
     },
     /// A limit on connections that only the server can enforce.
     NoLimit,
-    /// First requests are to be judged where no handshake is completed, or with one class.
+    /// First requests are to be judged where no handshake is completed.
     NotFull,
+    /// Another server is to be protected, and nothing is judged in the kernel.
+    NoGate,
+    /// The order of classes at another server.
+    NoOrder,
 }
 
 impl Finding for GateRemark {}
@@ -40,8 +44,13 @@ impl fmt::Display for GateRemark {
                 }
             }
             GateRemark::NotFull => {
-                f.write_str("it has no effect: it takes gate = \"full\" and two classes")
+                f.write_str("it has no effect: it takes gate = \"full\"")
             }
+            GateRemark::NoGate => f.write_str("it has no effect: gate is off"),
+            GateRemark::NoOrder => f.write_str(
+                "it has no effect: connections are made by the order of classes with gate = \"full\", two \
+                 classes, and a server on this machine",
+            ),
             GateRemark::NoLimit => {
                 f.write_str("the kernel leaves it to the server: it keeps no limit for each client")
             }
@@ -50,10 +59,23 @@ impl fmt::Display for GateRemark {
 }
 
 impl ConfigDraft {
+    /// What is not done for other servers.
+    fn remark_protected(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let orders = self.process.gate == GateMode::Full && self.classes.len() > 1;
+        for (at, other) in numbered("protect", &self.protects) {
+            if self.process.gate == GateMode::Off {
+                remarks.push((at, Wrong::said(GateRemark::NoGate)));
+            } else if other.queue > 1 && (!orders || other.address.is_some()) {
+                remarks.push((at.child("queue"), Wrong::said(GateRemark::NoOrder)));
+            }
+        }
+    }
+
     /// Which rules the kernel leaves to the server.
     pub(crate) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
         let judges = self.process.gate_rules == GateRules::FirstRequest;
-        let sees = self.process.gate == GateMode::Full && self.classes.len() > 1;
+        let sees = self.process.gate == GateMode::Full;
+        self.remark_protected(remarks);
         if judges && !sees {
             remarks.push((At::default().child("gate_rules"), Wrong::said(GateRemark::NotFull)));
         }
@@ -131,10 +153,19 @@ mod tests {
         };
         assert_eq!(remarks(&judging(&on(path))), [""; 0]);
         assert_eq!(remarks(&judging(&on(&limit("rule")))), [""; 0]);
-        let not_full = "gate_rules: it has no effect: it takes gate = \"full\" and two classes";
+        let not_full = "gate_rules: it has no effect: it takes gate = \"full\"";
         let without = judging(&on(action)).replace("\"full\"", "\"address\"");
         assert_eq!(remarks(&without), [not_full]);
-        assert_eq!(remarks(&judging(&on(action)).replace(classes, "")), [not_full]);
+        assert_eq!(remarks(&judging(&on(action)).replace(classes, "")), [""; 0]);
+        let other = "[[protect]]\nport = 8080\nqueue = 2\n";
+        let off = on(action).replace("auto", "off") + other;
+        assert_eq!(remarks(&off), ["protect: it has no effect: gate is off"]);
+        assert_eq!(remarks(&(judging(&on(action)) + other)), [""; 0]);
+        let no_order = "protect.queue: it has no effect: connections are made by the order of classes with \
+                        gate = \"full\", two classes, and a server on this machine";
+        assert_eq!(remarks(&(on(action) + other)), [no_order]);
+        let forwarded = judging(&on(action)) + other + "address = \"192.0.2.7\"\n";
+        assert_eq!(remarks(&forwarded), [no_order]);
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
         assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
     }

@@ -14,6 +14,7 @@
 //! | `logs` | logs that clients could read, that are written in two ways, or that ask for what there is not |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `conditions` | conditions of a site's rules: classes that there are, and what stages know |
+//! | `protected` | servers besides this one that the kernel protects |
 //! | `policy` | classes and rules, and what of the two does not fit |
 //! | [`idle_rules`] | rules that decide nothing |
 //! | `encoded` | patterns for paths that are written as in a URL |
@@ -52,6 +53,7 @@ pub(crate) mod logs;
 pub mod pages;
 pub(crate) mod passed_on;
 pub(crate) mod policy;
+pub(crate) mod protected;
 pub(crate) mod redirects;
 pub(crate) mod remarks;
 pub(crate) mod reserves;

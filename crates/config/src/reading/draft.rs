@@ -8,7 +8,8 @@ use crate::sections::listener::DEFAULT_LISTEN;
 use crate::table::{Section, Setting};
 use crate::values::value::Written;
 use crate::{
-    ClassConfig, Config, ListenEndpoint, ListenerConfig, RuleConfig, SiteConfig, TcpConfig,
+    ClassConfig, Config, ListenEndpoint, ListenerConfig, ProtectConfig, RuleConfig, SiteConfig,
+    TcpConfig,
 };
 use forebay_engine::Engine;
 
@@ -32,6 +33,8 @@ pub struct ConfigDraft {
     pub rules: Vec<RuleConfig>,
     /// The `[[tcp]]`s.
     pub tcp: Vec<TcpConfig>,
+    /// The `[[protect]]`s.
+    pub protects: Vec<ProtectConfig>,
     /// The machine that the file of constants names.
     pub calibrated_on: Option<String>,
 }
@@ -54,6 +57,7 @@ impl ConfigDraft {
             classes: Vec::new(),
             rules: Vec::new(),
             tcp: Vec::new(),
+            protects: Vec::new(),
             calibrated_on: None,
         }
     }
@@ -109,9 +113,10 @@ impl ConfigDraft {
     /// The configuration it comes to, if nothing is wrong with it ([`ConfigDraft::problems`]).
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
-        let ConfigDraft { process, site, sites, classes, rules, tcp, .. } = self;
+        let ConfigDraft { process, site, sites, classes, rules, tcp, protects, .. } = self;
         let (log, server_header) = (site.log.clone(), site.server_header);
-        let mut config = Config { listeners, classes, rules, tcp, log, server_header, ..process };
+        let mut config =
+            Config { listeners, classes, rules, tcp, protects, log, server_header, ..process };
         if sites.is_empty() {
             config.sites.push(site);
         } else {

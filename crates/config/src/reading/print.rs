@@ -47,6 +47,7 @@ impl Config {
         config.classes.into_iter().for_each(|class| printer.item("class", class));
         config.rules.into_iter().for_each(|rule| printer.item("rule", rule));
         config.tcp.into_iter().for_each(|tcp| printer.item("tcp", tcp));
+        config.protects.into_iter().for_each(|other| printer.item("protect", other));
         for listener in listeners {
             printer.item("listener", listener);
         }

@@ -7,7 +7,7 @@ use crate::reading::stray::{self, SECTIONS};
 use crate::table::{ConfigReader, Section};
 use crate::texts::source::{ConfigSource, IncludedFile, NoSource};
 use crate::values::include::IncludePattern;
-use crate::{ClassConfig, RuleConfig, SiteConfig, TcpConfig};
+use crate::{ClassConfig, ProtectConfig, RuleConfig, SiteConfig, TcpConfig};
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -196,6 +196,7 @@ impl<'t> ConfigReader<'t> {
             self.each(table, "class", ClassConfig::preset, &mut draft.classes);
             self.each(table, "rule", RuleConfig::preset, &mut draft.rules);
             self.each(table, "tcp", TcpConfig::preset, &mut draft.tcp);
+            self.each(table, "protect", ProtectConfig::preset, &mut draft.protects);
         }
     }
 

@@ -4,7 +4,9 @@ mod foreign;
 
 use crate::problems::problem::{Finding, Wrong};
 use crate::table::{Section, SettingDescription, rows};
-use crate::{ClassConfig, Config, ListenerConfig, RuleConfig, SiteConfig, TcpConfig};
+use crate::{
+    ClassConfig, Config, ListenerConfig, ProtectConfig, RuleConfig, SiteConfig, TcpConfig,
+};
 use forebay_policy::near::nearest;
 use std::fmt;
 
@@ -25,7 +27,7 @@ impl fmt::Display for Misplaced {
 }
 
 /// The lists of sections at the top level that are not a site's.
-pub(crate) const SECTIONS: [&str; 5] = ["listener", "site", "class", "rule", "tcp"];
+pub(crate) const SECTIONS: [&str; 6] = ["listener", "site", "class", "rule", "tcp", "protect"];
 
 /// What is wrong with `name` in `section`, which is empty at the top level and else as people are
 /// told it, such as `site.redirect`. Only what may stand there is suggested.
@@ -143,6 +145,7 @@ fn vocabulary() -> Vec<String> {
     add(&mut keys, "class", &rows::<ClassConfig>());
     add(&mut keys, "rule", &rows::<RuleConfig>());
     add(&mut keys, "tcp", &rows::<TcpConfig>());
+    add(&mut keys, "protect", &rows::<ProtectConfig>());
     let mut blank = SiteConfig::blank();
     for list in SiteConfig::LISTS {
         let rows = (list.at)(&mut blank).rows();
@@ -161,7 +164,9 @@ fn has<T: Section>(name: &str) -> bool {
 pub(crate) fn home(name: &str) -> Option<String> {
     let is_section = |row: &SettingDescription| row.subsection() == name;
     match name {
-        "class" | "rule" | "tcp" => Some(format!("a list of sections of its own, [[{name}]]")),
+        "class" | "rule" | "tcp" | "protect" => {
+            Some(format!("a list of sections of its own, [[{name}]]"))
+        }
         _ if rows::<Config>().iter().any(is_section) => {
             Some(format!("a section of its own, [{name}]"))
         }

@@ -11,6 +11,7 @@
 //! | `proxy`, `fastcgi`, `hand_over`, `forward_auth`, `upstreams` | routes to applications, servers that decide, and what all of them have |
 //! | `tcp` | connections that are passed on as they are |
 //! | `cgi` | routes to programs that are run for each request |
+//! | `protect` | servers besides this one that the kernel protects |
 //! | `identity` | identities that clients prove by a cookie |
 //! | `acme` | certificates by ACME |
 //! | `firewall` | the firewall |
@@ -29,6 +30,7 @@ pub(crate) mod identity;
 pub(crate) mod isolated;
 pub mod listener;
 pub(crate) mod process;
+pub(crate) mod protect;
 pub(crate) mod proxy;
 pub(crate) mod rule;
 pub(crate) mod rules;

@@ -19,6 +19,7 @@ impl Section for Config {
             classes: Vec::new(),
             rules: Vec::new(),
             tcp: Vec::new(),
+            protects: Vec::new(),
             assigned: Vec::new(),
             ban_files: Vec::new(),
             spool_dir: None,
@@ -170,7 +171,7 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Value("addresses"),
         range: None,
         meaning: "Which rules the kernel enforces with gate = \"full\". addresses: those that ask for \
-                  client and local only. first_request: also those that method, path or host tell \
+                  client and local only. first_request: also those that method, path, host or cookies tell \
                   in the first segment of a connection's first request; what they refuse costs no \
                   accept, gets silence, a reset or a short error from the kernel, and is in no log. \
                   Only read at the start.",

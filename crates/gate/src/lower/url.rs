@@ -34,8 +34,12 @@ pub(crate) struct UrlTables {
     /// Once for requests and once for hellos, each time with one for whatever no other is for.
     pub(crate) rules: Vec<UrlRule>,
     pub(crate) patterns: Vec<RawPattern>,
-    /// How many classes there are, if rules give any: else nothing is to be told apart.
+    /// How many classes there are, if first requests are to be looked at.
     pub(crate) ranks: usize,
+    /// Of what no rule gives a class.
+    pub(crate) default_rank: u32,
+    /// A rule asks for a cookie.
+    pub(crate) reads_cookies: bool,
 }
 
 /// A beginning of paths, or a whole path, and the part of the entries for it.
@@ -53,13 +57,12 @@ pub(super) fn lower(
 ) -> Result<UrlTables, GateError> {
     let mut tables = UrlTables::default();
     let is_classed = policy.classes().len() > 1;
-    let has_any =
-        policy.rules().iter().any(|rule| rule.class.is_some() || judges && may_refuse(rule));
-    // one class has no sockets of its own, which connections could be made on
-    if !is_classed || !has_any {
+    let has_any = |rule: &Rule| is_classed && rule.class.is_some() || judges && may_refuse(rule);
+    if !policy.rules().iter().any(has_any) {
         return Ok(tables);
     }
     tables.ranks = policy.classes().len();
+    tables.default_rank = policy.default_rank().into();
     let (rank, says) = (policy.default_rank().into(), SAYS_CLASS);
     let default = UrlRule { rank, says, ..UrlRule::default() };
     for (rule, rank) in policy.rules().iter().zip(policy.ranks()) {
@@ -153,11 +156,13 @@ pub(super) fn charged_slot(rule: &UrlRule) -> Option<u32> {
 
 /// The same rule for a hello, which has no request but its host.
 fn of_hello(rule: UrlRule, of: &Rule) -> UrlRule {
-    let SegmentConditions { methods, paths, .. } = SegmentConditions::of(of);
-    let more = if methods.is_some() || paths.is_some() { MARK_MORE } else { 0 };
+    let SegmentConditions { methods, paths, cookies, .. } = SegmentConditions::of(of);
+    let asks = methods.is_some() || paths.is_some() || cookies.is_some();
+    let more = if asks { MARK_MORE } else { 0 };
     let nothing = RawAsked::default();
     let says = rule.says & SAYS_CLASS;
-    UrlRule { method: nothing, path: nothing, marks: rule.marks | more, says, ..rule }
+    let (method, path, cookie) = (nothing, nothing, nothing);
+    UrlRule { method, path, cookie, marks: rule.marks | more, says, ..rule }
 }
 
 /// The paths that a rule can be found by, and whether all that begin with one fit; `None` if it is found by the
@@ -249,7 +254,9 @@ impl UrlTables {
         if !says_class && refusing.says == 0 {
             return Ok(UrlRule { rank: UNJUDGED, ..UrlRule::default() });
         }
-        let SegmentConditions { methods, paths, hosts, needs_more } = SegmentConditions::of(rule);
+        let SegmentConditions { methods, paths, hosts, cookies, needs_more } =
+            SegmentConditions::of(rule);
+        self.reads_cookies |= cookies.is_some();
         let mark = |is: bool, mark| if is { mark } else { 0 };
         // behind a rule that stops and has no class, the default one is left, if none came before
         let (rank, by_request) = match rule.class {
@@ -263,6 +270,7 @@ impl UrlTables {
             // which is known of those that are found by it
             path: if paths_of(rule).is_some() { RawAsked::default() } else { self.asked(paths)? },
             host: self.asked(hosts)?,
+            cookie: self.asked(cookies)?,
             rank,
             says: refusing.says | if says_class { SAYS_CLASS } else { 0 },
             marks: mark(rule.stop, u32::from(MARK_STOP))

@@ -100,7 +100,7 @@ impl Killable {
     }
 }
 
-pub(super) fn soon(is_so: impl Fn() -> bool) -> bool {
+pub(super) fn soon(mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         if Instant::now() > deadline {

@@ -250,7 +250,7 @@ fn connections_that_a_rule_answers_cost_no_accept_either() {
 }
 
 #[test]
-fn classes_without_rules_are_enough_and_one_is_not() {
+fn classes_without_rules_are_enough_and_so_is_one() {
     in_namespace(|| {
         let no = Rule { class: None, ..refusing("no", "/no", Action::Reject(403)) };
         let steered = judging(&policy(vec![no.clone()]));
@@ -258,9 +258,23 @@ fn classes_without_rules_are_enough_and_one_is_not() {
         assert!(steered.get(0, &head("/no")).unwrap().contains(" 403 "));
         assert_eq!(steered.send(0, &[&head("/yes")]).0, Some(2));
         steered.has_no_connection();
+        // one class has no sockets of its own: what is let through comes to the public one
         let alone = Policy::new(&[], vec![no]).unwrap();
         steered.gate.enforce(&steered.gate.lower(&alone).unwrap()).unwrap();
-        assert!(!steered.gate.answers());
+        steered.place(&[Vec::new(), Vec::new()], false);
+        assert!(steered.gate.answers());
+        let (made, answered) = (steered.counted(Count::Made), steered.first(FirstCount::Answered));
+        for family in 0..2 {
+            assert!(steered.get(family, &head("/no")).unwrap().contains(" 403 "));
+            assert_eq!(steered.send(family, &[&head("/yes")]).0, None);
+        }
+        steered.has_no_connection();
+        assert_eq!(steered.counted(Count::Made), made);
+        assert_eq!(steered.counted(Count::MadePublic), 2);
+        assert_eq!(steered.first(FirstCount::Answered), answered + 2);
+        // and by TLS nothing is said of a request
+        steered.place(&[Vec::new(), Vec::new()], true);
+        assert_eq!(steered.send(0, &[&head("/no")]).0, None);
     });
 }
 

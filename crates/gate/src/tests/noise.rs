@@ -4,6 +4,7 @@
 use super::check::{self, LISTENERS, WatchedGate};
 use super::in_namespace;
 use super::packets::{ACK, FIN, Packet, RST, SYN};
+use super::sequences;
 use super::steer::{head, sequence_of};
 use crate::{Count, FirstCount};
 use std::fs;
@@ -19,6 +20,36 @@ fn seeds() {
         for seed in seeds {
             println!("{}", seed.display());
             check::check(&fs::read(seed).unwrap());
+        }
+    });
+}
+
+#[test]
+fn seeds_of_sequences() {
+    in_namespace(|| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/gate_sequences");
+        let mut watched = WatchedGate::new();
+        for seed in fs::read_dir(folder).unwrap() {
+            sequences::check(&mut watched, &fs::read(seed.unwrap().path()).unwrap());
+        }
+        assert!(watched.firsts(FirstCount::Repeated) > 0);
+    });
+}
+
+#[test]
+fn sequences_of_segments() {
+    in_namespace(|| {
+        let seed = std::env::var("NOISE_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+        println!("NOISE_SEED={seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut watched = WatchedGate::new();
+        for _ in 0..2000 {
+            let instructions: Vec<u8> = (0..random.usize(8..200)).map(|_| random.u8(..)).collect();
+            sequences::check(&mut watched, &instructions);
+        }
+        for reached in [FirstCount::Answered, FirstCount::Repeated, FirstCount::Acked] {
+            assert!(watched.firsts(reached) > 0, "none was {reached:?}");
         }
     });
 }

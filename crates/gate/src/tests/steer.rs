@@ -388,24 +388,34 @@ pub(super) fn conditions() -> impl Strategy<Value = Conditions> {
         subsequence(vec!["GET", "POST", "PROPPATCHWITHSEARCH"], 0..3),
         subsequence(clients, 0..2),
         prop::option::weighted(0.3, select(locals)),
+        subsequence(vec!["a=b", "a=c*", "a=*d", "a", "b="], 0..3),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.1),
     )
-        .prop_map(|(paths, sites, methods, clients, local, has_header, ignore_case)| {
-            Conditions {
-                path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
-                site: sites.iter().map(|text| SitePattern::parse(text).unwrap()).collect(),
-                method: methods.iter().map(|text| MethodPattern::parse(text).unwrap()).collect(),
-                client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
-                local: local.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
-                header: has_header
-                    .then(|| FieldCondition::parse("X-Beta").unwrap())
-                    .into_iter()
-                    .collect(),
-                ignore_case: ignore_case && !paths.is_empty(),
-                ..Conditions::default()
-            }
-        })
+        .prop_map(
+            |(paths, sites, methods, clients, local, cookies, has_header, ignore_case)| {
+                Conditions {
+                    path: paths.iter().map(|text| PathPattern::parse(text).unwrap()).collect(),
+                    site: sites.iter().map(|text| SitePattern::parse(text).unwrap()).collect(),
+                    method: methods
+                        .iter()
+                        .map(|text| MethodPattern::parse(text).unwrap())
+                        .collect(),
+                    client: clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+                    local: local.iter().map(|text| Endpoint::parse(text).unwrap()).collect(),
+                    cookie: cookies
+                        .iter()
+                        .map(|text| FieldCondition::parse(text).unwrap())
+                        .collect(),
+                    header: has_header
+                        .then(|| FieldCondition::parse("X-Beta").unwrap())
+                        .into_iter()
+                        .collect(),
+                    ignore_case: ignore_case && !paths.is_empty(),
+                    ..Conditions::default()
+                }
+            },
+        )
 }
 
 fn rules() -> impl Strategy<Value = Vec<Rule>> {
@@ -449,10 +459,18 @@ pub(super) fn first() -> impl Strategy<Value = Vec<u8>> {
         1 => "Accept: a",
         1 => (60..66_usize).prop_map(|bytes| format!("Host: {}", "a".repeat(bytes))),
     ];
-    (method, paths, query, host, prop::option::weighted(0.2, 0..60_usize)).prop_map(
+    let cookies = prop_oneof![
+        3 => Just(String::new()),
+        4 => "Cookie: ?[ab]=[bcd]{1,2}; ?[ab]=?[bcd]?(; x=[a-z]{60,66})?\r\n",
+        1 => "[Cc]ook?ie ?:[ -~\t\r]{0,12}\r?\n",
+        1 => (14..19_usize).prop_map(|many| format!("Cookie: {}a=b\r\n", "b=c;".repeat(many))),
+        1 => (1470..1520_usize)
+            .prop_map(|bytes| format!("X: {}\r\nCookie: a=b\r\n", "x".repeat(bytes - 12))),
+    ];
+    let host = (host, cookies).prop_map(|(host, cookies)| format!("{host}\r\n{cookies}"));
+    (method, paths, query, host, prop::option::weighted(0.2, 0..90_usize)).prop_map(
         |(method, path, query, host, cut)| {
-            let mut text =
-                format!("{method} {path}{query} HTTP/1.1\r\n{host}\r\n\r\n").into_bytes();
+            let mut text = format!("{method} {path}{query} HTTP/1.1\r\n{host}\r\n").into_bytes();
             text.truncate(cut.unwrap_or(text.len()).max(1));
             text
         },

@@ -7,7 +7,7 @@
 //! Built without the feature `gate`, there is no value of [`KernelGate`], and nothing of this is
 //! reached.
 
-use forebay_metrics::GateFigures;
+use forebay_metrics::{GateClass, GateFigures};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Degree;
 use forebay_policy::{GivenWord, Policy};
@@ -35,6 +35,17 @@ pub struct OfClasses<'l> {
     pub speaks_tls: bool,
     /// By rank.
     pub sockets: Vec<Vec<BorrowedFd<'l>>>,
+}
+
+/// A server besides this one whose connections the kernel judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtectedServer {
+    /// The machine that packets for it are passed on to; `None` if it is this one.
+    pub forwarded_to: Option<IpAddr>,
+    /// Its port.
+    pub port: u16,
+    /// So many connections may wait in its queue before one of a class below the first is made.
+    pub queue: u32,
 }
 
 /// What a gate hands to that of another process, as a text. Descriptors follow: of the maps, of the links, and two if
@@ -67,8 +78,9 @@ impl HandedKernel {
 pub struct Enforced {
     gate: Arc<KernelGate>,
     tables: KernelTables,
-    /// How many classes there are.
+    /// How many classes there are, and what they are called.
     ranks: usize,
+    classes: Box<[Box<str>]>,
 }
 
 impl Enforced {
@@ -78,7 +90,8 @@ impl Enforced {
             say(format_args!("gate: {why}; they are all enforced by the server alone"));
             KernelTables::default()
         });
-        Enforced { gate, tables, ranks: policy.classes().len() }
+        let classes = policy.classes().iter().map(|class| class.name.as_str().into());
+        Enforced { gate, tables, ranks: policy.classes().len(), classes: classes.collect() }
     }
 
     /// The gate itself.
@@ -140,8 +153,25 @@ impl Enforced {
         self.gate.first_requests(self.ranks)
     }
 
+    /// By rank, how many first requests were within what the agent admits of their class, and how many were not, in
+    /// the kernel.
+    pub fn paced(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.classes.iter().map(|class| self.gate.paced(class))
+    }
+
+    /// How many first requests a rule has refused in the kernel.
+    pub fn refused_by(&self, rule: &str) -> u64 {
+        self.gate.refused_by(rule)
+    }
+
     /// What was counted.
     pub fn figures(&self) -> GateFigures {
-        self.gate.figures(self.ranks)
+        let classes = self.classes.iter().zip(self.paced());
+        let classes = classes.map(|(class, (admitted, dropped))| GateClass {
+            name: class.to_string(),
+            admitted,
+            dropped,
+        });
+        GateFigures { classes: classes.collect(), ..self.gate.figures(self.ranks) }
     }
 }

@@ -16,7 +16,7 @@ use forebay_metrics::{
 use forebay_policy::bans::{BanTable, ClientBan};
 use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer};
 use forebay_policy::facts::ConnectionFacts;
-use forebay_policy::{self as policy, ChargeOutcome, FactsNeeded};
+use forebay_policy::{self as policy, ArrivedCharge, ChargeOutcome, FactsNeeded};
 use forebay_sys::clock;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -112,6 +112,7 @@ impl Judge {
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
         if self.is_banned(ends.client.ip(), RefusedAt::Accept) {
+            self.refund_first(&ends, now_ns);
             self.refused(slot, RefusedAt::Accept, RefusalReason::Banned);
             return Verdict::Reset;
         }
@@ -122,9 +123,13 @@ impl Judge {
         }
         let charge = match gate {
             None => state.charge_connection(&decisions, ends.client.ip(), now_ns),
-            Some(gate) => state.charge_arrived(&decisions, ends.client.ip(), now_ns, |rule| {
-                gate.take_charged(&ends, rule)
-            }),
+            Some(gate) => {
+                state.charge_arrived(&decisions, ends.client.ip(), now_ns, |of| match of {
+                    ArrivedCharge::Rule(rule) => gate.take_charged(&ends, rule),
+                    // the kernel has queued it by its class, within what the agent admits
+                    ArrivedCharge::Class => peer.queued.is_some(),
+                })
+            }
         };
         match charge {
             ChargeOutcome::Admit(policy::ChargedWork { rank, .. }) => {
@@ -132,6 +137,7 @@ impl Judge {
             }
             ChargeOutcome::Refuse(refused) => {
                 self.tell_ignored(peer, ends.client.ip(), now_ns);
+                self.refund_first(&ends, now_ns);
                 self.refused(slot, RefusedAt::Accept, refused.reason);
                 verdict(&refused, ())
             }
@@ -211,6 +217,14 @@ impl Judge {
             return None;
         }
         gate.take_charged_request(&ConnectionFacts { client: peer.address(), local: peer.local })
+    }
+
+    /// A connection is refused whose first request the kernel may have charged: gives that back.
+    fn refund_first(&self, ends: &ConnectionFacts, now_ns: u64) {
+        let gate = self.in_force.gate.as_ref().filter(|gate| gate.charges_requests());
+        if let Some(rule) = gate.and_then(|gate| gate.take_charged_request(ends)) {
+            self.in_force.state.refund_request(rule, ClientKey::of(ends.client.ip()), now_ns);
+        }
     }
 
     /// The ban that keeps a client out now. Nobody who is spared is banned, also within a network that is.

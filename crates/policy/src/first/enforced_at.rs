@@ -30,6 +30,8 @@ pub enum LeftPatterns {
     Paths,
     /// Whole names are told.
     Hosts,
+    /// Whole values and beginnings are told.
+    Cookies,
 }
 
 /// Why the kernel does not do it.
@@ -85,6 +87,7 @@ impl fmt::Display for LeftPatterns {
         f.write_str(match self {
             LeftPatterns::Paths => "a path with a star before its end, or a regular expression",
             LeftPatterns::Hosts => "a site with a star",
+            LeftPatterns::Cookies => "a cookie with a star before its end, or a regular expression",
         })
     }
 }
@@ -146,7 +149,8 @@ fn by_request(rule: &Rule, answer: Result<RefusalAnswer, LeftBecause>, judges: b
         Ok(_) if !judges => return EnforcedAt::Server(WhyServer::NotAsked),
         Ok(answer) => answer,
     };
-    let SegmentConditions { methods: _, paths, hosts, needs_more } = SegmentConditions::of(rule);
+    let SegmentConditions { methods: _, paths, hosts, cookies, needs_more } =
+        SegmentConditions::of(rule);
     if needs_more {
         let told = [
             ConditionKind::Method,
@@ -154,6 +158,7 @@ fn by_request(rule: &Rule, answer: Result<RefusalAnswer, LeftBecause>, judges: b
             ConditionKind::Client,
             ConditionKind::Site,
             ConditionKind::Path,
+            ConditionKind::Cookie,
         ];
         let is_left =
             |kind: &ConditionKind| !told.contains(kind) && kind.is_asked(&rule.conditions);
@@ -161,7 +166,11 @@ fn by_request(rule: &Rule, answer: Result<RefusalAnswer, LeftBecause>, judges: b
         return EnforcedAt::Server(WhyServer::AsksFor(keys.collect()));
     }
     let mut but = Vec::new();
-    for (asked, patterns) in [(paths, LeftPatterns::Paths), (hosts, LeftPatterns::Hosts)] {
+    for (asked, patterns) in [
+        (paths, LeftPatterns::Paths),
+        (hosts, LeftPatterns::Hosts),
+        (cookies, LeftPatterns::Cookies),
+    ] {
         let Some(asked) = asked.filter(|asked| asked.needs_more) else { continue };
         if asked.texts.is_empty() {
             return EnforcedAt::Server(WhyServer::Patterns(patterns));
@@ -225,10 +234,26 @@ mod tests {
             ]
         );
         left.conditions.cookie = vec![FieldCondition::parse("a=b").unwrap()];
+        left.conditions.header = vec![FieldCondition::parse("a=b").unwrap()];
         left.conditions.site = vec![SitePattern::parse("*.a").unwrap()];
         assert_eq!(
             said(&left, true)[1],
-            "in_flight: by the server: a first segment does not show cookie for certain"
+            "in_flight: by the server: a first segment does not show header for certain"
+        );
+        let of_cookies = |cookies: &[&str]| {
+            let cookie = cookies.iter().map(|text| FieldCondition::parse(text).unwrap()).collect();
+            let conditions = Conditions { cookie, ..Conditions::default() };
+            said(&Rule { action: Some(Action::Reset), conditions, ..Rule::default() }, true)
+        };
+        assert_eq!(of_cookies(&["a=b", "a=c*", "a"]), [format!("action: {first}: a reset")]);
+        let but = "a cookie with a star before its end, or a regular expression";
+        assert_eq!(
+            of_cookies(&["a=b", "a=*c"]),
+            [format!("action: {first}: a reset; not for {but}")]
+        );
+        assert_eq!(
+            of_cookies(&["a=~b"]),
+            [format!("action: by the server: a first segment does not tell {but}")]
         );
         let queue = Over::Queue { deadline_ms: 1000, most: 1 };
         let waits = InFlight { most: 1, per: Per::Rule, over: queue };

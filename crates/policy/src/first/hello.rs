@@ -84,7 +84,8 @@ impl SegmentConditions {
     /// Whether they hold, as far as a hello can tell: of a request there is only the host.
     pub fn hold_of_hello(&self, hello: &FirstHello<'_>) -> Holds {
         let host = self.hosts.as_ref().map_or(Holds::Yes, |hosts| hosts.hold(hello.name));
-        let more = self.needs_more || self.methods.is_some() || self.paths.is_some();
+        let asks = [&self.methods, &self.paths, &self.cookies].into_iter().any(Option::is_some);
+        let more = self.needs_more || asks;
         host.min(if more { Holds::CannotTell } else { Holds::Yes })
     }
 }

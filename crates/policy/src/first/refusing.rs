@@ -20,8 +20,6 @@ pub enum LeftBecause {
     EachClient,
     /// What is over the limit waits.
     Waits,
-    /// The rate is moved while the server runs.
-    Moves,
 }
 
 impl fmt::Display for LeftBecause {
@@ -29,7 +27,6 @@ impl fmt::Display for LeftBecause {
         f.write_str(match self {
             LeftBecause::EachClient => "the kernel keeps no limit for each client",
             LeftBecause::Waits => "nothing waits in the kernel (over = \"queue\")",
-            LeftBecause::Moves => "the kernel does not move rates (rate_min, rate_max)",
         })
     }
 }
@@ -63,10 +60,9 @@ pub fn acts(rule: &Rule) -> Option<RefusalAnswer> {
 /// It is left to others.
 pub fn requests(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
     let limit = rule.requests.as_ref().filter(|limit| !limit.rate.is_unlimited())?;
-    Some(match rule.bounds {
-        Some(_) => Err(LeftBecause::Moves),
-        None => over_rate(limit),
-    })
+    // a rate that moves makes nobody wait for longer than the lowest
+    let longest_ns = rule.bounds.map(|bounds| bounds.least.interval_ns());
+    Some(over_rate(limit, longest_ns))
 }
 
 /// What becomes of a connection that is over the rule's limit on connections, if it has one.
@@ -75,7 +71,7 @@ pub fn requests(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
 /// It is left to others.
 pub fn connections(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
     let limit = rule.connections.as_ref().filter(|limit| !limit.rate.is_unlimited())?;
-    Some(over_rate(limit))
+    Some(over_rate(limit, None))
 }
 
 /// What becomes of a request while the rule has as many at once as it may; `None` if it waits then, or if the
@@ -91,12 +87,12 @@ pub fn in_flight(rule: &Rule) -> Option<Result<RefusalAnswer, LeftBecause>> {
     (!waits(over)).then(|| Ok(RefusalAnswer::of(over, per, 0)))
 }
 
-fn over_rate(limit: &Limit) -> Result<RefusalAnswer, LeftBecause> {
+fn over_rate(limit: &Limit, longest_ns: Option<u64>) -> Result<RefusalAnswer, LeftBecause> {
     match limit.per {
         Per::Client => Err(LeftBecause::EachClient),
         Per::Rule if waits(limit.over) => Err(LeftBecause::Waits),
         Per::Rule => {
-            let interval_ns = BucketTerms::of(limit).interval_ns;
+            let interval_ns = longest_ns.unwrap_or(BucketTerms::of(limit).interval_ns);
             Ok(RefusalAnswer::of(limit.over, limit.per, interval_ns))
         }
     }
@@ -305,7 +301,7 @@ mod tests {
             ("/reset", false, Refuse(4, RefusalAnswer::Reset)),
             ("/waits", true, Charge(11, RefusalAnswer::Drop)),
             ("/each", false, CannotTell),
-            ("/moved", false, CannotTell),
+            ("/moved", false, Charge(8, reject(503, 60))),
             ("/line", false, CannotTell),
             ("/of-each", false, CannotTell),
             ("/other", true, Refuse(5, reject(503, 1))),

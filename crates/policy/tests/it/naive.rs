@@ -169,6 +169,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         ("accept", "text/html"),
         ("Cookie", "a=b; tier=gold"),
         ("cookie", "tier=silver"),
+        ("Cookie", "tier = gold"),
     ];
     let clients = [
         "10.1.1.1:1500",
@@ -327,7 +328,10 @@ proptest! {
             prop_assert_eq!(explained.decisions, request);
 
             let Asked { method, path, query, host, .. } = &asked;
-            let data = format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let fields = asked.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+            let fields: String = fields.collect();
+            let data =
+                format!("{method} {path}?{query} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
             let first = FirstSegment::read(data.as_bytes());
             if let Some(first) = &first {
                 for full in [false, true] {

@@ -8,7 +8,8 @@ use forebay_policy::decision::{Decisions, PolicyRefusal, RefusalAnswer, RefusalR
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
 use forebay_policy::{
-    ChargeOutcome, ChargedWork, ConnectionCounts, GivenWord, InFlightGuard, Paces, Policy, State,
+    ArrivedCharge, ChargeOutcome, ChargedWork, ConnectionCounts, GivenWord, InFlightGuard, Paces,
+    Policy, State,
 };
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -446,6 +447,9 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
     let make = |burst, before: Option<&State>, word: Option<&'static AtomicU64>| {
         let policy = Policy::new(&[Class::new("gold", 0)], rules(burst)).unwrap();
         let mut words = |name: &str, of: GivenWord| {
+            if name == "gold" {
+                return None;
+            }
             assert_eq!((name == "each", of), (false, GivenWord::Connections));
             word.filter(|_| name == "shared")
         };
@@ -453,7 +457,8 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
     };
     let arrive = |state: &State, rule, is_charged: bool| {
         let asked = Cell::new(None);
-        let charge = state.charge_arrived(&all_of(state, rule), A, START, |rule| {
+        let charge = state.charge_arrived(&all_of(state, rule), A, START, |of| {
+            let ArrivedCharge::Rule(rule) = of else { panic!("the class has a word of its own") };
             asked.set(Some(rule));
             is_charged
         });

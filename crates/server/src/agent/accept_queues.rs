@@ -1,5 +1,8 @@
 //! How long connections wait in the accept queues that the kernel keeps for classes.
 //!
+//! The queue of all classes together, of listening sockets that the kernel tells no classes apart for, is one more:
+//! connections of each class wait in it.
+//!
 //! In: how long the queues are, and how many connections were ever put into them. Out: the wait of each, at
 //! the pace at which it is accepted from (Little's law). What was taken is what came, less what the queue
 //! has grown by; a queue from which nothing is taken has made its connections wait since something was.
@@ -7,8 +10,17 @@
 use forebay_handler::policy::Enforced;
 use std::sync::Arc;
 
-/// How many connections wait now, by rank; `None` if that cannot be told at the moment.
-pub(super) type QueueLengths = Arc<dyn Fn() -> Option<Vec<u64>> + Send + Sync>;
+/// How many connections wait now; `None` if that cannot be told at the moment.
+pub(super) type QueueLengths = Arc<dyn Fn() -> Option<QueuedConnections> + Send + Sync>;
+
+/// How many connections wait in accept queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueuedConnections {
+    /// Those of classes, by rank.
+    pub by_rank: Vec<u64>,
+    /// In the queue of all classes together.
+    pub common: u64,
+}
 
 /// The queues of all classes.
 #[derive(Default)]
@@ -16,6 +28,7 @@ pub(super) struct AcceptQueues {
     lengths: Option<QueueLengths>,
     /// By rank.
     queues: Vec<AcceptQueue>,
+    common: AcceptQueue,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,26 +51,27 @@ impl AcceptQueues {
     /// Classes are others: nothing is known of their queues.
     pub(super) fn forget(&mut self) {
         self.queues.clear();
+        self.common = AcceptQueue::default();
     }
 
-    /// Looks at them, where the kernel keeps any.
-    pub(super) fn look(&mut self, now_ns: u64, gate: Option<&Enforced>) {
-        let Some((gate, lengths)) = gate.zip(self.lengths.as_ref()) else { return };
+    /// Looks at them: `accepted` is how many connections of all queues were accepted so far.
+    pub(super) fn look(&mut self, now_ns: u64, accepted: u64, gate: Option<&Enforced>) {
+        let Some(lengths) = self.lengths.as_ref() else { return };
         // what came is read first: what comes meanwhile makes the queue longer, not its pace faster
-        let came = gate.first_requests();
-        if came.is_empty() {
-            return;
-        }
-        let Some(lengths) = lengths() else { return };
+        let came = gate.map(Enforced::first_requests).unwrap_or_default();
+        let Some(QueuedConnections { by_rank: lengths, common }) = lengths() else { return };
+        // what was taken is known here, and so what came
+        self.common.step(now_ns, accepted + common, common);
         self.queues.resize(came.len(), AcceptQueue::default());
         for (rank, (queue, came)) in self.queues.iter_mut().zip(came).enumerate() {
             queue.step(now_ns, came, lengths.get(rank).copied().unwrap_or(0));
         }
     }
 
-    /// The wait of each, by rank.
+    /// The wait of each class, by rank, in its own queue or in that of all.
     pub(super) fn waits_ns(&self) -> impl Iterator<Item = u64> {
-        self.queues.iter().map(|queue| queue.wait_ns)
+        let own = self.queues.iter().map(|queue| queue.wait_ns).chain(std::iter::repeat(0));
+        own.map(|wait_ns| wait_ns.max(self.common.wait_ns))
     }
 }
 

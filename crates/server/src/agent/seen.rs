@@ -4,8 +4,8 @@ use super::accept_queues::{AcceptQueues, QueueLengths};
 use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::EngineControl;
-use forebay_handler::policy::InForce;
 use forebay_handler::policy::window::ClassCounts;
+use forebay_handler::policy::{Enforced, InForce};
 use forebay_metrics::{ClassTotals, Counter, RefusalReason, RefusedAt, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
@@ -120,7 +120,8 @@ impl Sampler {
             let of_ns = elapsed_ns * f64::from(cores.max(1));
             self.refusing = (refused as f64 * REFUSAL_NS / of_ns).min(1.0);
             self.arriving = self.arrive(&totals) / elapsed_ns;
-            self.accept_queues.look(now_ns, policy.gate.as_ref());
+            let accepted = totals.get(Counter::Accepted);
+            self.accept_queues.look(now_ns, accepted, policy.gate.as_ref());
             self.ring();
         }
         for (seen, queued_ns) in classes.iter_mut().zip(self.accept_queues.waits_ns()) {
@@ -147,7 +148,14 @@ impl Sampler {
                 class.refused_at(RefusedAt::Accept) + class.refused_at(RefusedAt::Request);
             [class.connections, by_agent, refused]
         };
-        let now: Vec<_> = policy.slots.iter().map(|slot| figures(totals.class(*slot))).collect();
+        let mut now: Vec<_> =
+            policy.slots.iter().map(|slot| figures(totals.class(*slot))).collect();
+        // those that the agent's limits have kept out in the kernel have come, too
+        let paced = policy.gate.iter().flat_map(Enforced::paced);
+        for (now, (_, dropped)) in now.iter_mut().zip(paced) {
+            now[0] += dropped;
+            now[1] += dropped;
+        }
         let before = std::mem::replace(&mut self.loops, now);
         // nothing is known of the time before the first look
         if before.len() != self.loops.len() {
@@ -197,8 +205,14 @@ impl Sampler {
     }
 }
 
+/// What it has decided here, and what it has refused in the kernel: what it lets through there comes here.
 fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
-    SeenRule { matched: policy.state.matched(rule), refused: policy.state.refused(rule) }
+    let name = policy.policy.rules().get(rule as usize).map(|rule| rule.name.as_str());
+    let in_kernel = policy.gate.as_ref().zip(name).map_or(0, |(gate, name)| gate.refused_by(name));
+    SeenRule {
+        matched: policy.state.matched(rule) + in_kernel,
+        refused: policy.state.refused(rule) + in_kernel,
+    }
 }
 
 /// `waits` is how long jobs waited that began last, and that ended last: if some wait and none has begun, or

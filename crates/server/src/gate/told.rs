@@ -1,6 +1,6 @@
 //! Which rules the kernel enforces, and why not the others: what `forebay check --gate` prints.
 
-use forebay_config::{Config, GateMode, GateRules};
+use forebay_config::{Config, GateMode, GateRules, MachineAddress, ProtectConfig};
 use forebay_policy::first::enforced_at;
 use std::fmt::Write;
 
@@ -9,9 +9,7 @@ pub fn report(config: &Config) -> String {
     // a configuration that was read has no rules that are none
     let rules = config.policy().map(|policy| policy.rules().to_vec()).unwrap_or_default();
     let is_on = config.gate != GateMode::Off;
-    let judges = config.gate == GateMode::Full
-        && config.gate_rules == GateRules::FirstRequest
-        && config.classes.len() > 1;
+    let judges = config.gate == GateMode::Full && config.gate_rules == GateRules::FirstRequest;
     let mut text = String::new();
     if !is_on {
         text += "gate is off: every rule is enforced by the server. With gate = \"address\":\n";
@@ -29,7 +27,36 @@ pub fn report(config: &Config) -> String {
         text += "What the first segment does not show is judged by the server: TLS, HTTP/2, heads over two \
                  segments, and requests behind the first of a connection.\n";
     }
+    if is_on {
+        config.protects.iter().for_each(|other| protected(&mut text, config, other, judges));
+    }
     text
+}
+
+/// What is done for a server besides this one.
+fn protected(text: &mut String, config: &Config, other: &ProtectConfig, judges: bool) {
+    let port = other.port();
+    let _ = match (other.address, judges) {
+        (Some(MachineAddress(address)), _) => writeln!(
+            text,
+            "protect {address}, port {port}: packets are passed on to it, so its SYNs are judged by rules about \
+             addresses alone, charged when they come, and refused by silence or a reset"
+        ),
+        (None, true) => writeln!(
+            text,
+            "protect port {port}: SYNs and first requests are judged in the kernel, and connections are made by \
+             the order of classes; what is left to the server above, nobody judges"
+        ),
+        (None, false) if config.gate == GateMode::Full => writeln!(
+            text,
+            "protect port {port}: SYNs are judged in the kernel, and connections are made by the order of \
+             classes; what is left to the server above, nobody judges"
+        ),
+        (None, false) => writeln!(
+            text,
+            "protect port {port}: SYNs are judged in the kernel; what is left to the server above, nobody judges"
+        ),
+    };
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::{
     AcceptSocket, AddressSockets, BACKLOG, ListenAddress, ListenEndpoint, ListenError, Listeners,
     Rank,
 };
+use crate::agent::QueuedConnections;
 use forebay_handler::policy::enforced::OfClasses;
 use forebay_sys::socket;
 use std::io;
@@ -97,7 +98,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// The sockets of classes that engines accept from, as [settled](Listeners::settle).
+    /// The sockets of classes that engines accept from, as [settled](Listeners::settle), of each address; none of one
+    /// for which no classes are wanted.
     pub fn of_classes(&self) -> Vec<OfClasses<'_>> {
         let open = self.open.iter().filter(|open| open.left.is_none());
         let of_classes = open.filter_map(|open| match &open.address {
@@ -108,21 +110,27 @@ impl Listeners {
             }),
             ListenAddress::Unix(_) => None,
         });
-        of_classes.filter(|one: &OfClasses<'_>| !one.sockets.is_empty()).collect()
+        of_classes.collect()
     }
 
-    /// How many connections wait in the accept queues of classes, by rank, all addresses together. A class
-    /// whose sockets do not say has none.
-    pub fn queued_by_rank(&self) -> Vec<u64> {
-        let mut by_rank = Vec::new();
+    /// How many connections wait in accept queues, all addresses together: in those of classes, and in the common
+    /// ones. A socket that does not say has none.
+    pub fn queued(&self) -> QueuedConnections {
+        let of = |sockets: &mut dyn Iterator<Item = BorrowedFd<'_>>| -> u64 {
+            let lengths = sockets.filter_map(|one| socket::accept_queue(one).ok());
+            lengths.map(u64::from).sum()
+        };
+        let mut queued = QueuedConnections::default();
         for OfClasses { sockets, .. } in self.of_classes() {
-            by_rank.resize(by_rank.len().max(sockets.len()), 0);
-            for (queued, of_rank) in by_rank.iter_mut().zip(sockets) {
-                let lengths = of_rank.into_iter().filter_map(|one| socket::accept_queue(one).ok());
-                *queued += lengths.map(u64::from).sum::<u64>();
+            queued.by_rank.resize(queued.by_rank.len().max(sockets.len()), 0);
+            for (queued, of_rank) in queued.by_rank.iter_mut().zip(sockets) {
+                *queued += of(&mut of_rank.into_iter());
             }
         }
-        by_rank
+        for open in self.open.iter().filter(|open| open.left.is_none()) {
+            queued.common += of(&mut open.sockets.iter().take(open.in_force).map(AsFd::as_fd));
+        }
+        queued
     }
 }
 

@@ -297,7 +297,7 @@ impl Server {
         let listeners = Arc::downgrade(&server.listeners);
         server.common.agent_loop.watch_queues(Arc::new(move || {
             // while a reload takes sockets nothing is known
-            Some(listeners.upgrade()?.try_lock().ok()?.queued_by_rank())
+            Some(listeners.upgrade()?.try_lock().ok()?.queued())
         }));
         let keeps = server.common.keep_agent_loop().map_err(resources("a thread"));
         or_said(is_successor, keeps)?;

@@ -15,7 +15,7 @@ mod sample;
 use forebay_config::table::{Item, Section, SectionList, SettingDescription, rows};
 use forebay_config::{
     CgiConfig, ClassConfig, Config, FastCgiConfig, ForwardAuth, HandOverConfig, ListenerConfig,
-    ProxyConfig, RuleConfig, SiteConfig, TcpConfig, parse,
+    ProtectConfig, ProxyConfig, RuleConfig, SiteConfig, TcpConfig, parse,
 };
 use forebay_site::rules::{AccessRule, Alias, Auth, HeaderRule, Redirect, Rewrite, WorkHandler};
 use std::path::{Path, PathBuf};
@@ -129,6 +129,12 @@ fn chapters() -> Vec<Chapter> {
                of `listen` that begin with `tcp://`, and through `https://` those whose client asks for one of these \
                names. [tcp.md](tcp.md) tells more.",
         rows: rows::<TcpConfig>(),
+    });
+    chapters.push(Chapter {
+        header: "[[protect]]".to_owned(),
+        title: "Other servers",
+        text: "Servers besides this one that the kernel protects ([Rules in the kernel](gate.md#other-servers)).",
+        rows: rows::<ProtectConfig>(),
     });
     let process = rows::<Config>();
     chapters.push(Chapter {

@@ -1,9 +1,10 @@
 //! With the feature `gate`: the programs of `forebay_gate`.
 
-use super::{HandedKernel, OfClasses};
+use super::{HandedKernel, OfClasses, ProtectedServer};
 use forebay_config::{GateCharge, GateRules};
 use forebay_gate::{
     Charge, ClassSockets, Count, FirstCount, Gate, GateError, HandedFilters, HandedGate,
+    OtherServer,
 };
 use forebay_metrics::{GateFigures, GateRule};
 use forebay_policy::rule::Degree;
@@ -224,6 +225,18 @@ impl KernelGate {
         self.0.set_degree(degree);
     }
 
+    /// Protects these servers, and no others, once it is attached anew.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn protect(&self, servers: &[ProtectedServer]) -> Result<(), String> {
+        let others = servers.iter().map(|server| {
+            let ProtectedServer { forwarded_to, port, queue } = *server;
+            OtherServer { forwarded_to, port, queue }
+        });
+        self.0.protect(&others.collect::<Vec<_>>()).map_err(|error| error.to_string())
+    }
+
     /// Has SYNs to these addresses judged.
     ///
     /// # Errors
@@ -256,6 +269,15 @@ impl KernelGate {
         self.0.ignore(client, until_ns);
     }
 
+    pub(super) fn paced(&self, class: &str) -> (u64, u64) {
+        self.0.paced(class)
+    }
+
+    pub(super) fn refused_by(&self, rule: &str) -> u64 {
+        let tally = self.0.tally(rule);
+        tally.dropped + tally.reset + tally.answered
+    }
+
     pub(super) fn first_requests(&self, ranks: usize) -> Vec<u64> {
         if self.steers() { self.0.judged(ranks).0 } else { Vec::new() }
     }
@@ -284,7 +306,11 @@ impl KernelGate {
                 ("failed", count(Count::NotMade)),
                 ("full_dropped", count(Count::FullDropped)),
                 ("full_reset", count(Count::FullReset)),
+                ("paced", count(Count::Paced)),
+                ("of_other_server", count(Count::MadeOther)),
+                ("turned_away", count(Count::TurnedAway)),
             ],
+            classes: Vec::new(),
             judges_requests: self.judges_requests(),
             requests: vec![
                 ("passed", first(FirstCount::Passed)),

@@ -1,6 +1,6 @@
 //! Without the feature `gate`: there is none, so nothing of this is ever reached.
 
-use super::{HandedKernel, OfClasses};
+use super::{HandedKernel, OfClasses, ProtectedServer};
 use forebay_config::{GateCharge, GateRules};
 use forebay_metrics::GateFigures;
 use forebay_policy::rule::Degree;
@@ -165,6 +165,14 @@ impl KernelGate {
         match *self {}
     }
 
+    /// Protects other servers.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn protect(&self, _servers: &[ProtectedServer]) -> Result<(), String> {
+        match *self {}
+    }
+
     /// Has SYNs to these addresses judged.
     ///
     /// # Errors
@@ -186,6 +194,14 @@ impl KernelGate {
     }
 
     pub(super) fn ignore(&self, _client: IpAddr, _until_ns: u64) {
+        match *self {}
+    }
+
+    pub(super) fn paced(&self, _class: &str) -> (u64, u64) {
+        match *self {}
+    }
+
+    pub(super) fn refused_by(&self, _rule: &str) -> u64 {
         match *self {}
     }
 
