@@ -358,7 +358,7 @@ mod tests {
     }
 
     /// What is said of an example that needs what is another setting's.
-    const NEEDS_ANOTHER: [&str; 8] = [
+    const NEEDS_ANOTHER: [&str; 10] = [
         "cannot include ",
         "nobody could connect: set trusted_proxies",
         "there is no class ",
@@ -367,6 +367,8 @@ mod tests {
         "tls.client_ca is missing",
         "clients are asked by a site that shows a certificate itself",
         "an authority makes certificates for names",
+        "no [[tcp]] is for connections to this address",
+        "no address in listen has the port ",
     ];
 
     #[test]

@@ -12,15 +12,15 @@ const WORTH: f64 = 0.07;
 
 /// The shapes of curves: how sharp the knee is, how goodput falls behind it, and how likely that is beforehand.
 /// Pools of workers have a knee as sharp as can be. A lock for which requests wait at random rounds it.
-const SHAPES: [CurveShape; 8] = [
-    CurveShape { sharpness: f64::INFINITY, fall: 0.0, prior: 0.45 },
-    CurveShape { sharpness: f64::INFINITY, fall: 0.15, prior: 0.10 },
-    CurveShape { sharpness: f64::INFINITY, fall: 1.0, prior: 0.05 },
-    CurveShape { sharpness: 6.0, fall: 0.0, prior: 0.15 },
-    CurveShape { sharpness: 6.0, fall: 0.15, prior: 0.05 },
-    CurveShape { sharpness: 6.0, fall: 1.0, prior: 0.05 },
-    CurveShape { sharpness: 3.0, fall: 0.0, prior: 0.10 },
-    CurveShape { sharpness: 3.0, fall: 0.15, prior: 0.05 },
+const SHAPES: [KneeShape; 8] = [
+    KneeShape { sharpness: f64::INFINITY, fall: 0.0, prior: 0.45 },
+    KneeShape { sharpness: f64::INFINITY, fall: 0.15, prior: 0.10 },
+    KneeShape { sharpness: f64::INFINITY, fall: 1.0, prior: 0.05 },
+    KneeShape { sharpness: 6.0, fall: 0.0, prior: 0.15 },
+    KneeShape { sharpness: 6.0, fall: 0.15, prior: 0.05 },
+    KneeShape { sharpness: 6.0, fall: 1.0, prior: 0.05 },
+    KneeShape { sharpness: 3.0, fall: 0.0, prior: 0.10 },
+    KneeShape { sharpness: 3.0, fall: 0.15, prior: 0.05 },
 ];
 
 /// Knees up to this number are each a curve; beyond, each is so much further than the one before.
@@ -43,13 +43,13 @@ const LIKELY: f64 = -6.0;
 const KEPT_IN_SURPRISE: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug)]
-struct CurveShape {
+struct KneeShape {
     sharpness: f64,
     fall: f64,
     prior: f64,
 }
 
-impl CurveShape {
+impl KneeShape {
     /// The logarithm of goodput, in units of what one request alone gives, with `load` requests under way for each
     /// that the knee has, whose logarithm is `ln_knee`.
     fn ln_goodput(self, load: f64, ln_knee: f64) -> f64 {
@@ -75,7 +75,7 @@ impl CurveShape {
 #[derive(Clone, Debug)]
 struct Curve {
     ln_knee: f64,
-    shape: CurveShape,
+    shape: KneeShape,
     /// How many under way are worth it.
     useful: f64,
     prior: f64,
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_useful_lies_at_the_knee_or_behind_it() {
-        let load = |sharpness, fall| CurveShape { sharpness, fall, prior: 1.0 }.useful_load();
+        let load = |sharpness, fall| KneeShape { sharpness, fall, prior: 1.0 }.useful_load();
         assert_eq!(load(f64::INFINITY, 0.0), 1.0);
         assert_eq!(load(f64::INFINITY, 1.0), 1.0);
         assert!((load(3.0, 0.0) - (1.0 / WORTH - 1.0).powf(1.0 / 3.0)).abs() < 0.01);

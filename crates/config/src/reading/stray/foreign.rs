@@ -69,7 +69,7 @@ const HTTP2: &str =
     "every listener speaks HTTP/2 and HTTP/1; limits.streams = 0 leaves HTTP/1 only";
 const NO_QUIC: &str = "HTTP/2 and HTTP/1 are spoken";
 const NOT_KEPT: &str = "answers of applications are not kept";
-const ONLY_HTTP: &str = "only HTTP is spoken; streams of TCP and UDP are not passed on";
+const PASSED_ON: &str = "write [[tcp]] for connections that are passed on as they are; UDP is not passed on";
 const AMBIGUOUS: &str = "write ambiguous = \"pass\" in a [[proxy]] or a [[fastcgi]]";
 const ONE_CLIENT: &str =
     "write connection_auth in a [[proxy]]; its default \"bind\" is what ntlm does in nginx";
@@ -286,9 +286,8 @@ const ANSWERS: &[(&str, Suggestion)] = &[
     ("fastcgi_cache", Say(NOT_KEPT)),
     ("fastcgi_cache_path", Say(NOT_KEPT)),
     ("fastcgi_cache_valid", Say(NOT_KEPT)),
-    ("stream", Say(ONLY_HTTP)),
-    ("tcp", Say(ONLY_HTTP)),
-    ("mode", Say(ONLY_HTTP)),
+    ("stream", Say(PASSED_ON)),
+    ("mode", Say(PASSED_ON)),
     (
         "weight",
         Say(

@@ -390,7 +390,7 @@ fn dollar_signs_that_name_nothing_are_remarked_with_both_spellings() {
         folder.remarks(&format!("root = \"site\"\n[[header]]\nset = {{ X-A = \"{value}\" }}\n"))
     };
     let variables = "Variables are $host, $client, $scheme, $path, $query, $request_id, $class, \
-                     $upstream (in answers), $header.NAME, $cookie.NAME and $query.NAME";
+                     $overload, $upstream (in answers), $header.NAME, $cookie.NAME and $query.NAME";
     for (value, next) in [("$5", "$$5"), ("$$", "$$$$"), ("$uri x", "$$uri x")] {
         let expected = format!(
             "DIR/forebay.toml:3:7: header.set: {value:?} is sent as it stands in this version, because \
