@@ -69,7 +69,8 @@ const HTTP2: &str =
     "every listener speaks HTTP/2 and HTTP/1; limits.streams = 0 leaves HTTP/1 only";
 const NO_QUIC: &str = "HTTP/2 and HTTP/1 are spoken";
 const NOT_KEPT: &str = "answers of applications are not kept";
-const PASSED_ON: &str = "write [[tcp]] for connections that are passed on as they are; UDP is not passed on";
+const PASSED_ON: &str =
+    "write [[tcp]] for connections that are passed on as they are; UDP is not passed on";
 const AMBIGUOUS: &str = "write ambiguous = \"pass\" in a [[proxy]] or a [[fastcgi]]";
 const ONE_CLIENT: &str =
     "write connection_auth in a [[proxy]]; its default \"bind\" is what ntlm does in nginx";
