@@ -2,7 +2,7 @@
 //!
 //! In: requests as their lines are begun, and connections that are refused. Out, once a second, to the thread that
 //! watches for the page: what was counted since. A request that is served is counted once in
-//! [`SAMPLE`](forebay_metrics::top::SAMPLE) times, drawn at random; whatever policy refuses is always counted. Without
+//! [`SAMPLE`] times, drawn at random; whatever policy refuses is always counted. Without
 //! the page nothing is.
 //!
 //! Loops share the tables of a few shards. A table is locked for one addition, or to put an empty one in its

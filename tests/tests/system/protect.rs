@@ -55,7 +55,7 @@ impl Other {
             folder.write(path, path);
         }
         let at = folder.path().display().to_string();
-        folder.write("conf", &configuration.replace("FOLDER", &at));
+        folder.write("conf", configuration.replace("FOLDER", &at));
         let file = folder.join("conf");
         let child = Command::new("ip")
             .args(["netns", "exec", &net.server])
