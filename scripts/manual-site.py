@@ -16,8 +16,8 @@ LINK = re.compile(r'<a href="([^":]+)">(.*?)</a>', re.DOTALL)
 def source(page: pathlib.Path) -> pathlib.Path:
     """Where in the repository a page comes from, as a folder."""
     match page.relative_to(TOP).parts[:-1]:
-        case ["adr", *_]:
-            return REPOSITORY / "docs/adr"
+        case [("adr" | "measured") as folder, *_]:
+            return REPOSITORY / "docs" / folder
         case ["repo", *rest]:
             return REPOSITORY.joinpath(*rest)
         case _ if (REPOSITORY / "docs" / page.with_suffix(".md").name).exists():
