@@ -535,7 +535,7 @@ fn a_launcher_that_is_killed_is_told() {
     server.says(word);
     assert_eq!(get(&server, "/cgi-bin/told").0, 502);
     // what is under way comes to its end, and ends with its client
-    assert_eq!(bed.sleepers(), 1);
+    assert!(soon(PATIENCE, || bed.sleepers() == 1));
     drop(stream);
     assert!(soon(PATIENCE, || bed.sleepers() == 0));
     assert_eq!(get(&server, "/a.txt"), (200, "a file".to_owned()));
