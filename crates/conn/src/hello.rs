@@ -126,7 +126,8 @@ fn host(name: &[u8]) -> Option<Box<str>> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let is_of_host = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let is_name = (1..=MOST_NAME_BYTES).contains(&name.len()) && name.iter().all(is_of_host);
-    let text = std::str::from_utf8(name).ok().filter(|_| is_name)?;
+    let has_labels = !name.split(|byte| *byte == b'.').any(<[u8]>::is_empty);
+    let text = std::str::from_utf8(name).ok().filter(|_| is_name && has_labels)?;
     Some(text.to_ascii_lowercase().into())
 }
 

@@ -226,8 +226,8 @@ static __noinline bool is_within_pace(u32 table, u32 rank)
 }
 
 /* Whether it is this class's turn at another server: those above it come first, as long as any of these was told to
- * come again lately. A connection that waits in that server's queue cannot be overtaken, so it is made there only while
- * few wait. */
+ * come again lately and has not had its turn since, and while connections wait in that server's queue: where none waits,
+ * there is nothing to order. A connection that waits there cannot be overtaken, so it is made only while few wait. */
 static __noinline bool has_turn(const struct gate_sockets *known, struct bpf_sock *public, u32 rank)
 {
 	struct sock___queue *listener = (struct sock___queue *)bpf_skc_to_tcp_sock(public);
@@ -241,12 +241,12 @@ static __noinline bool has_turn(const struct gate_sockets *known, struct bpf_soc
 	if (is_full(public) || (rank && listener->sk_ack_backlog >= known->queue))
 		has = false;
 	for (u32 above = 0; above < GATE_TURNS - 1; above++)
-		if (above < own && all->at[above] && now - all->at[above] < GATE_TURN_NS)
+		if (above < own && all->at[above] && listener->sk_ack_backlog &&
+		    now - all->at[above] < GATE_TURN_NS)
 			has = false;
-	if (!has) {
-		all->at[own & (GATE_TURNS - 1)] = now;
+	all->at[own & (GATE_TURNS - 1)] = has ? 0 : now;
+	if (!has)
 		count(GATE_TURNED_AWAY);
-	}
 	return has;
 }
 

@@ -196,6 +196,14 @@ impl Listeners {
                 Ok(address) => self.share_out(address, &mut given)?,
                 Err(port) => self.share_out_all(port, &mut given)?,
             }
+            if !matches!(listen, Listen::Unix(_)) {
+                for socket in given.iter().flatten() {
+                    // a socket may have been the other way before a reload
+                    let told = socket::report_at_once(&socket.socket, *raw);
+                    let address = ListenAddress::Tcp(socket.local);
+                    told.map_err(|error| ListenError::Bind { address, error })?;
+                }
+            }
             let listening = match (tls, raw) {
                 (true, _) => TLS,
                 (false, true) => RAW,

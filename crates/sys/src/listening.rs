@@ -295,6 +295,15 @@ pub fn welcome_new(listener: impl AsFd) -> io::Result<()> {
     defer_accept(listener.as_fd(), DEFER_SECONDS)
 }
 
+/// Whether connections to a listening socket of TCP are reported when their first bytes have come, or at once: where
+/// the server may speak first.
+///
+/// # Errors
+/// What the kernel says.
+pub fn report_at_once(listener: impl AsFd, at_once: bool) -> io::Result<()> {
+    defer_accept(listener.as_fd(), if at_once { 0 } else { DEFER_SECONDS })
+}
+
 /// Reports a connection only when its first bytes have come, or after about a second without any
 /// (tcp(7)). So the first look at it finds its request, and clients that send nothing cost the
 /// kernel a few hundred bytes and us nothing.

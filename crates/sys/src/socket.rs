@@ -2,8 +2,8 @@
 
 pub use crate::listening::{
     ListenOptions, OpenSteps, UNSENT_BYTES, begin_listening, bind, bound_unsent, give_listener,
-    ignore_new, listen, listen_timed, listen_unreachable, owner, prepare, tune_listener,
-    unsent_bound, welcome_new,
+    ignore_new, listen, listen_timed, listen_unreachable, owner, prepare, report_at_once,
+    tune_listener, unsent_bound, welcome_new,
 };
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};

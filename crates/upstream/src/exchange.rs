@@ -51,7 +51,7 @@ use crate::settings;
 use crate::spool::{Spool, SpoolFile};
 use crate::upstreams;
 use crate::upstreams::connection::UpstreamConnection;
-use crate::upstreams::offered::{OfferedPair, PassedRequest};
+use crate::upstreams::offered::PassedRequest;
 use crate::upstreams::sign_in::{Binding, SignIn};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
@@ -506,7 +506,8 @@ impl<T: Send> Relay for Exchange<T> {
             None => !self.upload.is_sent() || connection.has_unsent(),
         };
         let has_unsent = has_unsent && !attempt.is_cut;
-        let is_open = connection.offered().is_none_or(OfferedPair::is_open);
+        // what comes before the receiver has taken the request is not read, and would be reported for ever
+        let is_open = connection.offered().is_none_or(|pair| pair.is_open() && pair.is_taken());
         let wants = Wants {
             read: !attempt.has_ended && !attempt.can_read && is_open,
             write: has_unsent && !attempt.can_write,

@@ -336,7 +336,14 @@ impl UpstreamGroup {
     fn best(&self, tried: &[MemberIndex]) -> Option<MemberStanding> {
         let untried = self.members.iter().enumerate().filter(|(at, _)| !tried.contains(at));
         let standings = untried.map(|(_, one)| one.standing());
-        standings.filter(|(grade, _)| *grade != HealthGrade::Draining).min()
+        // one whose checks fail is not asked while another is well, be it the one that was asked in vain
+        let has_well = self.members.iter().any(|one| one.standing().0 == HealthGrade::Well);
+        let is_left_out = |grade: HealthGrade| match grade {
+            HealthGrade::Draining => true,
+            HealthGrade::Unwell => has_well,
+            _ => false,
+        };
+        standings.filter(|(grade, _)| !is_left_out(*grade)).min()
     }
 
     /// A request to one of them is over.

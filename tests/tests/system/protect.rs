@@ -144,7 +144,7 @@ fn ask(ip: &str, head: &str) -> io::Result<String> {
 
 fn configured(gate: &str, rules: &str) -> String {
     format!(
-        "user = \"nobody\"\n{gate}\n{CLASSES}[[protect]]\nport = {PORT}\n\
+        "user = \"nobody\"\n{gate}\n{CLASSES}[[protect]]\nport = {PORT}\nqueue = 1\n\
          [[rule]]\nname = \"of gold\"\npath = \"/gold/*\"\nlocal = \"*:{PORT}\"\nclass = \"gold\"\n{rules}"
     )
 }

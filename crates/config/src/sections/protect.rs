@@ -72,10 +72,11 @@ const SETTINGS: &[Setting<ProtectConfig>] = &[
     },
     Setting {
         key: "queue",
-        preset: Preset::Value("1"),
+        preset: Preset::Value("16"),
         range: Some(("1", "65535")),
         meaning: "How many connections may wait in that server's own queue before one of a class below the \
-                  first is made: what waits there cannot be overtaken. Others come again, after 0.2 s at first.",
+                  first is made: what waits there cannot be overtaken. Others come again, after 0.2 s at first; \
+                  few is for servers with as many processes as may answer, such as Apache prefork.",
         example: "4",
         at: |c| &mut c.queue,
     },

@@ -17,6 +17,8 @@ impl Admission for RequestHandler {
         self.judge.as_ref().is_some_and(Judge::asks_local)
             || self.applications.tell_local()
             || self.certificates.identities.has_addresses()
+            // a connection that is passed on is judged by the address that it has reached
+            || !self.applications.pass_routes().is_empty()
     }
 
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {

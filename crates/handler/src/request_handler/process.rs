@@ -12,7 +12,8 @@ use crate::job::{ServerJob, ServerJobDone};
 use crate::policy::Ticket;
 use forebay_config::Role;
 use forebay_conn::{
-    BodyDecision, Job as _, JobKind, Process, ProcessOutcome, Refusal, Relayed, Reply, Request,
+    BodyDecision, Job as _, JobKind, PassedConnection, Peer, Process, ProcessOutcome, Refusal,
+    Relayed, Reply, Request,
 };
 use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
@@ -383,8 +384,26 @@ impl RequestHandler {
         if secured.is_some_and(|secured| identities.is_misdirected(secured, host)) {
             return Some((421, OTHER_CONNECTION));
         }
+        let is_of_name = |name: &str| name.as_bytes().eq_ignore_ascii_case(host);
+        if secured.is_some_and(|secured| !secured.name.as_deref().is_some_and(is_of_name))
+            && self.is_passed_on(peer, host)
+        {
+            return Some((421, OTHER_CONNECTION));
+        }
         let site = if asks { self.site.site_of(request) } else { None };
         self.certificates.refusal(secured, is_https, site? as usize, host)
+    }
+
+    /// Whether connections that ask for this name at the client's port are passed on, so that no site answers for it.
+    fn is_passed_on(&self, peer: &Peer, host: &[u8]) -> bool {
+        let routes = self.applications.pass_routes();
+        if routes.is_empty() {
+            return false;
+        }
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        let name = String::from_utf8_lossy(host).to_ascii_lowercase();
+        let asked = PassedConnection { name: Some(name.into()), is_raw: false };
+        routes.find(peer.local.port(), &asked).is_some()
     }
 
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.

@@ -28,10 +28,13 @@ impl<T> Exchange<T> {
 
     /// Receives into `out`, or, without it, behind what was received.
     pub(super) fn receive(&mut self, most: usize, out: Option<&mut Vec<u8>>) -> RelayRead {
+        let is_passed_on = self.application.settings().tcp().is_some();
         let Some(attempt) = self.phase.attempt_mut() else { return RelayRead::End };
         let Some(connection) = &mut attempt.connection else { return RelayRead::End };
         if attempt.has_ended {
-            return RelayRead::End;
+            // a server that has closed and resets what still comes for it takes nothing more
+            let is_reset = is_passed_on && attempt.is_cut;
+            return if is_reset { RelayRead::Broken } else { RelayRead::End };
         }
         if !attempt.can_read && !connection.has_ahead() {
             return RelayRead::Nothing;
@@ -119,10 +122,11 @@ impl<T> Exchange<T> {
         read
     }
 
-    /// It breaks off: the upstream is to blame.
+    /// It breaks off: the upstream is to blame, unless the bytes are its client's, who may have it reset at will.
     pub(super) fn broken(&mut self) -> RelayRead {
         self.answer.is_broken_off = true;
-        if let Some(slot) = self.phase.slot_mut() {
+        let is_passed_on = self.application.settings().tcp().is_some();
+        if let Some(slot) = self.phase.slot_mut().filter(|_| !is_passed_on) {
             slot.fail(BROKEN_OFF);
         }
         RelayRead::Broken
