@@ -28,6 +28,7 @@ fn main() {
                         times,
                         shortage,
                         failing: 0.0,
+                        refuses: false,
                         others: 0,
                     };
                     row(name, application, seeds);

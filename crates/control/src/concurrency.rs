@@ -74,6 +74,10 @@ pub enum LimitChange {
     MoreIsUseful,
     /// Fewer give as much.
     FewerGiveAsMuch,
+    /// While requests waited, nothing has ended.
+    NothingEnds,
+    /// More was answered with errors.
+    MoreFailed,
     /// The settings or the application said so.
     Bounds,
 }
@@ -111,6 +115,8 @@ pub struct UsefulConcurrency {
     owed: f64,
     /// The most that was measured lately.
     top: f64,
+    /// With how many under way most answers were errors, though with fewer they were not, and when.
+    failed: Option<(u32, u64)>,
     /// How much requests differ, by the epochs that have shown most.
     spread: f64,
     measured_ns: u64,
@@ -138,6 +144,7 @@ impl UsefulConcurrency {
             since_probe: 0,
             owed: 0.0,
             top: 0.0,
+            failed: None,
             spread: 0.5,
             measured_ns: now_ns,
             begun_ns: now_ns,
@@ -174,6 +181,7 @@ impl UsefulConcurrency {
         if most > self.most {
             self.curves = Curves::new(most);
             self.top = 0.0;
+            self.failed = None;
         }
         (self.least, self.most) = (least, most);
         self.hold(self.held.clamp(least, most), LimitChange::Bounds, now_ns);
@@ -191,7 +199,7 @@ impl UsefulConcurrency {
     /// A request has ended that took so long. Said before what is [under way](UsefulConcurrency::under_way) then.
     pub fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
         self.under_way(self.under_way, now_ns);
-        if let Some(end) = self.epoch.end(self.enough(), now_ns) {
+        if let Some(end) = self.epoch.end(self.enough(), self.is_new(), now_ns) {
             self.turn(end, now_ns);
         }
         let is_good = match outcome {
@@ -202,11 +210,23 @@ impl UsefulConcurrency {
         self.epoch.ended(took_ns as f64 / 1e9, is_good, now_ns);
     }
 
+    /// As many are under way as may be, others wait, and nothing ends: twice as many may be. Says whether that is more.
+    pub fn is_stuck(&mut self, now_ns: u64) -> bool {
+        let twice = self.within(2.0 * f64::from(self.limit));
+        let is_more = twice > self.limit;
+        if is_more {
+            self.hold(twice, LimitChange::NothingEnds, now_ns);
+            self.begin(twice, now_ns);
+        }
+        is_more
+    }
+
     /// An epoch has ended, and the next begins.
     fn turn(&mut self, end: EpochEnd, now_ns: u64) {
         match end {
             EpochEnd::Measured(measured) => self.learn(measured, now_ns),
             EpochEnd::Unbound => {}
+            EpochEnd::Failing if self.is_new() => self.more_failed(now_ns),
             EpochEnd::Failing => self.curves.interrupted(KEPT),
         }
         let next = match end {
@@ -229,6 +249,27 @@ impl UsefulConcurrency {
         f64::from(self.limit) > self.top * 1.2
     }
 
+    /// Whether as many as may be under way now are more than were measured lately, and some were.
+    fn is_new(&self) -> bool {
+        self.top > 0.0 && f64::from(self.limit) > self.top
+    }
+
+    /// With more under way than were measured, most answers were errors: no more than were measured are held.
+    fn more_failed(&mut self, now_ns: u64) {
+        self.failed = Some((self.limit, now_ns));
+        self.hold(self.held.min(self.within(self.top)), LimitChange::MoreFailed, now_ns);
+    }
+
+    /// So many or fewer, if it is not known of a moment ago that so many fail.
+    fn below_failed(&self, count: f64, now_ns: u64) -> f64 {
+        match self.failed {
+            Some((failed, ns)) if now_ns.saturating_sub(ns) < LONG_AGO_NS => {
+                count.min(f64::from(failed) - 1.0)
+            }
+            _ => count,
+        }
+    }
+
     fn learn(&mut self, measured: EpochMeasures, now_ns: u64) {
         if self.begun_ns.saturating_sub(self.measured_ns) > LONG_AGO_NS && self.answers > 0 {
             self.curves.interrupted(1.0);
@@ -248,7 +289,7 @@ impl UsefulConcurrency {
     fn next(&mut self, now_ns: u64) -> u32 {
         let [low, least, useful, high] = self.curves.useful([0.05, 1.0 - DOUBLED, HELD, 0.95]);
         if least > 1.2 * self.top {
-            let twice = self.within((2.0 * self.top).min(useful));
+            let twice = self.within(self.further(now_ns).min(useful)).max(self.held);
             self.hold(twice, LimitChange::MoreGaveMore, now_ns);
             return twice;
         }
@@ -261,11 +302,20 @@ impl UsefulConcurrency {
             let useful = useful.max(self.held / 2);
             self.hold(useful, LimitChange::FewerGiveAsMuch, now_ns);
         }
-        self.probe(low, high)
+        self.probe(low, high, now_ns)
+    }
+
+    /// More than was measured: twice as many, or half of the way to as many as have failed.
+    fn further(&self, now_ns: u64) -> f64 {
+        let twice = 2.0 * self.top;
+        match self.below_failed(twice, now_ns) {
+            below if below < twice => (self.top * (below + 1.0)).sqrt().min(below),
+            _ => twice,
+        }
     }
 
     /// What is held, or for one epoch more or fewer, where what is useful is most likely between these.
-    fn probe(&mut self, low: f64, high: f64) -> u32 {
+    fn probe(&mut self, low: f64, high: f64, now_ns: u64) -> u32 {
         let held = f64::from(self.held);
         let (above, below) = ((1.12 * held).max(held + 1.0), (0.88 * held).min(held - 1.0));
         self.owed += GIVEN_UP;
@@ -278,7 +328,7 @@ impl UsefulConcurrency {
         }
         if self.since_probe >= probe_every(held, low, high) {
             self.since_probe = 0;
-            return self.within(above);
+            return self.within(self.below_failed(above, now_ns).max(held));
         }
         self.held
     }

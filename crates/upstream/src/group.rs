@@ -54,7 +54,9 @@ struct GroupState {
     in_flight: u32,
     /// Requests under way to it, at most.
     most: u32,
-    /// By whom that is decided, where it is learnt.
+    /// Of what is under way, connections that are tunnels.
+    tunnels: u32,
+    /// By whom `most` is decided, where it is learnt.
     learnt: Option<Box<LearntPlaces>>,
     /// What other processes have under way to it.
     shared: Option<SharedCount>,
@@ -66,8 +68,9 @@ impl GroupState {
         if let Some(shared) = self.shared {
             // after it counts: another process that takes one now sees this one, or is seen
             shared.take();
-            if u64::from(self.in_flight) + 1 + u64::from(shared.others())
-                > u64::from(self.most.saturating_sub(kept))
+            let others = shared.others();
+            if u64::from(self.in_flight) + 1 + u64::from(others)
+                > u64::from(self.most_in_all(others).saturating_sub(kept))
             {
                 shared.give_back();
                 return false;
@@ -89,7 +92,13 @@ impl GroupState {
 
     fn has_room(&self, kept: u32) -> bool {
         let others = self.shared.map_or(0, |shared| shared.others());
-        self.in_flight.saturating_add(others) < self.most.saturating_sub(kept)
+        self.in_flight.saturating_add(others) < self.most_in_all(others).saturating_sub(kept)
+    }
+
+    /// So many may be under way in all processes, of which others have so many. A number of the settings is for all
+    /// together; one that is learnt is for this process, beside what the others have.
+    fn most_in_all(&self, others: u32) -> u32 {
+        self.learnt.as_ref().map_or(self.most, |learnt| learnt.most_beside(others))
     }
 
     /// As much may be under way as the settings say, or as is learnt within their bounds.
@@ -99,10 +108,18 @@ impl GroupState {
             (None, learnt) => *learnt = None,
             (Some(least), Some(learnt)) => learnt.set_bounds(least, most, now_ns),
             (Some(least), learnt) => {
-                *learnt = Some(Box::new(LearntPlaces::new(least, most, now_ns)));
+                *learnt = Some(Box::new(LearntPlaces::new(least, most, self.tunnels, now_ns)));
             }
         }
         self.most = self.learnt.as_ref().map_or(most, |learnt| learnt.most());
+    }
+
+    /// It is full, and requests wait. Says whether more may be under way because nothing ends.
+    fn relieve(&mut self, now_ns: u64) -> bool {
+        let Some(learnt) = &mut self.learnt else { return false };
+        let is_relieved = learnt.relieve(now_ns);
+        self.most = learnt.most();
+        is_relieved
     }
 
     /// What is under way has changed by now.
@@ -149,6 +166,7 @@ impl UpstreamGroup {
             is_backup: false,
             in_flight: 0,
             most: u32::MAX,
+            tunnels: 0,
             learnt: None,
             shared: None,
         };
@@ -406,12 +424,24 @@ impl UpstreamGroup {
 
     /// A connection to one of them has become a tunnel, or one has ended.
     pub fn tunnel(&mut self, member: MemberIndex, is_open: bool) {
-        if let Some(one) = self.members.get_mut(member)
-            && let Some(learnt) = &mut one.learnt
-        {
-            learnt.tunnel(is_open);
+        let Some(one) = self.members.get_mut(member) else { return };
+        one.tunnels = match is_open {
+            true => one.tunnels.saturating_add(1),
+            false => one.tunnels.saturating_sub(1),
+        };
+        if let Some(learnt) = &mut one.learnt {
+            learnt.has_tunnels(one.tunnels);
             one.most = learnt.most();
         }
+    }
+
+    /// Requests wait while none finds room: those that are full and where nothing ends may have more under way, where
+    /// that is learnt. Says whether one may.
+    pub fn relieve(&mut self, now_ns: u64) -> bool {
+        let kept = self.kept;
+        let full = self.members.iter_mut().filter(|one| !one.has_room(kept));
+        // each is asked, whatever another has said
+        full.filter_map(|one| one.relieve(now_ns).then_some(())).count() > 0
     }
 
     /// One of them has said how many requests it can work on at once.

@@ -182,7 +182,10 @@ impl<T> Places<T> {
             return Ok(Placement::Begun(Begun::new(member, now.ns, None)));
         }
         match self.group.has_room(now.ms) {
-            Ok(()) if self.queue.is_empty() && !self.is_behind_others(asking.owner.rank, now) => {
+            Ok(())
+                if self.passes(asking.owner.rank)
+                    && !self.is_behind_others(asking.owner.rank, now) =>
+            {
                 let turn = self.queue.pass(asking.owner, again)?;
                 match self.begin(&asking, turn, now) {
                     // another process was faster
@@ -203,6 +206,13 @@ impl<T> Places<T> {
         self.show_waiting();
         self.displaced.extend(displaced.map(|waiting| waiting.item));
         Ok(Placement::Waits(id))
+    }
+
+    /// Whether a request of this rank need not wait where there is room for it: none waits, or only some for which
+    /// there is none, because more is kept from them.
+    fn passes(&self, rank: u8) -> bool {
+        let first = self.queue.ranks_waiting().trailing_zeros() as u8;
+        self.queue.is_empty() || (rank < first && self.kept_from(rank) < self.kept_from(first))
     }
 
     /// A request of this rank has found no place.
@@ -273,7 +283,10 @@ impl<T> Places<T> {
         if self.queue.is_empty() || self.is_behind_others(highest, now) {
             return None;
         }
-        let last = self.last_with_room(highest, now);
+        let mut last = self.last_with_room(highest, now);
+        if self.group.has_room(now.ms) == Err(Unavailable::Full) && self.group.relieve(now.ns) {
+            last = self.last_with_room(highest, now);
+        }
         match self.group.has_room(now.ms) {
             // before one leaves the queue: another process may be faster
             Ok(()) if !self.group.hold(now.ms) => return None,
@@ -306,6 +319,7 @@ impl<T> Places<T> {
     /// all that are considered next.
     fn last_with_room(&mut self, highest: u8, now: Clocks) -> u8 {
         if self.kept.is_empty() {
+            self.group.keep_back(0);
             return u8::MAX;
         }
         let waiting = self.queue.ranks_waiting();
@@ -547,24 +561,95 @@ mod tests {
         };
         assert!(ask(2, 0), "one is for all");
         assert!(!ask(2, 1) && !ask(7, 2), "no more for those that keep none");
-        assert!(!ask(1, 3), "others wait, so it is told of its place");
-        let begun = told(&mut places);
-        assert_eq!(begun.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3]);
-        let mut numbers = Vec::new();
-        for (rank, number) in [(1, 4), (1, 5), (0, 6), (0, 7)] {
-            let _ = places.ask(asking(rank), NOW, || Some(number));
-            numbers.extend(told(&mut places).into_iter().map(|(number, _)| number));
-        }
-        assert_eq!(numbers, [4, 6], "of the second rank there are two more, and one for the first");
+        let begun = [(1, 3), (1, 4), (1, 5), (0, 6), (0, 7)].map(|one| (one.1, ask(one.0, one.1)));
+        let expected = [(3, true), (4, true), (5, false), (6, true), (7, false)];
+        assert_eq!(begun, expected, "of the second rank there are two more, and one for the first");
+        assert!(told(&mut places).is_empty());
         // one ends: the first rank is next, and then whoever has room
-        let (_, begun) = begun.into_iter().next().unwrap();
-        places.end(begun.unwrap(), HealthSign::Well, NOW);
+        let one = Begun::new(0, 0, None);
+        places.end(one, HealthSign::Well, NOW);
         let next: Vec<_> = told(&mut places).into_iter().map(|(number, _)| number).collect();
         assert_eq!(next, [7]);
         assert_eq!(places.waiting(), 3);
         // nothing is kept any more
         places.set(&settings(1, Some(6), 10), &[], 0);
         assert_eq!(told(&mut places).len(), 2);
+    }
+
+    #[test]
+    fn none_gives_way_to_who_has_a_place_that_is_kept() {
+        let mut places = Places::new(&keeping(2, &[1]), 1, 0);
+        places.set(
+            &settings::GroupSettings { queue: settings(1, Some(2), 1).queue, ..keeping(2, &[1]) },
+            &[],
+            0,
+        );
+        assert!(matches!(places.ask(asking(1), NOW, || Some(0)), Ok(Placement::Begun(_))));
+        assert!(matches!(places.ask(asking(1), NOW, || Some(1)), Ok(Placement::Waits(_))));
+        assert!(matches!(places.ask(asking(0), NOW, || Some(2)), Ok(Placement::Begun(_))));
+        assert!(told(&mut places).is_empty() && places.waiting() == 1);
+        // without a place it takes that of the other in the queue
+        assert!(matches!(places.ask(asking(0), NOW, || Some(3)), Ok(Placement::Waits(_))));
+        assert!(matches!(told(&mut places)[..], [(1, Err(Unavailable::Full))]));
+    }
+
+    /// As many as are learnt, up to `most`.
+    fn learning(most: u32) -> settings::GroupSettings {
+        let group = settings(1, Some(most), 100);
+        let time = std::time::Duration::from_mins(5);
+        settings::GroupSettings {
+            in_flight_from: Some(1),
+            queue: settings::QueueSettings { time, ..group.queue },
+            ..group
+        }
+    }
+
+    #[test]
+    fn answers_without_an_end_keep_no_others_waiting() {
+        let at = |ms: u64| Clocks { ms, ns: ms * 1_000_000 };
+        let mut places = Places::new(&learning(20), 1, 0);
+        let mut waits = 0;
+        for number in 0..30 {
+            let asked = places.ask(asking(0), at(10_000), || Some(number)).unwrap();
+            waits += u32::from(matches!(asked, Placement::Waits(_)));
+        }
+        let mut begun = |ms| std::iter::from_fn(|| places.next(at(ms))).count();
+        assert_eq!((waits, begun(10_999)), (22, 0));
+        assert_eq!((begun(11_000), begun(11_999), begun(12_000)), (8, 0, 4));
+        assert_eq!(begun(60_000), 0, "as many as may be");
+    }
+
+    #[test]
+    fn tunnels_that_were_open_before_places_are_learnt_keep_none() {
+        let mut places: Places<u32> = Places::new(&settings(1, Some(50), 100), 1, 0);
+        for _ in 0..9 {
+            let Ok(Placement::Begun(mut begun)) = places.ask(asking(0), NOW, || None) else {
+                panic!("there is room")
+            };
+            assert!(begun.becomes_tunnel());
+            places.group_mut().tunnel(begun.member, true);
+        }
+        places.set(&learning(50), &[], 0);
+        assert_eq!(places.group().most_in_flight(0), Some(17));
+        assert!(matches!(places.ask(asking(0), NOW, || None), Ok(Placement::Begun(_))));
+    }
+
+    #[test]
+    fn what_another_process_has_is_beside_what_is_learnt() {
+        use forebay_control::shared::SharedCounts;
+        use std::sync::atomic::AtomicU64;
+        let words: Vec<_> = (0..SharedCounts::WORDS).map(|_| AtomicU64::new(0)).collect();
+        let words: &'static [AtomicU64] = Vec::leak(words);
+        let old = SharedCounts::new(words, 71, [1, 2]);
+        let old_count = old.of("a");
+        let (generation, rows) = old.hand();
+        let new = SharedCounts::join(words, 72, generation, rows).unwrap();
+        old_count.unwrap().add(10);
+        let mut places = Places::new(&learning(15), 1, 0);
+        places.share([new.of("a")], None);
+        let mut ask = || matches!(places.ask(asking(0), NOW, || Some(0)), Ok(Placement::Begun(_)));
+        let begun = (0..10).filter(|_| ask()).count();
+        assert_eq!(begun, 5, "up to the largest number for all");
     }
 
     #[test]

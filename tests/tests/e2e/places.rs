@@ -20,6 +20,7 @@ on_each_engine!(
     places_are_learnt_and_explained,
     a_class_keeps_places,
     a_place_that_is_kept_is_given_while_others_wait,
+    answers_without_an_end_keep_no_others_waiting,
     applications_are_told_of_overload,
 );
 
@@ -171,6 +172,63 @@ fn a_place_that_is_kept_is_given_while_others_wait(engine: &str) {
     gate.has(2);
     gate.answer(2);
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
+}
+
+/// An application whose answers to `/events` and to `/endless` come to no end.
+fn endless() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let said = match head.split(' ').nth(1) {
+                    Some("/events") => {
+                        "Content-Type: Text/Event-Stream; charset=utf-8\r\n\r\ndata\n"
+                    }
+                    Some("/endless") => "Content-Type: text/plain\r\n\r\ndata\n",
+                    _ => "Content-Length: 0\r\n\r\n",
+                };
+                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{said}");
+                let _ = stream.write_all(head.as_bytes());
+                if said.ends_with('\n') && !said.ends_with("\r\n") {
+                    // until the server leaves
+                    let _ = std::io::copy(&mut reader, &mut std::io::sink());
+                }
+            });
+        }
+    });
+    addr
+}
+
+fn answers_without_an_end_keep_no_others_waiting(engine: &str) {
+    let lines = format!(
+        "[[proxy]]\npath = \"/\"\nto = \"http://{}\"\nin_flight = \"auto\"\nqueue.time = \"5m\"\n",
+        endless()
+    );
+    let (served, _folder) = serve(engine, &lines);
+    let open = |path: &'static str| {
+        let mut stream = TcpStream::connect(served.addr()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 200"), "{engine}, {path}: {line}");
+        reader
+    };
+    let _events: Vec<_> = (0..9).map(|_| open("/events")).collect();
+    let said = listed(&served);
+    assert!(said.contains("8 at once") && said.contains("9 tunnels beside"), "{engine}: {said}");
+    let _endless: Vec<_> = (0..8).map(|_| open("/endless")).collect();
+    open("/");
+    assert!(served.metric("forebay_upstream_places") >= 25, "{engine}: {}", listed(&served));
 }
 
 /// An application that answers with the head it was sent.

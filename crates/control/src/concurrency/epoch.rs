@@ -87,8 +87,10 @@ impl Epoch {
         }
     }
 
-    /// How it has ended, if so many answers are enough, before something ends now.
-    pub(super) fn end(&self, enough: u32, now_ns: u64) -> Option<EpochEnd> {
+    /// How it has ended, if so many answers are enough, before something ends now. `is_new` says that as many as may be
+    /// under way were never measured: then errors count first, which may be so fast that they keep the limit from being
+    /// what binds.
+    pub(super) fn end(&self, enough: u32, is_new: bool, now_ns: u64) -> Option<EpochEnd> {
         if self.ended_ns == now_ns {
             return None;
         }
@@ -96,10 +98,11 @@ impl Epoch {
         if self.settling > 0 || seconds < LEAST_S || self.good.saturating_add(self.bad) < enough {
             return None;
         }
+        let is_failing = self.bad > self.good;
         if self.full_s < FULL * seconds {
-            return Some(EpochEnd::Unbound);
+            return Some(if is_new && is_failing { EpochEnd::Failing } else { EpochEnd::Unbound });
         }
-        if self.bad > self.good || self.took_s <= 0.0 {
+        if is_failing || self.took_s <= 0.0 {
             return Some(EpochEnd::Failing);
         }
         let (good, under_way) = (f64::from(self.good), self.area_s / seconds);

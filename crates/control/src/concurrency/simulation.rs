@@ -44,6 +44,8 @@ pub struct SimulatedApplication {
     pub shortage: Shortage,
     /// This part of its answers are errors, which take a millisecond.
     pub failing: f64,
+    /// Those that find no worker are no part of a queue, but are answered with an error, within a millisecond.
+    pub refuses: bool,
     /// Another server has so many requests under way to it.
     pub others: usize,
 }
@@ -249,7 +251,7 @@ impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
                 agent.begins(class, self.now_s - came);
             }
             let request = self.request(true, came.is_some(), came.unwrap_or(self.now_s));
-            self.backlog.push_back(request);
+            self.receive(request);
             self.own += 1;
             self.limit.under_way(self.own, self.now_ns());
         }
@@ -258,6 +260,20 @@ impl<L: SimulatedLimit> SimulatedWorld<'_, L> {
             next.left_s[0] = next.left_s[0].max(1e-9);
             self.active.push(next);
         }
+    }
+
+    /// A request comes to the application.
+    fn receive(&mut self, mut request: SimulatedRequest) {
+        let SimulatedApplication { refuses, workers, .. } = self.application;
+        if !refuses {
+            self.backlog.push_back(request);
+            return;
+        }
+        let at_work = self.active.iter().filter(|one| !one.is_error).count();
+        if at_work >= workers {
+            (request.is_error, request.left_s) = (true, [0.001, 0.0]);
+        }
+        self.active.push(request);
     }
 
     fn now_ns(&self) -> u64 {

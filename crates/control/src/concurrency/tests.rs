@@ -5,7 +5,15 @@ use super::*;
 use crate::agent::AgentClass;
 
 fn pool(workers: usize, shortage: Shortage, times: ServiceTimes) -> SimulatedApplication {
-    SimulatedApplication { workers, service_s: 0.02, times, shortage, failing: 0.0, others: 0 }
+    SimulatedApplication {
+        workers,
+        service_s: 0.02,
+        times,
+        shortage,
+        failing: 0.0,
+        refuses: false,
+        others: 0,
+    }
 }
 
 fn sleeping(workers: usize) -> SimulatedApplication {
@@ -109,6 +117,49 @@ fn errors_are_no_goodput() {
     simulation.run(10.0, 500);
     let after = simulation.run(10.0, 500);
     assert!(after.goodput > 0.95 * 8.0 / 0.02 && after.limit < 14.0, "{after:?}");
+}
+
+#[test]
+fn it_goes_back_where_more_is_answered_with_errors() {
+    for (workers, service_s) in [(20, 0.2), (20, 0.02), (50, 0.05)] {
+        let times = ServiceTimes::Even;
+        let application = SimulatedApplication {
+            service_s,
+            refuses: true,
+            ..pool(workers, Shortage::Workers, times)
+        };
+        let mut limit = learning();
+        let mut simulation = Simulation::new(application, &mut limit, 1.0, 3);
+        simulation.run(30.0, 500);
+        let run = simulation.run(60.0, 2000);
+        let what = format!("{workers} of {service_s} s: {run:?}");
+        assert!(run.goodput > 0.8 * workers as f64 / service_s, "{what}");
+        assert!(run.limit < 1.2 * workers as f64, "{what}");
+    }
+}
+
+#[test]
+fn errors_that_are_fast_are_seen_where_the_limit_does_not_bind() {
+    let errors = || {
+        let mut epoch = Epoch::new(0, 0);
+        for at in 1..=40u64 {
+            epoch.passed(20, false, 0.01);
+            epoch.ended(0.001, Some(at % 4 == 0), at * 10_000_000);
+        }
+        epoch
+    };
+    assert!(matches!(errors().end(24, true, 500_000_000), Some(EpochEnd::Failing)));
+    // where that many were measured, it is an outage, or there are few requests
+    assert!(matches!(errors().end(24, false, 500_000_000), Some(EpochEnd::Unbound)));
+}
+
+#[test]
+fn more_are_let_in_where_nothing_ends() {
+    let mut limit = UsefulConcurrency::new(1, 20, 0);
+    assert!(limit.is_stuck(1) && limit.limit() == 16);
+    assert!(limit.is_stuck(2) && limit.limit() == 20);
+    assert!(!limit.is_stuck(3));
+    assert_eq!(limit.report().changed, Some((16, LimitChange::NothingEnds, 2)));
 }
 
 #[test]

@@ -41,6 +41,8 @@ fn reason(why: LimitChange) -> &'static str {
         LimitChange::MoreGaveMore => "as many as that had given more than fewer",
         LimitChange::MoreIsUseful => "more gave more",
         LimitChange::FewerGiveAsMuch => "fewer gave as much",
+        LimitChange::MoreFailed => "most of more answers were errors",
+        LimitChange::NothingEnds => "requests waited and none ended",
         LimitChange::Bounds => "its bounds changed",
     }
 }

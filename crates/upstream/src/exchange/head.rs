@@ -12,7 +12,7 @@ use forebay_conn::handler::relay::RelayNext;
 use forebay_http::body::{BodyDecoder, ChunkTolerance, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines};
-use forebay_http::response::BodyFraming;
+use forebay_http::response::{BodyFraming, Response};
 use forebay_sys::socket::Received;
 use forebay_tls::TlsFault;
 
@@ -131,6 +131,7 @@ impl<T> Exchange<T> {
                         })
                     }
                 };
+                let is_endless = is_event_stream(&head);
                 let is_unfit = self.binding.look(&head);
                 let (start, end) = (self.answer.at, self.answer.at + head.len);
                 self.answer.fields = Some(head.keep(&self.answer.received[start..end]));
@@ -152,6 +153,8 @@ impl<T> Exchange<T> {
                 if self.is_tunnel() {
                     self.phase.becomes_tunnel(is_web_socket);
                     self.link_changed();
+                } else if is_endless {
+                    self.phase.becomes_tunnel(false);
                 }
                 if is_unfit {
                     self.give_up(Failed::SignIn);
@@ -161,4 +164,13 @@ impl<T> Exchange<T> {
             Err(_) => Err(AttemptFailure::Malformed),
         }
     }
+}
+
+/// Whether the answer is a stream of events, which ends when its client has had enough: it keeps a place as a tunnel does.
+fn is_event_stream(head: &Response<'_>) -> bool {
+    let is_stream = |value: &[u8]| {
+        let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        media_type.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    };
+    head.values("Content-Type").any(is_stream)
 }

@@ -16,7 +16,14 @@ pub struct LearntPlaces {
     workers: Option<u32>,
     /// Other processes have requests under way to it.
     has_others: bool,
+    /// When something has begun or ended last, or more were let in because nothing had.
+    moved_ns: u64,
+    /// How long the last request has taken.
+    took_ns: u64,
 }
+
+/// While nothing ends for so long, at least and at most, more are let in.
+const STUCK_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
 /// What is known of one upstream, for people.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,21 +37,40 @@ pub struct LearntReport {
 }
 
 impl LearntPlaces {
-    /// Between these.
-    pub fn new(least: u32, most: u32, now_ns: u64) -> LearntPlaces {
+    /// Between these, where so many of the connections are tunnels.
+    pub fn new(least: u32, most: u32, tunnels: u32, now_ns: u64) -> LearntPlaces {
         LearntPlaces {
             useful: UsefulConcurrency::new(least, most, now_ns),
             least,
             most,
-            tunnels: 0,
+            tunnels,
             workers: None,
             has_others: false,
+            moved_ns: now_ns,
+            took_ns: 0,
         }
     }
 
     /// Requests and tunnels under way, at most.
     pub fn most(&self) -> u32 {
-        self.useful.limit().saturating_add(self.tunnels).min(self.most)
+        self.most_beside(0)
+    }
+
+    /// The same in all processes, of which others have so much.
+    pub fn most_beside(&self, others: u32) -> u32 {
+        let own = self.useful.limit().saturating_add(self.tunnels);
+        own.saturating_add(others).min(self.most)
+    }
+
+    /// It is full, and requests wait: where nothing ends for longer than requests take, what is under way may be answers
+    /// without an end, and twice as many are let in. Says whether they are.
+    pub fn relieve(&mut self, now_ns: u64) -> bool {
+        let patience_ns = self.took_ns.saturating_mul(2).clamp(STUCK_NS.0, STUCK_NS.1);
+        if now_ns.saturating_sub(self.moved_ns) < patience_ns {
+            return false;
+        }
+        self.moved_ns = now_ns;
+        self.useful.is_stuck(now_ns)
     }
 
     /// Other bounds hold.
@@ -69,23 +95,22 @@ impl LearntPlaces {
     /// So much is under way, and so much from other processes.
     pub fn under_way(&mut self, in_flight: u32, others: u32, now_ns: u64) {
         self.has_others = others > 0;
+        self.moved_ns = now_ns;
         self.useful.under_way(in_flight.saturating_sub(self.tunnels), now_ns);
     }
 
     /// A request has ended that took so long.
     pub fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
+        self.took_ns = took_ns;
         // what others have under way is in what requests take here, and in no count of this process
         if !self.has_others {
             self.useful.ended(took_ns, outcome, now_ns);
         }
     }
 
-    /// A connection has become a tunnel, or one has ended.
-    pub fn tunnel(&mut self, is_open: bool) {
-        self.tunnels = match is_open {
-            true => self.tunnels.saturating_add(1),
-            false => self.tunnels.saturating_sub(1),
-        };
+    /// So many of the connections are tunnels.
+    pub fn has_tunnels(&mut self, count: u32) {
+        self.tunnels = count;
     }
 
     /// What is known.

@@ -258,14 +258,14 @@ impl<T> UpstreamQueue<T> {
         (most > count(client) + 1).then_some(id)
     }
 
-    /// A request comes while none waits, and is begun at once: what goes with it until it has
+    /// A request comes while none of its rank or a higher one waits, and is begun at once: what goes with it until it has
     /// [ended](UpstreamQueue::ended).
     ///
     /// # Errors
     /// If an agent's limit refuses it.
     pub fn pass(&mut self, owner: RequestOwner, again: bool) -> Result<Option<Turn>, QueueRefusal> {
-        debug_assert!(self.is_empty());
         let rank = owner.rank.min(MOST_RANKS as u8 - 1);
+        debug_assert!(self.ranks_waiting().trailing_zeros() > u32::from(rank));
         let known = self.rank(rank);
         known.counts.offered += 1;
         if known.counts.unfinished >= known.most && !again {
@@ -276,7 +276,7 @@ impl<T> UpstreamQueue<T> {
         known.counts.began += 1;
         let id = WaiterId { rank, number: self.next };
         let _ = self.order.push(rank, owner.client, 1, id);
-        Ok(self.order.pop().map(|(_, turn)| turn))
+        Ok(self.order.pop_within(rank).map(|(_, turn)| turn))
     }
 
     /// The one that is next, which begins at `now_ns`.
