@@ -428,12 +428,12 @@ impl UpstreamGroup {
         }
     }
 
-    /// Requests wait while none finds room: those that are full and where nothing ends may have more under way, where
-    /// that is learnt. Says whether one may.
+    /// Requests wait while none finds room: the first that is full and where nothing ends may have more under way, where
+    /// that is learnt. Says whether there is one.
     pub fn relieve(&mut self, now_ns: u64) -> bool {
         let kept = self.kept;
-        let full = self.members.iter_mut().filter(|one| !one.has_room(kept));
-        full.fold(false, |is_relieved, one| one.relieve(now_ns) || is_relieved)
+        let mut full = self.members.iter_mut().filter(|one| !one.has_room(kept));
+        full.any(|one| one.relieve(now_ns))
     }
 
     /// One of them has said how many requests it can work on at once.
