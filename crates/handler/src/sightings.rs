@@ -61,7 +61,8 @@ impl Sightings {
     pub fn sighter(self: &Arc<Self>) -> Option<Sighter> {
         self.is_on().then(|| {
             let shard = self.sighters.fetch_add(1, Relaxed) % SHARDS;
-            Sighter { all: Arc::clone(self), shard, until: 1, random: fastrand::Rng::new() }
+            let mut random = fastrand::Rng::new();
+            Sighter { all: Arc::clone(self), shard, until: gap(&mut random), random }
         })
     }
 
@@ -96,8 +97,7 @@ impl Sighter {
 
     #[cold]
     fn draw(&mut self) -> bool {
-        // no period of requests evades it
-        self.until = self.random.u32(1..2 * SAMPLE as u32);
+        self.until = gap(&mut self.random);
         true
     }
 
@@ -129,6 +129,12 @@ impl Sighter {
             }
         }
     }
+}
+
+/// Requests up to the next one of the sample, that one included. No period of requests evades it, and the first
+/// request of a loop is drawn no more often than another.
+fn gap(random: &mut fastrand::Rng) -> u32 {
+    random.u32(1..2 * SAMPLE as u32)
 }
 
 /// The network of a client: its /24, or its /48 of IPv6.
@@ -233,6 +239,8 @@ mod tests {
         let mut sighter = all.sighter().unwrap();
         let drawn = (0..SAMPLE * 1000).filter(|_| sighter.draws()).count();
         assert!((800..1200).contains(&drawn), "{drawn}");
+        let first = (0..1000).filter(|_| all.sighter().unwrap().draws()).count();
+        assert!(first < 100, "{first} of 1000 loops have drawn their first request");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! Requests are sampled, refusals are counted one by one: see [`TopCount`].
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
@@ -209,11 +210,15 @@ impl TopTables {
         self.0.iter().all(|table| table.counts.is_empty())
     }
 
-    /// The largest counts of a kind, at most so many, the largest first.
+    /// The largest counts of a kind: `most` by requests, the largest first, and behind them of the others `most` by
+    /// refusals, as far as they have any.
     pub fn largest(&self, kind: TopKind, most: usize) -> Vec<TopCount> {
         let mut counts = self.0[kind as usize].counts.clone();
         counts.sort_by(|a, b| b.requests().cmp(&a.requests()).then_with(|| a.name.cmp(&b.name)));
-        counts.truncate(most);
+        let mut others = counts.split_off(most.min(counts.len()));
+        others.retain(|one| one.refused > 0);
+        others.sort_by_key(|one| Reverse(one.refused));
+        counts.extend(others.into_iter().take(most));
         counts
     }
 }
@@ -253,6 +258,20 @@ mod tests {
         let (low, high) = (largest[0].refused, largest[0].requests() + largest[0].error());
         assert!(low <= 1000 && high >= 1000, "{low}..{high}");
         assert_eq!(tables.largest(TopKind::Path, 10_000).len(), PLACES);
+    }
+
+    #[test]
+    fn who_is_refused_is_found_behind_those_who_ask_more() {
+        let (mut tables, keys) = (TopTables::default(), RandomState::new());
+        for name in ["/a", "/b", "/c", "/d"] {
+            count(&mut tables, &keys, name, 9, SeenAs::Sampled);
+        }
+        for (name, times) in [("/few", 1), ("/flood", 7), ("/some", 3)] {
+            count(&mut tables, &keys, name, times, SeenAs::Refused);
+        }
+        let largest = tables.largest(TopKind::Path, 2);
+        let names: Vec<_> = largest.iter().map(|one| String::from_utf8_lossy(&one.name)).collect();
+        assert_eq!(names, ["/a", "/b", "/flood", "/some"]);
     }
 
     #[test]

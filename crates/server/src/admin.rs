@@ -157,6 +157,8 @@ const JSON: &str = "application/json";
 /// The cookie of a browser that is signed in, and for how long that is.
 const COOKIE: &str = "forebay_page";
 const SIGNED_IN_S: u64 = 12 * 3600;
+/// Cookies of that name and form that are looked at; a browser has one.
+const MOST_COOKIES: usize = 2;
 
 const INDEX: &str = "This is forebay's admin listener. It can be read, not written.\n\n\
     /metrics  counters for Prometheus\n/status   the same as JSON, with time per activity\n\
@@ -176,14 +178,25 @@ impl AdminService {
             || matches!(head.path, b"/healthz" | b"/readyz")
             || (self.page.is_some() && answers::file(head.path).is_some())
             || rules.tokens.as_ref().is_some_and(|tokens| {
-                tokens.admit(head) || head.path.starts_with(b"/page/") && has_cookie(head, tokens)
+                let is_signed_in =
+                    || head.path.starts_with(b"/page/") && self.has_cookie(head, tokens);
+                tokens.admit(head) || is_signed_in()
             })
+    }
+
+    /// Whether a browser is signed in.
+    fn has_cookie(&self, head: &Head<'_>, tokens: &Tokens) -> bool {
+        self.page.as_ref().is_some_and(|page| {
+            let over_s = page.memory.signed_out_s().max(clock::unix_coarse_ms() / 1000);
+            own_cookies(head).any(|cookie| tokens.admit_cookie(cookie, over_s))
+        })
     }
 
     /// What a browser is given that has come with a token, or wants to be known no more.
     fn session(&self, request: &Request<'_>) -> Option<String> {
-        self.page.as_ref()?;
+        let memory = &self.page.as_ref()?.memory;
         let head = request.head;
+        let now_s = clock::unix_coarse_ms() / 1000;
         let secure = if request.peer.secured.is_some() { "; Secure" } else { "" };
         let with = |value: &str, age_s: u64| {
             format!(
@@ -192,12 +205,15 @@ impl AdminService {
         };
         match head.path {
             b"/page/sign-in" => {
-                let until_s = clock::unix_coarse_ms() / 1000 + SIGNED_IN_S;
+                let until_s = memory.session_until_s(now_s, SIGNED_IN_S);
                 let rules = (self.in_force)();
                 let cookie = rules.tokens.as_ref()?.cookie(head, until_s)?;
                 Some(with(&cookie, SIGNED_IN_S))
             }
-            b"/page/sign-out" => Some(with("", 0)),
+            b"/page/sign-out" => {
+                memory.sign_out(now_s, SIGNED_IN_S);
+                Some(with("", 0))
+            }
             _ => None,
         }
     }
@@ -241,15 +257,21 @@ fn is_literal(authority: &[u8]) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
-/// Whether a browser is signed in.
-fn has_cookie(head: &Head<'_>, tokens: &Tokens) -> bool {
-    let now_s = clock::unix_coarse_ms() / 1000;
-    let mut cookies = head.values(Name::Cookie).flat_map(|value| value.split(|byte| *byte == b';'));
-    cookies.any(|cookie| {
-        let cookie = str::from_utf8(cookie.trim_ascii()).unwrap_or_default();
-        let value = cookie.strip_prefix(COOKIE).and_then(|rest| rest.strip_prefix('='));
-        value.is_some_and(|value| tokens.admit_cookie(value, now_s))
-    })
+/// The cookies that may be ours, the first [`MOST_COOKIES`]: each is held against every token.
+fn own_cookies<'h>(head: &'h Head<'_>) -> impl Iterator<Item = &'h str> {
+    let cookies = head.values(Name::Cookie).flat_map(|value| value.split(|byte| *byte == b';'));
+    let values = cookies.filter_map(|cookie| {
+        let cookie = str::from_utf8(cookie.trim_ascii()).ok()?;
+        cookie.strip_prefix(COOKIE)?.strip_prefix('=')
+    });
+    values.filter(|value| has_form(value)).take(MOST_COOKIES)
+}
+
+/// Whether this looks like what [`Tokens::cookie`] gives: a time, and 256 bits as base64url.
+fn has_form(cookie: &str) -> bool {
+    cookie
+        .split_once('.')
+        .is_some_and(|(until_s, mac)| until_s.parse::<u64>().is_ok() && mac.len() == 43)
 }
 
 /// Whether the client has asked for a host that only this listener can be.
@@ -553,6 +575,22 @@ mod tests {
             assert!(ask("POST", path, "localhost").starts_with("HTTP/1.1 405 "), "{path}");
             assert!(ask("GET", path, "a.example").starts_with("HTTP/1.1 421 "), "{path}");
         }
+    }
+
+    #[test]
+    fn a_head_has_few_cookies_checked() {
+        let of = |until_s: &str| format!("forebay_page={until_s}.{}", "A".repeat(43));
+        let cookies =
+            ["forebay_page=1.x".to_owned(), of("x"), of("1"), "a=1".to_owned(), of("2"), of("3")];
+        let request = format!(
+            "GET /page/status HTTP/1.1\r\nHost: a\r\nCookie: {}\r\n\r\n",
+            cookies.join("; ")
+        );
+        let mut lines = Lines::new();
+        let parsed = Head::parse(request.as_bytes(), &mut lines, &HeadLimits::default()).unwrap();
+        let ParsedHead::Complete(head) = parsed else { panic!("the head is incomplete") };
+        let found: Vec<_> = own_cookies(&head).map(|cookie| &cookie[..2]).collect();
+        assert_eq!(found, ["1.", "2."]);
     }
 
     #[test]

@@ -125,7 +125,10 @@ impl Status {
     /// Lack of threads.
     pub(crate) fn watch_for_page(self: &Arc<Self>) -> io::Result<()> {
         let status = Arc::clone(self);
-        self.page.keep_up(move || {
+        // reloads go on with the same
+        let sightings = Arc::clone(&self.lock().common.live.get().sightings);
+        let is_on = move || sightings.is_on();
+        self.page.keep_up(is_on, move || {
             let common = status.lock().common.clone();
             let live = common.live.get();
             live.sightings

@@ -60,6 +60,10 @@ fn read(server: &WatchedServer, path: &str) -> Value {
 
 fn it_says_who_is_refused_by_which_rule(engine: &str) {
     let (_folder, server) = with_page(engine, RULES);
+    // figures are of what comes after the first look
+    let looks =
+        || !read(&server, "/page/history?after=0")["seconds"].as_array().unwrap().is_empty();
+    assert!(soon(PATIENCE, looks));
     let refused = 7;
     for _ in 0..refused {
         assert!(ask(&server, 3, "/closed?secret").starts_with("HTTP/1.1 403 "));
@@ -176,6 +180,18 @@ fn a_browser_signs_in() {
     for path in ["/metrics", "/status", "/"] {
         assert_eq!(get(&server, path, &field).status, 401, "{path}: the cookie is for the page");
     }
+    // who signs out ends what a copy of the cookie could still read
+    let mut client = Client::connect(server.admin());
+    let head = format!(
+        "POST /page/sign-out HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n{field}\r\n"
+    );
+    client.stream().write_all(head.as_bytes()).unwrap();
+    assert_eq!(client.answer().unwrap().status, 200);
+    assert_eq!(get(&server, "/page/status", &field).status, 401, "it is signed out");
+    let signed = sign_in("secret-of-today");
+    let cookie = signed.field("Set-Cookie").unwrap();
+    let field = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
+    assert_eq!(get(&server, "/page/status", &field).status, 200, "it is signed in again");
     // the token goes, and the cookie with it
     folder.write("admin.tokens", "secret-of-tomorrow\n");
     assert!(soon(PATIENCE, || get(&server, "/page/status", &field).status == 401));

@@ -4,9 +4,9 @@ use super::PageMemory;
 use crate::why;
 use forebay_config::PageAddresses;
 use forebay_handler::live::LiveSnapshot;
-use forebay_handler::refusals::RememberedRefusal;
+use forebay_handler::refusals::{RememberedRefusal, ShortText};
 use forebay_handler::sightings::network_of;
-use forebay_metrics::top::{SAMPLE, TopCount, TopKind};
+use forebay_metrics::top::{NAME_BYTES, SAMPLE, TopCount, TopKind};
 use forebay_sys::clock;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -76,7 +76,15 @@ impl PageAnswers {
     fn largest(&self, minutes: u64) -> Value {
         let (kinds, missed) = self.memory.largest(minutes, MOST_NAMES);
         let name = |one: &TopCount| String::from_utf8_lossy(&one.name).into_owned();
-        let row = |one: &TopCount| json!({"name": name(one), "requests": one.requests(), "refused": one.refused, "error": one.error()});
+        let row = |one: &TopCount| {
+            json!({
+                "name": name(one),
+                "cut": is_cut(one),
+                "requests": one.requests(),
+                "refused": one.refused,
+                "error": one.error(),
+            })
+        };
         let shown =
             |kind: TopKind| kind != TopKind::Address || self.addresses == PageAddresses::Whole;
         let kinds = kinds.iter().filter(|(kind, _)| shown(*kind));
@@ -116,11 +124,11 @@ impl PageAnswers {
     }
 
     /// As much of a refusal as is shown.
-    fn shown(&self, mut refusal: RememberedRefusal) -> RememberedRefusal {
-        if self.addresses == PageAddresses::Networks {
-            refusal.client = cut(refusal.client);
+    fn shown(&self, refusal: RememberedRefusal) -> RememberedRefusal {
+        match self.addresses {
+            PageAddresses::Whole => refusal,
+            PageAddresses::Networks => without_address(refusal),
         }
-        refusal
     }
 
     /// What the configuration says, beside which figures are read.
@@ -173,6 +181,17 @@ impl WantedClient {
     }
 }
 
+/// Whether a name may have gone on where it ends here.
+fn is_cut(one: &TopCount) -> bool {
+    one.name.len() >= NAME_BYTES
+}
+
+/// A refusal that says no more of its client than the network. A ban may name the address, and so may its reason.
+fn without_address(refusal: RememberedRefusal) -> RememberedRefusal {
+    let client = cut(refusal.client);
+    RememberedRefusal { client, ban: ShortText::default(), ..refusal }
+}
+
 /// The first address of a client's network.
 fn cut(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
@@ -214,6 +233,7 @@ fn parameter(query: &[u8], name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_metrics::RefusalReason;
 
     #[test]
     fn parameters_are_decoded() {
@@ -242,6 +262,34 @@ mod tests {
         assert!(WantedClient::parse("a<b>").is_none() && WantedClient::parse("x/24").is_none());
         assert_eq!(cut(client).to_string(), "203.0.113.0");
         assert_eq!(cut("2001:db8:7:8::9".parse().unwrap()).to_string(), "2001:db8:7::");
+    }
+
+    #[test]
+    fn a_ban_does_not_tell_the_address() {
+        let ban = ShortText::of("203.0.113.7: the one at .7");
+        let refusal = RememberedRefusal {
+            ids: [ShortText::of("1"), ShortText::default()],
+            unix_ms: 1,
+            client: "203.0.113.7".parse().unwrap(),
+            status: 403,
+            asked: ShortText::of("GET a.example/"),
+            class: ShortText::default(),
+            reason: Some(RefusalReason::Banned),
+            rule: ShortText::default(),
+            level: "normal",
+            ban,
+            upstream: ShortText::default(),
+            told: "",
+        };
+        let said = without_address(refusal).to_string();
+        assert!(said.contains("of 203.0.113.0 got 403, because its client was banned"), "{said}");
+        assert!(!said.contains(".7"), "{said}");
+    }
+
+    #[test]
+    fn names_that_may_go_on_are_marked() {
+        let of = |len: usize| TopCount { name: vec![b'x'; len], ..TopCount::default() };
+        assert!(is_cut(&of(NAME_BYTES)) && !is_cut(&of(NAME_BYTES - 1)));
     }
 
     #[test]

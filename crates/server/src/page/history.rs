@@ -35,18 +35,11 @@ pub(super) struct PageHistory {
 impl PageHistory {
     /// The figures of the second that ends at `unix_s`.
     pub(super) fn add(&mut self, unix_s: u64, figures: &PageFigures) {
+        let places = self.places(figures);
         let mut values = vec![f32::NAN; self.columns.len()];
-        for (at, (column, value)) in figures.iter().enumerate() {
-            // mostly the columns are those of the second before
-            let same = self.columns.get(at).filter(|known| *known == column).map(|_| at);
-            let place = same.or_else(|| self.columns.iter().position(|known| known == column));
-            match place {
-                Some(place) => values[place] = *value,
-                None if self.columns.len() < MOST_COLUMNS => {
-                    self.columns.push(column.clone());
-                    values.push(*value);
-                }
-                None => {}
+        for (place, (_, value)) in places.into_iter().zip(figures) {
+            if let Some(place) = place {
+                values[place] = *value;
             }
         }
         self.step.resize(values.len(), (0.0, 0));
@@ -61,6 +54,48 @@ impl PageHistory {
             let values = std::mem::take(&mut self.step).into_iter().map(mean).collect();
             push(&mut self.steps, STEPS, HistoryRow { unix_s, values });
         }
+    }
+
+    /// The places of these figures' columns. Those that are new have one behind the others, and where there is no more
+    /// room that of a column without figures; `None` where there is none either.
+    fn places(&mut self, figures: &PageFigures) -> Vec<Option<usize>> {
+        let mut places: Vec<Option<usize>> =
+            figures.iter().enumerate().map(|(at, (column, _))| self.place(at, column)).collect();
+        let room = MOST_COLUMNS.saturating_sub(self.columns.len());
+        let unknown = places.iter().filter(|place| place.is_none()).count();
+        let free = if unknown > room { self.free(&places) } else { Vec::new() };
+        let mut free = free.into_iter();
+        for (place, (column, _)) in
+            places.iter_mut().zip(figures).filter(|(place, _)| place.is_none())
+        {
+            if self.columns.len() < MOST_COLUMNS {
+                self.columns.push(column.clone());
+                *place = Some(self.columns.len() - 1);
+            } else if let Some(at) = free.next() {
+                self.columns[at] = column.clone();
+                *place = Some(at);
+            }
+        }
+        places
+    }
+
+    /// Where a column is. Mostly the columns are those of the second before, in the same order.
+    fn place(&self, at: usize, column: &HistoryColumn) -> Option<usize> {
+        let same = self.columns.get(at).filter(|known| *known == column).map(|_| at);
+        same.or_else(|| self.columns.iter().position(|known| known == column))
+    }
+
+    /// Columns that have no figure in an hour, and are not among `places`: their classes, sites or upstreams are gone.
+    fn free(&self, places: &[Option<usize>]) -> Vec<usize> {
+        let mut is_used: Vec<bool> = self.step.iter().map(|(_, count)| *count > 0).collect();
+        is_used.resize(self.columns.len(), false);
+        places.iter().flatten().for_each(|place| is_used[*place] = true);
+        for row in self.seconds.iter().chain(&self.steps) {
+            for (is_used, value) in is_used.iter_mut().zip(&row.values) {
+                *is_used |= !value.is_nan();
+            }
+        }
+        (0..is_used.len()).filter(|at| !is_used[*at]).collect()
     }
 
     /// As JSON: the columns, the rows of seconds later than `after`, and all steps where that is 0. Of a step that
@@ -136,6 +171,25 @@ mod tests {
         assert_eq!(all["columns"][1], json!(["class", "o\"d\n</script>", "answered"]));
         assert_eq!(all["seconds"], json!([[11, 1, 2.5], [12, null, null, 3]]));
         assert_eq!(read(&history, 11)["seconds"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn columns_are_given_back_with_their_last_figure() {
+        let mut history = PageHistory::default();
+        let old = (0..MOST_COLUMNS).map(|at| figure(&at.to_string(), 1.0)).collect();
+        history.add(10, &old);
+        let is_named = |history: &PageHistory, name: &str| {
+            history.columns.iter().any(|column| column.name == name)
+        };
+        for second in 2..=SECONDS as u64 + 2 {
+            // one goes on without figures
+            history.add(second * STEP_S, &vec![figure("7", f32::NAN), figure("new", 2.0)]);
+            assert!(!is_named(&history, "new") || second > SECONDS as u64, "{second}");
+        }
+        assert!(is_named(&history, "new") && is_named(&history, "7"));
+        assert_eq!(history.columns.len(), MOST_COLUMNS);
+        let last = history.seconds.back().unwrap();
+        assert_eq!(last.values.iter().filter(|value| **value == 2.0).count(), 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use forebay_metrics::top::{TopCount, TopKind, TopTables};
 use forebay_sys::clock;
 use serde_json::Value;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,11 @@ type PageLook = Option<(Snapshot, Arc<ServingSnapshot>, Arc<AgentLoop>)>;
 
 /// Everything that the page remembers.
 #[derive(Default)]
-pub(crate) struct PageMemory(Mutex<PageState>);
+pub(crate) struct PageMemory {
+    state: Mutex<PageState>,
+    /// Sessions that end no later have ended: somebody has signed out. In seconds since 1970.
+    signed_out_s: AtomicU64,
+}
 
 #[derive(Default)]
 struct PageState {
@@ -38,24 +43,41 @@ struct PageState {
 
 impl PageMemory {
     fn lock(&self) -> MutexGuard<'_, PageState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread if there is none. It ends, and everything is forgotten, when `look` has nothing.
+    /// When a session ends that begins now and lasts so long: later than all that have ended with a sign-out.
+    pub(crate) fn session_until_s(&self, now_s: u64, lasts_s: u64) -> u64 {
+        (now_s + lasts_s).max(self.signed_out_s() + 1)
+    }
+
+    /// Ends every session that may have begun until now.
+    pub(crate) fn sign_out(&self, now_s: u64, lasts_s: u64) {
+        self.signed_out_s.store(self.session_until_s(now_s, lasts_s), Relaxed);
+    }
+
+    /// Sessions that end no later have ended.
+    pub(crate) fn signed_out_s(&self) -> u64 {
+        self.signed_out_s.load(Relaxed)
+    }
+
+    /// Starts the thread if there is none. It ends, and everything is forgotten, when `look` has nothing and `is_on`
+    /// says that this is still so.
     ///
     /// # Errors
     /// Lack of threads.
     pub(crate) fn keep_up(
         self: &Arc<Self>,
+        is_on: impl Fn() -> bool + Send + 'static,
         look: impl Fn() -> PageLook + Send + 'static,
     ) -> io::Result<()> {
         let mut state = self.lock();
         if state.is_running {
             return Ok(());
         }
-        let memory = Arc::clone(self);
+        let run = PageRun(Arc::clone(self));
         std::thread::Builder::new().name("page".to_owned()).spawn(move || {
-            while memory.step(look()) {
+            while run.0.step(look(), &is_on) {
                 // at the same place of each second, whatever the step has taken
                 let rest_ms = 1000 - clock::unix_us() / 1000 % 1000;
                 std::thread::sleep(Duration::from_millis(rest_ms));
@@ -66,10 +88,9 @@ impl PageMemory {
     }
 
     /// Takes in what has happened since the last step. Says whether there is more to come.
-    fn step(&self, seen: PageLook) -> bool {
+    fn step(&self, seen: PageLook, is_on: impl Fn() -> bool) -> bool {
         let Some((snapshot, serving, agent_loop)) = seen else {
-            *self.lock() = PageState::default();
-            return false;
+            return self.goes_on(is_on);
         };
         let mut fresh = TopTables::default();
         let missed = serving.sightings.take(&mut fresh);
@@ -98,6 +119,17 @@ impl PageMemory {
         true
     }
 
+    /// Nothing was seen: everything is forgotten, unless the page has come back since, whose reload has found this
+    /// thread running. Says whether it has.
+    fn goes_on(&self, is_on: impl Fn() -> bool) -> bool {
+        let mut state = self.lock();
+        let is_on = is_on();
+        if !is_on {
+            *state = PageState::default();
+        }
+        is_on
+    }
+
     /// See [`PageHistory::json`].
     pub(super) fn history(&self, after_s: u64) -> String {
         self.lock().history.json(after_s)
@@ -116,5 +148,66 @@ impl PageMemory {
     ) -> (Vec<(TopKind, Vec<TopCount>)>, u64) {
         let state = self.lock();
         (state.windows.largest(minutes, most), state.missed)
+    }
+}
+
+/// What the thread holds. One that panics leaves its place to the next.
+struct PageRun(Arc<PageMemory>);
+
+impl Drop for PageRun {
+    fn drop(&mut self) {
+        // one that has ended has left it, and the next may have begun
+        if std::thread::panicking() {
+            self.0.lock().is_running = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn is_running(memory: &PageMemory) -> bool {
+        memory.lock().is_running
+    }
+
+    #[test]
+    fn a_page_that_has_come_back_keeps_its_thread() {
+        let memory = PageMemory::default();
+        memory.lock().is_running = true;
+        assert!(memory.step(None, || true) && is_running(&memory));
+        assert!(!memory.step(None, || false) && !is_running(&memory));
+    }
+
+    #[test]
+    fn a_thread_that_has_panicked_is_followed_by_another() {
+        let memory = Arc::new(PageMemory::default());
+        memory.keep_up(|| true, || panic!("as one may")).unwrap();
+        let is_gone = |_| {
+            std::thread::sleep(Duration::from_millis(10));
+            !is_running(&memory)
+        };
+        assert!((0..1000).any(is_gone));
+        let (told, tells) = mpsc::channel();
+        let look = move || {
+            let _ = told.send(());
+            None
+        };
+        memory.keep_up(|| false, look).unwrap();
+        tells.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn a_sign_out_ends_the_sessions_before_it_and_none_after() {
+        let memory = PageMemory::default();
+        let first = memory.session_until_s(1000, 100);
+        assert!(first == 1100 && first > memory.signed_out_s());
+        memory.sign_out(1000, 100);
+        assert!(first <= memory.signed_out_s());
+        let second = memory.session_until_s(1000, 100);
+        assert!(second > memory.signed_out_s());
+        memory.sign_out(1000, 100);
+        assert!(second <= memory.signed_out_s());
     }
 }

@@ -123,7 +123,7 @@ export function sum(object) {
   return Object.values(object || {}).reduce((all, one) => all + one, 0);
 }
 
-/** A word for a shell, quoted if it needs that. */
+/** A word for a shell, quoted if it needs that: between single quotes nothing else means anything. */
 export function quoted(text) {
   return /^[\w./:@%+,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -17,12 +17,19 @@ let isPaused = false;
 let lostSince = null;
 let beats = 0;
 
+/** The server has not answered, or not with what was asked for. */
+class LostError extends Error {}
+
 /** Asks the server for a document; `null` if it wants a token. */
 async function get(name) {
-  const answer = await fetch(`/page/${name}`, { credentials: "same-origin", cache: "no-store" });
-  if (answer.status === 401) return null;
-  if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
-  return answer.json();
+  try {
+    const answer = await fetch(`/page/${name}`, { credentials: "same-origin", cache: "no-store" });
+    if (answer.status === 401) return null;
+    if (!answer.ok) throw new LostError(`${name}: ${answer.status}`);
+    return await answer.json();
+  } catch (error) {
+    throw error instanceof LostError ? error : new LostError(error.message);
+  }
 }
 
 function chosen(name) {
@@ -157,9 +164,10 @@ function draw() {
   path(status, history);
   charts();
   classTable(status, history, facts);
-  if (top) topTables(top, chosen("order"), (kind, name) => {
-    const text = command(kind, name);
-    at("top-command").replaceChildren("Type: ", element("code", { text }));
+  if (top) topTables(top, chosen("order"), (kind, one) => {
+    const text = command(kind, one);
+    const shown = text === null ? ["There is no command for just this name."] : ["Type: ", element("code", { text })];
+    at("top-command").replaceChildren(...shown);
   });
   eventList(events);
   upstreamTable(status, history);
@@ -186,18 +194,27 @@ async function beat() {
     lostSince = null;
     draw();
   } catch (error) {
-    if (!(error instanceof TypeError) && !String(error.message).includes(":")) throw error;
-    lostSince ??= Date.now();
-    at("lost").hidden = false;
-    at("lost").textContent = `No answer from the server since ${clock(lostSince)} UTC: what is shown is older. (${error.message})`;
+    fail(error);
   }
 }
 
-/** Beats once a second, and never twice at a time. */
+/** Says that there is no answer, or that the page itself has failed. */
+function fail(error) {
+  const isLost = error instanceof LostError;
+  if (isLost) lostSince ??= Date.now();
+  else console.error(error);
+  at("lost").hidden = false;
+  at("lost").textContent = isLost ? `No answer from the server since ${clock(lostSince)} UTC: what is shown is older. (${error.message})` : `A part of this page has failed, and shows what is older: ${error.message}`;
+}
+
+/** Beats once a second, and never twice at a time, whatever becomes of a beat. */
 async function run() {
-  await beat();
-  document.body.dataset.beats = String(beats);
-  setTimeout(run, 1000);
+  try {
+    await beat();
+    document.body.dataset.beats = String(beats);
+  } finally {
+    setTimeout(run, 1000);
+  }
 }
 
 async function ask(form) {

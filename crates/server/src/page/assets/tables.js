@@ -125,7 +125,7 @@ export function siteTable(status, history) {
 
 const KINDS = { rule: "Rules that refused", address: "Addresses", network: "Networks", agent: "User agents", path: "Hosts and paths", class: "Classes" };
 
-/** Who asks most; `choose` is called with kind and name. */
+/** Who asks most; `choose` is called with the kind and what is known of the name. */
 export function topTables(top, order, choose) {
   const place = document.getElementById("top-tables");
   const focused = document.activeElement?.dataset?.name;
@@ -134,7 +134,7 @@ export function topTables(top, order, choose) {
     const most = Math.max(1, ...rows.map((one) => one[order]));
     const body = rows.map((one) => {
       const name = element("button", { type: "button", text: one.name || "(empty)", "data-name": `${kind} ${one.name}` });
-      name.addEventListener("click", () => choose(kind, one.name));
+      name.addEventListener("click", () => choose(kind, one));
       const bar = element("progress", { max: most, value: one[order], className: order === "refused" ? "bad" : "", "aria-hidden": "true" });
       const error = one.error > 0 ? ` ± ${count(one.error)}` : "";
       return element("tr", {}, element("td", {}, name, bar), element("td", { text: count(one.refused), className: one.refused ? "bad" : "" }), element("td", { text: count(one.requests) + error }));
@@ -149,8 +149,10 @@ export function topTables(top, order, choose) {
   document.getElementById("top-note").textContent = `Refused ones are counted one by one; of the others one in ${top.sample}, so requests are estimates: ± is the error at 95 %.${missed} Choose a name for the command that deals with it.`;
 }
 
-/** The command for a name. */
-export function command(kind, name) {
+/** The command for a name that strangers may have made up; `null` where none means just this name. */
+export function command(kind, { name, cut }) {
+  // what no terminal takes as it is, what is not seen, and what was no UTF-8
+  if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]/u.test(name)) return null;
   const word = quoted(name);
   switch (kind) {
     case "address":
@@ -160,13 +162,21 @@ export function command(kind, name) {
     case "class":
       return kind === "rule" ? `forebay policy show ${word}` : "forebay policy show";
     case "agent":
-      return `forebay policy rule add flood ${quoted(`header=User-Agent=${name}`)} action=reject`;
+      // that stands for requests without the field
+      return name === "-" ? null : `forebay policy rule add flood ${quoted(`header=User-Agent=~${expression(name, cut)}`)} action=reject`;
     default: {
       const slash = name.indexOf("/");
-      const [host, asked] = slash < 0 ? ["", name] : [name.slice(0, slash), name.slice(slash)];
+      if (slash < 0) return null;
+      const [host, asked] = [name.slice(0, slash), name.slice(slash)];
       return `forebay policy explain -H ${quoted(`Host: ${host}`)} ${quoted(asked)}`;
     }
   }
+}
+
+/** A regular expression for a text, or for all that begin with it; a condition may not end with blanks. */
+function expression(text, isBeginning) {
+  const taken = isBeginning ? text.trimEnd() : text;
+  return `^${taken.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}${isBeginning ? "" : "$"}`;
 }
 
 /** What was decided and has changed, the last first. */
