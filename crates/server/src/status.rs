@@ -124,8 +124,9 @@ impl Status {
     /// # Errors
     /// Lack of threads.
     pub(crate) fn watch_for_page(self: &Arc<Self>) -> io::Result<()> {
-        let status = Arc::clone(self);
+        let status = Arc::downgrade(self);
         self.page.keep_up(move || {
+            let status = status.upgrade()?;
             let common = status.lock().common.clone();
             let live = common.live.get();
             live.sightings
