@@ -8,7 +8,9 @@
 //! | whatever has the [`unparker`] | [`park`] |
 //!
 //! All of them end early, with [`Interrupted`], once the fiber was [interrupted](crate::Fiber::interrupt), or the
-//! thread by the [`ThreadInterrupt`] under which it works.
+//! thread by the [`ThreadInterrupt`] under which it works. A fiber lets others run before it is told so, again and
+//! again: code that does not come to its end holds up nobody else. A fiber that panics does not wait, and is told the
+//! same.
 //!
 //! ```
 //! use forebay_fiber::anywhere::{channel, sleep};
@@ -92,9 +94,9 @@ pub fn unparker() -> AnyUnparker {
 /// is waited for.
 ///
 /// # Errors
-/// The wait was interrupted.
+/// The wait was interrupted, or the fiber panics.
 pub fn park(until: Option<Instant>) -> Result<(), Interrupted> {
-    if is_interrupted() {
+    if ends_at_once() {
         return Err(Interrupted);
     }
     if with_running(|core, entry| entry.park(core, until)).is_none() {
@@ -103,21 +105,32 @@ pub fn park(until: Option<Instant>) -> Result<(), Interrupted> {
             None => std::thread::park(),
         }
     }
-    if is_interrupted() { Err(Interrupted) } else { Ok(()) }
+    if ends_at_once() { Err(Interrupted) } else { Ok(()) }
+}
+
+/// Whether a wait ends before what is waited for has come. The fiber has let others run then, unless it unwinds.
+fn ends_at_once() -> bool {
+    let of_fiber = with_running(|_, entry| {
+        let ends = entry.interrupted.get() || std::thread::panicking();
+        if ends {
+            entry.give_way();
+        }
+        ends
+    });
+    of_fiber.unwrap_or_else(is_interrupted)
 }
 
 /// Waits for at least this long.
 ///
 /// # Errors
-/// The wait was interrupted.
+/// As [`park`].
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     // so late that it is not seen
     let longest = Duration::from_secs(100 * 365 * 86_400);
     let at = Instant::now() + time.min(longest);
     loop {
         park(Some(at))?;
-        // a fiber that unwinds does not wait
-        if Instant::now() >= at || std::thread::panicking() {
+        if Instant::now() >= at {
             return Ok(());
         }
     }
@@ -140,7 +153,7 @@ pub fn writable(fd: impl AsFd) -> io::Result<()> {
 }
 
 fn ready(fd: BorrowedFd<'_>, wanted: PollFlags) -> io::Result<()> {
-    if is_interrupted() {
+    if ends_at_once() {
         return Err(Interrupted.into());
     }
     if with_running(|_, _| ()).is_some() {
@@ -165,5 +178,58 @@ fn ready(fd: BorrowedFd<'_>, wanted: PollFlags) -> io::Result<()> {
             }
         }
     }
-    if is_interrupted() { Err(Interrupted.into()) } else { Ok(()) }
+    if ends_at_once() { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Scheduler};
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    #[test]
+    fn an_interrupted_fiber_that_asks_again_and_again_lets_others_run() {
+        for waits in
+            [|| sleep(Duration::from_secs(3600)).is_err(), || readable(std::io::stdin()).is_err()]
+        {
+            let scheduler = Scheduler::new(Options::default());
+            let done = Rc::<Cell<bool>>::default();
+            let seen = Rc::clone(&done);
+            let stubborn = scheduler.spawn(move || while waits() && !seen.get() {}).unwrap();
+            stubborn.interrupt();
+            scheduler.run(move || done.set(true)).unwrap();
+            scheduler.turn(Some(Duration::ZERO)).unwrap();
+            assert!(stubborn.is_finished());
+        }
+    }
+
+    #[test]
+    fn a_fiber_that_panics_is_told_that_it_does_not_wait() {
+        struct Waits(Rc<Cell<u32>>);
+        impl Drop for Waits {
+            fn drop(&mut self) {
+                let (sender, receiver) = channel(1);
+                sender.send(()).unwrap();
+                let told = [
+                    park(None).is_err(),
+                    sleep(Duration::from_secs(3600)).is_err(),
+                    sender.send(()).is_err(),
+                    receiver.recv().is_ok() && receiver.recv().is_err(),
+                ];
+                self.0.set(told.into_iter().map(u32::from).sum());
+            }
+        }
+        let scheduler = Scheduler::new(Options::default());
+        let told = Rc::<Cell<u32>>::default();
+        let waits = Waits(Rc::clone(&told));
+        let fiber = scheduler.spawn(move || {
+            let _waits = waits;
+            std::panic::resume_unwind(Box::new("a panic that says nothing"));
+        });
+        let fiber = fiber.unwrap();
+        scheduler.run(|| crate::yield_now()).unwrap();
+        assert!(fiber.is_finished());
+        assert_eq!(told.get(), 4);
+    }
 }

@@ -25,7 +25,8 @@ const LOOPBACK: &str = "127.0.0.1:0";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandlerOptions {
     /// Time until the head of an answer is there; then the client gets 504, and the handler's waits end with an
-    /// error. `None` for as long as it takes. Default: 60 s.
+    /// error. `None` for as long as it takes. Default: 60 s. It does not run while more of the request's body is to
+    /// come and there is room for it: then a client that sends nothing for 60 s is given up.
     pub answer_within: Option<Duration>,
     /// Bytes that the body of a request may have; more is 413. Default: 16 MiB.
     pub body_bytes: u64,

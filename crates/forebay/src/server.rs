@@ -17,6 +17,8 @@ pub struct Server {
     parts: BuilderParts,
     places: Arc<HandlerPlaces>,
     warnings: Vec<String>,
+    /// It was waited for already, however that has come out.
+    has_ended: bool,
 }
 
 impl Server {
@@ -26,15 +28,16 @@ impl Server {
         places: Arc<HandlerPlaces>,
         warnings: Vec<String>,
     ) -> Server {
-        Server { guest, parts, places, warnings }
+        Server { guest, parts, places, warnings, has_ended: false }
     }
 
-    /// The addresses it listens at, with the ports that the kernel has chosen.
+    /// The addresses it listens at, with the ports that the kernel has chosen, as they were at the start: those that a
+    /// reload has opened or closed do not change them.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.guest.addresses()
     }
 
-    /// What a person can click on or give to curl, for each address and each Unix socket.
+    /// What a person can click on or give to curl, for each address and each Unix socket that the start has opened.
     pub fn urls(&self) -> &[String] {
         self.guest.urls()
     }
@@ -103,6 +106,7 @@ impl Server {
     }
 
     fn end(&mut self, within: Duration) -> Result<(), ServerError> {
+        self.has_ended = true;
         self.guest.drain(within);
         let ended = self.guest.wait().map_err(ServerError::Guest);
         let all_ended = self.places.close(LAST_HANDLERS);
@@ -116,7 +120,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // how it has ended nobody asks
-        let _ = self.end(Duration::ZERO);
+        if !self.has_ended {
+            // how it has ended nobody asks
+            let _ = self.end(Duration::ZERO);
+        }
     }
 }

@@ -167,15 +167,25 @@ impl AgentLoop {
         if state.is_running || !parts.live.get().policy.wants_agent_loop() {
             return Ok(());
         }
-        let (agent_loop, parts) = (Arc::clone(self), parts.clone());
+        let live = Arc::downgrade(&parts.live);
+        let (agent_loop, totals, cores) =
+            (Arc::clone(self), Arc::clone(&parts.totals), parts.cores);
+        // a server that has ended is not kept
+        let parts =
+            move || Some(AgentParts { live: live.upgrade()?, totals: Arc::clone(&totals), cores });
         std::thread::Builder::new().name("agent".to_owned()).spawn(move || {
-            let _lifted = Lifted(&agent_loop, &parts.live);
-            while agent_loop.tick(&parts) {
+            while parts().is_some_and(|parts| agent_loop.tick_and_lift(&parts)) {
                 std::thread::sleep(PERIOD);
             }
         })?;
         state.is_running = true;
         Ok(())
+    }
+
+    /// Asks once; what the agent has put in force is lifted when it was the last time.
+    fn tick_and_lift(&self, parts: &AgentParts) -> bool {
+        let _lifted = Lifted(self, &parts.live);
+        self.tick(parts)
     }
 
     /// Asks once. `false` if that is not wanted any more.

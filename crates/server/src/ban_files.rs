@@ -8,7 +8,7 @@ use forebay_sys::file::open_regular;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use std::{fmt, fs};
 
@@ -142,45 +142,49 @@ impl WatchedBanFiles {
         if paths.is_empty() || files.is_watched {
             return Ok(());
         }
-        let watched = Arc::clone(self);
+        let watched = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("ban files".to_owned());
-        thread.spawn(move || watched.look(tell))?;
+        thread.spawn(move || look(&watched, tell))?;
         files.is_watched = true;
         Ok(())
     }
 
-    /// Looks until there are no files any more.
-    fn look(&self, tell: impl Fn(ChangedBans) -> bool) {
-        let mut before = Vec::new();
-        loop {
-            let paths = {
-                let mut files = self.lock();
-                if files.paths.is_empty() {
-                    files.is_watched = false;
-                    return;
-                }
-                files.paths.clone()
-            };
-            let now = stamps(&paths);
-            // a slow file system keeps nobody else
-            let is_other = {
-                let files = self.lock();
-                files.paths == paths && files.stamps != now
-            };
-            if is_other && now == before {
-                let said = read(&paths);
-                let mut files = self.lock();
-                if files.paths == paths {
-                    files.stamps = now.clone();
-                    drop(files);
-                    if !tell(ChangedBans { paths, said }) {
-                        return;
-                    }
-                }
+    /// Looks once. `false` if there are no files any more, or nobody is told.
+    fn look(&self, before: &mut Vec<ListStamp>, tell: &impl Fn(ChangedBans) -> bool) -> bool {
+        let paths = {
+            let mut files = self.lock();
+            if files.paths.is_empty() {
+                files.is_watched = false;
+                return false;
             }
-            before = now;
-            std::thread::sleep(INTERVAL);
+            files.paths.clone()
+        };
+        let now = stamps(&paths);
+        // a slow file system keeps nobody else
+        let is_other = {
+            let files = self.lock();
+            files.paths == paths && files.stamps != now
+        };
+        let mut is_heard = true;
+        if is_other && now == *before {
+            let said = read(&paths);
+            let mut files = self.lock();
+            if files.paths == paths {
+                files.stamps.clone_from(&now);
+                drop(files);
+                is_heard = tell(ChangedBans { paths, said });
+            }
         }
+        *before = now;
+        is_heard
+    }
+}
+
+/// Looks until there are no files any more, or the server is gone.
+fn look(watched: &Weak<WatchedBanFiles>, tell: impl Fn(ChangedBans) -> bool) {
+    let mut before = Vec::new();
+    while watched.upgrade().is_some_and(|watched| watched.look(&mut before, &tell)) {
+        std::thread::sleep(INTERVAL);
     }
 }
 

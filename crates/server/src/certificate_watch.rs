@@ -30,22 +30,25 @@ const MOST_NOISE: Duration = Duration::from_secs(5);
 const MOST_TOLD: usize = 20;
 
 /// Starts a thread that calls `tell` whenever files of the certificates in force have changed, until that
-/// says no.
+/// says no, or the server is gone.
 ///
 /// # Errors
 /// Lack of threads.
-pub fn start(live: Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+pub fn start(live: &Arc<LiveSnapshot>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("certificates".to_owned());
     // before there are clients, which take descriptors; without it there is the interval
     let watch = Watch::new().ok();
+    let live = Arc::downgrade(live);
+    let in_force = move || Some(Arc::clone(&live.upgrade()?.get().certificates));
     thread.spawn(move || {
-        let certificates = || Arc::clone(&live.get().certificates);
-        say_unreadable(&certificates());
         let mut told: Option<Stamps> = None;
         let mut missing = BTreeSet::new();
+        if let Some(certificates) = in_force() {
+            say_unreadable(&certificates);
+        }
         loop {
-            wait(watch.as_ref(), &certificates, told.as_ref(), &missing);
-            let certificates = certificates();
+            wait(watch.as_ref(), &in_force, told.as_ref(), &missing);
+            let Some(certificates) = in_force() else { return };
             missing = say_missing(&certificates, &missing);
             let (read, now) = (certificates.stamps(), certificates.stamps_now());
             // what was told and not taken over is told again when it changes again
@@ -95,14 +98,14 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
 /// Not at all, if something that was not told has changed before they were watched.
 fn wait(
     watch: Option<&Watch>,
-    in_force: &impl Fn() -> Arc<Certificates>,
+    in_force: &impl Fn() -> Option<Arc<Certificates>>,
     told: Option<&Stamps>,
     missing: &BTreeSet<PathBuf>,
 ) {
     let Some(watch) = watch else {
         return std::thread::sleep(Duration::from_millis(INTERVAL_MS));
     };
-    let certificates = in_force();
+    let Some(certificates) = in_force() else { return };
     // directories are replaced, and links lead elsewhere
     for directory in directories(&certificates) {
         let opened = file::open_directory(&directory);
@@ -119,8 +122,8 @@ fn wait(
     while left_ms > 0 {
         match watch.wait(STEP_MS) {
             Ok(true) => break,
-            // a reload has named others, whose directories are to be watched
-            Ok(false) if !Arc::ptr_eq(&certificates, &in_force()) => return,
+            // a reload has named others, whose directories are to be watched; or the server is gone
+            Ok(false) if !in_force().is_some_and(|now| Arc::ptr_eq(&certificates, &now)) => return,
             Ok(false) => left_ms -= STEP_MS,
             Err(_) => return std::thread::sleep(Duration::from_millis(INTERVAL_MS)),
         }

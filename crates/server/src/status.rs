@@ -124,11 +124,13 @@ impl Status {
     /// # Errors
     /// Lack of threads.
     pub(crate) fn watch_for_page(self: &Arc<Self>) -> io::Result<()> {
-        let status = Arc::clone(self);
+        let status = Arc::downgrade(self);
         // reloads go on with the same
         let sightings = Arc::clone(&self.lock().common.live.get().sightings);
-        let is_on = move || sightings.is_on();
+        let server = status.clone();
+        let is_on = move || server.strong_count() > 0 && sightings.is_on();
         self.page.keep_up(is_on, move || {
+            let status = status.upgrade()?;
             let common = status.lock().common.clone();
             let live = common.live.get();
             live.sightings

@@ -193,7 +193,7 @@ impl Section for HandOverSection {
             meaning: "Requests that each of them has at most, in the whole process: as many as it can answer at once. \
                       While all have as many, more wait here (queue), in the order of their classes. With keep a \
                       request counts until it is taken. \"auto\" learns how many that is; as for proxy.",
-            example: "8",
+            example: "\"auto\"",
             at: |s| &mut s.upstreams.in_flight,
         },
         Setting {

@@ -389,7 +389,7 @@ macro_rules! rows_with_upstreams {
                       is no order. Routes that name the same applications and say the same of them count \
                       together. \"auto\" learns for each, while requests wait, how many give as much as it can \
                       give, between in_flight_min and in_flight_max.",
-            example: "8",
+            example: "\"auto\"",
             at: |s| &mut s.upstreams.in_flight,
         },
         Setting {

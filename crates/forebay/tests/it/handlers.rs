@@ -18,6 +18,9 @@ on_each_engine! {
     an_answer_that_is_late_is_504,
     events_are_sent_as_they_come,
     what_there_is_no_room_for_is_503,
+    answers_without_bodies_have_the_length_that_was_said,
+    a_handler_that_does_not_end_holds_up_no_other,
+    a_panic_that_still_writes_holds_up_no_other,
 }
 
 pub(crate) fn builder(engine: &str) -> ServerBuilder {
@@ -337,4 +340,87 @@ fn what_there_is_no_room_for_is_503(engine: &str) {
             false
         }
     });
+}
+
+fn answers_without_bodies_have_the_length_that_was_said(engine: &str) {
+    let server = builder(engine)
+        .handler("/length", |request, response| {
+            response.length(1_000_000)?;
+            if request.method() != "HEAD" {
+                response.write_all(&vec![b'a'; 1_000_000])?;
+            }
+            Ok(())
+        })
+        .handler("/unchanged", |_, response| {
+            response.status(304)?;
+            Ok(())
+        })
+        .start()
+        .unwrap();
+    let mut client = Client::connect(server.addresses()[0]);
+    client.send("HEAD /length HTTP/1.1\r\nHost: here\r\n\r\n");
+    let (status, head) = client.head();
+    assert_eq!(status, 200, "{head}");
+    assert!(head.contains("Content-Length: 1000000\r\n"), "{head}");
+    client.send("GET /unchanged HTTP/1.1\r\nHost: here\r\n\r\n");
+    let (status, head) = client.head();
+    assert_eq!(status, 304, "{head}");
+    assert!(!head.contains("Content-Length") && !head.contains("Transfer-Encoding"), "{head}");
+    assert_eq!(client.get("/length").body.len(), 1_000_000);
+}
+
+fn a_handler_that_does_not_end_holds_up_no_other(engine: &str) {
+    let turns = Arc::<AtomicUsize>::default();
+    let is_over = Arc::<std::sync::atomic::AtomicBool>::default();
+    let (here, ends) = (Arc::clone(&turns), Arc::clone(&is_over));
+    let server = builder(engine)
+        .handler("/on", move |_, _| {
+            while !ends.load(Ordering::SeqCst) {
+                let _ = forebay::sleep(Duration::from_millis(1));
+                here.fetch_add(1, Ordering::SeqCst);
+            }
+            Ok(())
+        })
+        .handler("/other", |_, response| Ok(response.text("other")?))
+        .start()
+        .unwrap();
+    let address = server.addresses()[0];
+    let mut first = Client::connect(address);
+    first.send("GET /on HTTP/1.1\r\nHost: here\r\n\r\n");
+    soon("it has begun", || turns.load(Ordering::SeqCst) > 0);
+    drop(first);
+    // it is told that its client has left, and goes on
+    soon("it does not wait any more", || {
+        let before = turns.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(20));
+        turns.load(Ordering::SeqCst) > before + 40
+    });
+    assert_eq!(get(address, "/other").text(), "other");
+    // a thread, which nothing else ends
+    is_over.store(engine != "fibers", Ordering::SeqCst);
+    server.stop().unwrap();
+}
+
+fn a_panic_that_still_writes_holds_up_no_other(engine: &str) {
+    let panics = Arc::<AtomicUsize>::default();
+    let here = Arc::clone(&panics);
+    let server = builder(engine)
+        .handler("/panic", move |_, response| {
+            let mut out = std::io::BufWriter::with_capacity(32 << 20, response);
+            out.write_all(&vec![b'a'; 16 << 20])?;
+            here.fetch_add(1, Ordering::SeqCst);
+            // what is left is written while this unwinds
+            std::panic::resume_unwind(Box::new("a panic that says nothing"))
+        })
+        .handler("/other", |_, response| Ok(response.text("other")?))
+        .start()
+        .unwrap();
+    let address = server.addresses()[0];
+    let mut slow = Client::connect(address);
+    slow.send("GET /panic HTTP/1.1\r\nHost: here\r\n\r\n");
+    soon("it panics", || panics.load(Ordering::SeqCst) == 1);
+    assert_eq!(get(address, "/other").text(), "other");
+    drop(slow);
+    assert_eq!(get(address, "/other").text(), "other");
+    server.stop().unwrap();
 }

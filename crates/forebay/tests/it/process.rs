@@ -41,12 +41,30 @@ fn start_and_stop(number: usize) {
     server.stop().unwrap();
 }
 
+/// One that has threads which look after it: for files of bans, the page of the admin listener, and the agent.
+fn start_and_stop_with_all() {
+    let bans = std::env::temp_dir().join(format!("forebay-bans-of-{}", std::process::id()));
+    fs::write(&bans, "192.0.2.1\n").unwrap();
+    let text = format!(
+        "agent = \"on\"\n[admin]\nlisten = \"127.0.0.1:0\"\npage = true\n[policy]\nban_files = [{bans:?}]\n\
+         [[class]]\nname = \"all\"\npriority = 0\n"
+    );
+    let server = Server::builder().config(&text).root(env!("CARGO_MANIFEST_DIR")).start();
+    let server = server.unwrap();
+    for name in ["ban files", "page", "agent"] {
+        soon(name, || threads().iter().any(|thread| thread == name));
+    }
+    server.stop().unwrap();
+    fs::remove_file(bans).unwrap();
+}
+
 /// This is the only test of its process: others would have threads, too.
 #[test]
 #[ignore = "counts what all of the process has: `alone` runs it"]
 fn a_hundred_servers_leave_nothing() {
     // what is made once for a process is made by the first ones
     (0..20).for_each(start_and_stop);
+    start_and_stop_with_all();
     let settled = || {
         // the main thread, and that of the test
         soon("threads end", || threads().len() <= 2);

@@ -106,3 +106,10 @@ fn a_drain_lets_handlers_finish_and_a_stop_ends_their_waits() {
         drained.join().unwrap().unwrap();
     }
 }
+
+#[test]
+fn a_drain_may_take_as_long_as_it_takes() {
+    let server =
+        Server::builder().handler("/", |_, response| Ok(response.text("here")?)).start().unwrap();
+    server.drain(Duration::MAX).unwrap();
+}

@@ -20,6 +20,9 @@ use std::{fmt, io};
 /// How long a configuration that is given may take to be put in force.
 const LONGEST_RELOAD: Duration = Duration::from_secs(60);
 
+/// As long as a drain may take.
+const LONGEST_DRAIN: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// How long threads without work may take to end.
 const LAST_THREADS: Duration = Duration::from_secs(5);
 
@@ -148,7 +151,7 @@ impl GuestServer {
 
     /// Accepts nothing more; what is open comes to its end, within this time, and is cut then. Returns at once.
     pub fn drain(&self, within: Duration) {
-        let _ = self.to_main.send(Event::EndWithin(within));
+        let _ = self.to_main.send(Event::EndWithin(within.min(LONGEST_DRAIN)));
     }
 
     /// Waits until the server has ended, by [`drain`](GuestServer::drain) or by itself.

@@ -103,9 +103,9 @@ impl Server {
         if self.watches_certificates || self.common.live.get().certificates.is_empty() {
             return;
         }
-        let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
+        let to_main = self.to_main.clone();
         let tell = move || to_main.send(Event::CertificatesChanged).is_ok();
-        match certificate_watch::start(live, tell) {
+        match certificate_watch::start(&self.common.live, tell) {
             Ok(()) => self.watches_certificates = true,
             Err(error) => say(format_args!(
                 "no thread for certificates, which are taken over by reloads only: {error}"

@@ -176,7 +176,8 @@ impl Server {
                 with_warnings(format!("{said}reloaded: generation {generation}"))
             }
             Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
-            Ok(said) if matches!(wanted, Wanted::Agent(..)) => {
+            // the program that has given it tells whom it wants
+            Ok(said) if matches!(wanted, Wanted::Agent(..) | Wanted::Given(_)) => {
                 CommandAnswer { code: 0, text: said }
             }
             Err(ReloadError::Renewal(said)) => CommandAnswer { code: 1, text: said },

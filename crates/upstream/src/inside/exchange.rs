@@ -18,6 +18,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+/// So long a client may send nothing of a body for which there is room.
+const SILENCE_MS: u64 = 60_000;
+
 /// Why a handler has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsideFailure {
@@ -70,9 +73,8 @@ pub struct InsideExchange<T> {
     /// A client that waits to be asked for the body is to be asked.
     owes_continue: bool,
     failure: Option<InsideFailure>,
+    /// How long the handler may take for the head of its answer, once nothing of the body is waited for.
     head_ms: Option<u64>,
-    /// Until when the head of the answer must be there.
-    until_ms: u64,
     abort_on_close: bool,
     /// Bytes of the request's body that may still come.
     left_bytes: u64,
@@ -110,7 +112,7 @@ impl<T> InsideExchange<T> {
         }
         let is_head = &*parts.method == "HEAD";
         let request = InsideRequest::new(parts, Arc::clone(&pipe));
-        let response = InsideResponse::new(Arc::clone(&pipe));
+        let response = InsideResponse::new(Arc::clone(&pipe), is_head);
         let run = HandlerRun::new(code.clone(), request, response);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         InsideExchange {
@@ -124,7 +126,6 @@ impl<T> InsideExchange<T> {
             owes_continue: has_body,
             failure: None,
             head_ms: limits.head.map(ms),
-            until_ms: u64::MAX,
             abort_on_close: limits.abort_on_close,
             left_bytes: limits.most_bytes,
             socket_id: SocketId::new(),
@@ -148,7 +149,7 @@ impl<T> InsideExchange<T> {
             return;
         };
         self.begun_ns = clock::monotonic_ns();
-        self.until_ms = self.head_ms.map_or(u64::MAX, |time| now_ms.saturating_add(time));
+        self.pipe.begin_upload(now_ms);
         match self.code.places.begin(*run, self.rank) {
             Some(running) => self.state = InsideState::Runs(running),
             None => self.fail(InsideFailure::NoRoom),
@@ -337,13 +338,17 @@ impl<T> InsideExchange<T> {
         if self.is_told { Await::Flow } else { Await::Answer }
     }
 
-    /// Until when.
+    /// Until when: for a client that owes more of its body, and for the head of the answer.
     pub fn deadline_ms(&self) -> u64 {
-        match self.bell.get() {
-            Some(None) => 0,
-            _ if self.is_told => u64::MAX,
-            _ => self.until_ms,
+        if matches!(self.bell.get(), Some(None)) {
+            return 0;
         }
+        let (is_uploading, since_ms) = self.pipe.upload();
+        let time = match is_uploading {
+            true => Some(SILENCE_MS),
+            false => self.head_ms.filter(|_| !self.is_told),
+        };
+        time.map_or(u64::MAX, |time| since_ms.saturating_add(time))
     }
 
     /// The time is over.
@@ -355,5 +360,110 @@ impl<T> InsideExchange<T> {
 impl<T> Drop for InsideExchange<T> {
     fn drop(&mut self) {
         self.leave(LeftBy::Client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{HandlerPlaces, HandlerResult, InsideRequest};
+    use super::*;
+
+    fn places(most_threads: usize, most_waiting: usize) -> Arc<HandlerPlaces> {
+        Arc::new(HandlerPlaces::new(1, most_threads, most_waiting))
+    }
+
+    fn exchange(
+        places: &Arc<HandlerPlaces>,
+        code: impl Fn(&mut InsideRequest, &mut InsideResponse) -> HandlerResult + Send + Sync + 'static,
+        has_body: bool,
+    ) -> InsideExchange<()> {
+        let code =
+            InsideCode { name: "test".into(), code: Arc::new(code), places: Arc::clone(places) };
+        let head = Some(Duration::from_secs(10));
+        let limits = HandlerLimits { head, most_bytes: 1 << 20, abort_on_close: false };
+        let parts = RequestParts {
+            method: "POST".into(),
+            path: (*b"/").into(),
+            target: (*b"/").into(),
+            query: None,
+            host: (*b"here").into(),
+            version: 11,
+            is_secure: false,
+            fields: Vec::new(),
+            client: ([127, 0, 0, 1], 1).into(),
+            local: None,
+            class: "".into(),
+            user: None,
+            id: "1".into(),
+        };
+        InsideExchange::new(&code, limits, parts, has_body, 0, ())
+    }
+
+    #[track_caller]
+    fn waited_for(holds: impl Fn() -> bool) {
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            assert!(std::time::Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_body_has_its_own_time_and_the_head_the_time_after_it() {
+        let places = places(1, 1);
+        let mut exchange =
+            exchange(&places, |request, response| Ok(response.text(request.body(100)?)?), true);
+        exchange.begin(1000);
+        assert_eq!(exchange.deadline_ms(), 1000 + SILENCE_MS);
+        let now_ms = clock::coarse_ms();
+        exchange.give(b"some");
+        assert!(exchange.deadline_ms() >= now_ms + SILENCE_MS, "it goes on");
+        exchange.give(&vec![0; super::super::pipe::PIPE_BYTES * 2]);
+        drop(exchange);
+        let mut exchange = self::exchange(&places, |_, _| Ok(anywhere_sleep()?), false);
+        exchange.begin(1000);
+        assert_eq!(exchange.deadline_ms(), 11_000);
+        exchange.is_told = true;
+        assert_eq!(exchange.deadline_ms(), u64::MAX);
+    }
+
+    fn anywhere_sleep() -> std::io::Result<()> {
+        Ok(forebay_fiber::anywhere::sleep(Duration::from_secs(3600))?)
+    }
+
+    #[test]
+    fn those_whose_clients_have_left_keep_no_place_in_the_queue() {
+        let places = places(1, 1);
+        let waits = |_: &mut InsideRequest, _: &mut InsideResponse| Ok(anywhere_sleep()?);
+        let mut all: Vec<_> = (0..3).map(|_| exchange(&places, waits, false)).collect();
+        all[0].begin(0);
+        waited_for(|| places.waiting() == 0);
+        all[1].begin(0);
+        all[2].begin(0);
+        assert_eq!(all[2].failure(), Some(InsideFailure::NoRoom));
+        drop(all.remove(1));
+        let mut last = exchange(&places, waits, false);
+        last.begin(0);
+        assert_eq!(last.failure(), None);
+    }
+
+    #[test]
+    fn an_error_that_panics_costs_no_thread() {
+        #[derive(Debug)]
+        struct Panics;
+        impl std::fmt::Display for Panics {
+            fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::panic::resume_unwind(Box::new("nothing is said"))
+            }
+        }
+        impl std::error::Error for Panics {}
+        let places = places(1, 1);
+        for _ in 0..3 {
+            let mut exchange = exchange(&places, |_, _| Err(Panics.into()), false);
+            exchange.begin(0);
+            waited_for(|| exchange.pipe.has_answer());
+            assert_eq!(exchange.answer(), Err(InsideFailure::Failed));
+        }
+        assert!(places.close(Duration::from_secs(60)));
     }
 }

@@ -5,6 +5,7 @@
 
 use forebay_conn::WakeSlot;
 use forebay_fiber::anywhere::{self, AnyUnparker};
+use forebay_sys::clock;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,6 +66,8 @@ struct PipeState {
     upload_at: usize,
     /// All of it has come; what followed it.
     upload_end: Option<Vec<PassedField>>,
+    /// When something of it has come last, or there was room again.
+    upload_ms: u64,
     head: Option<HandlerHead>,
     /// What was written of the answer's body, and how much of it was sent.
     body: Vec<u8>,
@@ -95,6 +98,16 @@ pub(super) struct HandlerPipe {
 impl PipeState {
     fn upload_bytes(&self) -> usize {
         self.upload.len() - self.upload_at
+    }
+
+    /// How many bytes of the request's body there is room for. The connection is woken when there is some again.
+    fn room(&mut self) -> usize {
+        if self.upload_end.is_some() || self.end.is_some() {
+            return 0;
+        }
+        let room = PIPE_BYTES.saturating_sub(self.upload_bytes());
+        self.is_asked |= room == 0;
+        room
     }
 
     fn body_bytes(&self) -> usize {
@@ -168,6 +181,10 @@ impl HandlerPipe {
             let mut state = self.lock();
             let count = state.upload_bytes().min(out.len());
             if count > 0 {
+                if state.upload_bytes() >= PIPE_BYTES {
+                    // the client could not go on before
+                    state.upload_ms = clock::coarse_ms();
+                }
                 let at = state.upload_at;
                 out[..count].copy_from_slice(&state.upload[at..at + count]);
                 state.upload_at += count;
@@ -254,13 +271,19 @@ impl HandlerPipe {
 
     /// How many bytes of the request's body there is room for.
     pub(super) fn capacity(&self) -> usize {
+        self.lock().room()
+    }
+
+    /// Whether more of the request's body is waited for, and since when, in milliseconds; of one that is whole or finds
+    /// no room, when it came to that.
+    pub(super) fn upload(&self) -> (bool, u64) {
         let mut state = self.lock();
-        if state.upload_end.is_some() || state.end.is_some() {
-            return 0;
-        }
-        let room = PIPE_BYTES.saturating_sub(state.upload_bytes());
-        state.is_asked |= room == 0;
-        room
+        (state.room() > 0, state.upload_ms)
+    }
+
+    /// The request's body is waited for from now on.
+    pub(super) fn begin_upload(&self, now_ms: u64) {
+        self.lock().upload_ms = now_ms;
     }
 
     /// The next bytes of the request's body.
@@ -268,6 +291,7 @@ impl HandlerPipe {
         let mut state = self.lock();
         let PipeState { upload, upload_at, .. } = &mut *state;
         put(upload, upload_at, bytes);
+        state.upload_ms = clock::coarse_ms();
         self.tell_handler(state);
     }
 
@@ -275,6 +299,7 @@ impl HandlerPipe {
     pub(super) fn finish(&self, trailers: Vec<PassedField>) {
         let mut state = self.lock();
         state.upload_end.get_or_insert(trailers);
+        state.upload_ms = clock::coarse_ms();
         self.tell_handler(state);
     }
 

@@ -73,6 +73,12 @@ impl HandlerPlaces {
         self.threads.threads()
     }
 
+    /// Handlers that wait for a thread.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.threads.waiting()
+    }
+
     /// Handlers on fibers that have not ended.
     pub fn fibers(&self) -> usize {
         self.fibers.load(Ordering::Relaxed)

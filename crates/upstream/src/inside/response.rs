@@ -31,15 +31,17 @@ pub struct InsideResponse {
     trailers: Vec<PassedField>,
     buffer: Vec<u8>,
     is_begun: bool,
+    /// The client asks by HEAD: nothing of the body is sent.
+    is_head: bool,
     /// Bytes of the body so far.
     written: u64,
 }
 
 impl InsideResponse {
-    pub(super) fn new(pipe: Arc<HandlerPipe>) -> InsideResponse {
+    pub(super) fn new(pipe: Arc<HandlerPipe>, is_head: bool) -> InsideResponse {
         let head = HandlerHead { status: 200, ..HandlerHead::default() };
         let (trailers, buffer) = (Vec::new(), Vec::new());
-        InsideResponse { pipe, head, trailers, buffer, is_begun: false, written: 0 }
+        InsideResponse { pipe, head, trailers, buffer, is_begun: false, is_head, written: 0 }
     }
 
     /// Sets the status; 200 if nothing is set.
@@ -68,6 +70,7 @@ impl InsideResponse {
     }
 
     /// Says how long the body will be, where it is known before: else an answer of more than 16 KiB is sent in chunks.
+    /// An answer without a body, to HEAD or with status 304, says how long it would be, and nothing need be written.
     ///
     /// # Errors
     /// `InvalidInput` if the head was sent already.
@@ -151,9 +154,15 @@ impl InsideResponse {
         returned
     }
 
+    /// Whether no body is sent, whatever was written.
+    fn is_bare(&self) -> bool {
+        self.is_head || matches!(self.head.status, 204 | 304)
+    }
+
     fn finish(&mut self) -> io::Result<()> {
+        let is_bare = self.is_bare();
         let promised = self.head.length.filter(|length| *length != self.written);
-        if let Some(length) = promised {
+        if let Some(length) = promised.filter(|_| !is_bare) {
             let written = self.written;
             return Err(wrong(format_args!(
                 "the answer was to have {length} bytes and has {written}"
@@ -162,7 +171,8 @@ impl InsideResponse {
         let trailers = std::mem::take(&mut self.trailers);
         if !self.is_begun {
             // clients of HTTP/1 see trailers behind chunks alone
-            let length = trailers.is_empty().then_some(self.written);
+            let known = trailers.is_empty() && !(is_bare && self.written == 0);
+            let length = self.head.length.filter(|_| is_bare).or(known.then_some(self.written));
             let head = HandlerHead { length, ..std::mem::take(&mut self.head) };
             self.pipe.send_whole(head, std::mem::take(&mut self.buffer), trailers);
             return Ok(());
@@ -223,8 +233,15 @@ mod tests {
     fn answered(
         handler: impl FnOnce(&mut InsideResponse) -> HandlerResult,
     ) -> (Arc<HandlerPipe>, bool) {
+        answered_to(false, handler)
+    }
+
+    fn answered_to(
+        is_head: bool,
+        handler: impl FnOnce(&mut InsideResponse) -> HandlerResult,
+    ) -> (Arc<HandlerPipe>, bool) {
         let pipe = Arc::<HandlerPipe>::default();
-        let mut response = InsideResponse::new(Arc::clone(&pipe));
+        let mut response = InsideResponse::new(Arc::clone(&pipe), is_head);
         let result = handler(&mut response);
         let is_whole = matches!(response.end(Some(result)), Some(Ok(())));
         (pipe, is_whole)
@@ -270,6 +287,23 @@ mod tests {
             Ok(response.write_all(b"more")?)
         });
         assert!(!is_whole);
+    }
+
+    #[test]
+    fn an_answer_without_a_body_has_the_length_that_was_said_or_none() {
+        for (is_head, status) in [(true, 200), (false, 304)] {
+            for said in [None, Some(1 << 20)] {
+                let (pipe, is_whole) = answered_to(is_head, |response| {
+                    response.status(status)?;
+                    said.map(|bytes| response.length(bytes).map(|_| ())).transpose()?;
+                    Ok(())
+                });
+                assert!(is_whole, "{status} {said:?}");
+                assert_eq!(pipe.answer().0.unwrap().length, said, "{status}");
+            }
+        }
+        let (pipe, _) = answered_to(true, |response| Ok(response.write_all(b"body")?));
+        assert_eq!(pipe.answer().0.unwrap().length, Some(4));
     }
 
     #[test]

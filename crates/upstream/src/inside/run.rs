@@ -26,6 +26,11 @@ impl HandlerRun {
         Arc::clone(&self.code.name)
     }
 
+    /// Whether its client has left.
+    pub(super) fn is_left(&self) -> bool {
+        self.ends.as_ref().is_some_and(|(request, _)| request.is_left())
+    }
+
     /// Runs it to its end. A panic ends the request alone.
     pub(super) fn run(mut self) {
         let Some((mut request, mut response)) = self.ends.take() else { return };
@@ -34,12 +39,19 @@ impl HandlerRun {
         }
         let code: &dyn RequestCode = &*self.code.code;
         let answer = AssertUnwindSafe(|| code.answer(&mut request, &mut response));
-        let returned = catch_unwind(answer).ok();
-        let returned = response.end(returned);
-        if let Some(Err(error)) = returned
-            && !request.is_left()
-        {
-            say(format_args!("the handler {} has failed: {error}", self.code.name));
+        // what a panic has left is dropped last: it may panic as well
+        let (returned, _panic) = match catch_unwind(answer) {
+            Ok(returned) => (Some(returned), None),
+            Err(panic) => (None, Some(panic)),
+        };
+        // one whose client has left has failed because of that; one that answers may lose its client by it
+        let (was_left, was_good) = (request.is_left(), matches!(returned, Some(Ok(()))));
+        let name = &self.code.name;
+        match response.end(returned) {
+            Some(Ok(())) => {}
+            Some(Err(_)) if was_left || (was_good && request.is_left()) => {}
+            Some(Err(error)) => say(format_args!("the handler {name} has failed: {error}")),
+            None => say(format_args!("the handler {name} has panicked")),
         }
     }
 }

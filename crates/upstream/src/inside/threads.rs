@@ -6,6 +6,7 @@
 use super::run::HandlerRun;
 use forebay_fiber::anywhere::ThreadInterrupt;
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,20 @@ impl ThreadsState {
         self.waiting -= usize::from(run.is_some());
         run
     }
+
+    /// Takes out those whose clients have left: nobody waits for them.
+    fn take_left(&mut self) -> Vec<QueuedRun> {
+        let mut left = Vec::new();
+        self.queue.retain(|_, queue| {
+            let all = std::mem::take(queue).into_iter();
+            let (gone, stay): (VecDeque<_>, _) = all.partition(|queued| queued.run.is_left());
+            *queue = stay;
+            left.extend(gone);
+            !queue.is_empty()
+        });
+        self.waiting -= left.len();
+        left
+    }
 }
 
 impl HandlerThreads {
@@ -93,13 +108,16 @@ impl HandlerThreads {
         run: HandlerRun,
         rank: u8,
     ) -> Result<ThreadInterrupt, HandlerRun> {
+        // dropped once the lock was let go
+        let _left;
         let mut state = self.lock();
-        let has_thread = state.idle > state.waiting;
-        if state.is_closed
-            || (!has_thread && state.threads >= self.most && state.waiting >= self.most_waiting)
-        {
+        if self.is_full(&state) {
+            _left = state.take_left();
+        }
+        if state.is_closed || self.is_full(&state) {
             return Err(run);
         }
+        let has_thread = state.idle > state.waiting;
         if !has_thread && state.threads < self.most {
             let own = Arc::clone(self);
             let thread = std::thread::Builder::new().name("handler".to_owned());
@@ -119,13 +137,21 @@ impl HandlerThreads {
         Ok(interrupt)
     }
 
+    /// Whether one more would have neither a thread nor a place to wait for one.
+    fn is_full(&self, state: &ThreadsState) -> bool {
+        state.idle <= state.waiting
+            && state.threads >= self.most
+            && state.waiting >= self.most_waiting
+    }
+
     fn work(&self) {
         let mut state = self.lock();
         loop {
             if let Some(QueuedRun { number, run, interrupt }) = state.take() {
                 state.running.push((number, interrupt.clone()));
                 drop(state);
-                interrupt.under(|| run.run());
+                // code of the handler runs outside of its own function, too: its error is written and dropped
+                let _ = catch_unwind(AssertUnwindSafe(|| interrupt.under(|| run.run())));
                 state = self.lock();
                 state.running.retain(|(running, _)| *running != number);
                 continue;
@@ -171,6 +197,12 @@ impl HandlerThreads {
             state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+
+    /// Those that wait for a thread.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting
     }
 
     /// Threads alive.
