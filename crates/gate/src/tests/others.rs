@@ -130,21 +130,34 @@ fn classes_take_their_turns_while_somebody_waits() {
         assert_eq!(steered.counted(Count::TurnedAway), 2);
         drop(other.accept().unwrap());
         drop(waiting);
-        // there is room, and silver was told to come again: it goes before bulk
-        assert_eq!(ask(&steered, 2, "/other"), DROPPED);
+        // where none waits there is nothing to order, though silver was told to come again
+        assert_eq!(ask(&steered, 2, "/other"), UNTOUCHED);
         assert_eq!(ask(&steered, 3, "/silver"), UNTOUCHED);
         assert_eq!(ask(&steered, 5, "/gold/a"), UNTOUCHED);
-        // until that is long ago
-        let mut port = 10;
-        let is_made = || {
-            port += 1;
-            ask(&steered, port, "/other") == UNTOUCHED
-        };
-        assert!(super::filters::soon(is_made));
         // what cannot be told is of the default class, the last
         let _waiting = send("/other");
         assert!(super::filters::soon(|| steered.counted(Count::MadeOther) == 2));
         assert_eq!(ask(&steered, 6, "/%6fther"), DROPPED);
+    });
+}
+
+#[test]
+fn who_was_told_to_come_again_goes_first_while_others_wait() {
+    in_namespace(|| {
+        let (steered, other) = protecting(gold_and_silver(), 2);
+        let _waiting: Vec<TcpStream> = (1..3)
+            .map(|made| {
+                let client = send("/other");
+                assert!(super::filters::soon(|| steered.counted(Count::MadeOther) == made));
+                client
+            })
+            .collect();
+        assert_eq!(ask(&steered, 3, "/silver"), DROPPED);
+        drop(other.accept().unwrap());
+        // there is room behind the one that waits: for silver, and for bulk when silver has had its turn
+        assert_eq!(ask(&steered, 2, "/other"), DROPPED);
+        assert_eq!(ask(&steered, 3, "/silver"), UNTOUCHED);
+        assert_eq!(ask(&steered, 2, "/other"), UNTOUCHED);
     });
 }
 
