@@ -47,7 +47,7 @@ fn recorded_rows_are_read_whole() {
     assert!(read > 30, "only {read} runs were read");
 }
 
-/// The commands `make bench…` of the document: the experiment, and its arguments.
+/// The commands `make bench…` of a page: the experiment, and its arguments.
 fn commands(text: &str) -> Vec<(String, Vec<String>)> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("make bench"));
     let split = |line: &str| {
@@ -62,9 +62,11 @@ fn commands(text: &str) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn documented_commands_are_taken() {
-    let text = fs::read_to_string(top().join("BENCHMARKING.md")).expect("the document");
+    let pages = fs::read_dir(top().join("docs/measured")).expect("pages").flatten();
+    let pages = pages.map(|page| page.path()).chain([top().join("BENCHMARKING.md")]);
+    let texts = pages.map(|page| fs::read_to_string(page).expect("a page"));
     let mut taken = 0;
-    for (name, arguments) in commands(&text) {
+    for (name, arguments) in texts.flat_map(|text| commands(&text)) {
         let found = ALL.iter().find(|experiment| experiment.name == name);
         let experiment = found.unwrap_or_else(|| panic!("there is no {name}"));
         let words = [vec![name.clone()], arguments].concat();
