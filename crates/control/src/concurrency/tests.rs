@@ -1,3 +1,5 @@
+//! What is learnt of applications in virtual time, beside the best fixed number.
+
 use super::simulation::{
     FixedLimit, ServiceTimes, Shortage, SimulatedApplication, SimulatedRun, Simulation,
 };
