@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`acme`] | an authority that makes certificates, as far as tests need one |
+//! | [`browser`] | a Chromium that a test looks into and clicks in |
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
@@ -17,6 +18,7 @@
 //! | [`programs`] | where programs are that are built from Go modules |
 //! | [`php`] | a php-fpm, which runs the scripts of a folder |
 //! | [`receiver`] | a program that requests are handed over to with their sockets |
+//! | [`screen`] | a screen of X11 for programs with windows |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`socket`] | a client's socket, in clear or with TLS over it |
 //! | [`websocket`] | WebSockets: an application, and clients by both versions |
@@ -45,6 +47,7 @@
 
 pub mod acme;
 pub mod answer;
+pub mod browser;
 pub mod case;
 pub mod faults;
 pub mod fixture;
@@ -59,6 +62,7 @@ pub mod php;
 pub mod play;
 pub mod programs;
 pub mod receiver;
+pub mod screen;
 pub mod server;
 pub mod socket;
 pub mod tls;

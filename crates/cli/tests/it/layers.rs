@@ -38,7 +38,9 @@ const LAYERS: &[(&str, u8)] = &[
     // What people run. Nothing imports these.
     ("forebay-cli", 7),
     ("forebay-tests", 7),
-    ("forebay-lab", 7),
+    // What has the library inside.
+    ("forebay-lab", 8),
+    ("forebay-window", 8),
 ];
 
 /// Downward, and forbidden all the same: an engine knows a handler, not what it decides.
@@ -252,7 +254,8 @@ fn contributing_shows_the_layers() {
         };
         let layer: u8 = layer.parse().ok()?;
         assert_eq!(is_pure, layer <= PURE, "{path}");
-        let name = path.strip_prefix("crates/").unwrap_or(path);
+        let folders = ["crates/", "examples/"];
+        let name = folders.iter().find_map(|folder| path.strip_prefix(folder)).unwrap_or(path);
         // the library has the name of the whole
         let name = if name == "forebay" { name.to_owned() } else { format!("forebay-{name}") };
         Some((name, layer))
