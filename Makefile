@@ -22,7 +22,7 @@ export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
-# SET: lab: whose turn it is, papers or peers [papers]
+# SET: lab: whose turn it is, papers, peers or library [papers]
 SET    ?= papers
 
 BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload bench-crashes \
@@ -74,6 +74,7 @@ lab-build:
 	cargo build --release --locked -p forebay-lab
 	cargo build --release --locked -p forebay-fiber --example fiber-bench
 	cargo build --release --locked -p forebay-gate --example packet_cost --example flood_cost
+	$(if $(filter library,$(SET)),cargo build --release --locked -p forebay-window --features gtk)
 
 bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARGS
 bench-engines: ## Measure the engines beside one another; options in ARGS

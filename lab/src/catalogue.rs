@@ -69,6 +69,11 @@ impl Catalogue {
         self.experiments.iter().filter(move |experiment| experiment.set == set)
     }
 
+    /// Those that no paper has.
+    pub fn beside_papers(&self) -> impl Iterator<Item = &Experiment> {
+        self.experiments.iter().filter(|experiment| experiment.set != ExperimentSet::Papers)
+    }
+
     /// A line for each figure, in the order of the papers; `verdict` says what became of one.
     pub fn list(
         &self,
@@ -97,7 +102,7 @@ impl Catalogue {
             };
             line(row.id, found, title, &said);
         }
-        for one in self.of(ExperimentSet::Peers) {
+        for one in self.beside_papers() {
             for figure in one.figures.iter().filter(|figure| figure.id.starts_with(only)) {
                 line(&figure.id, Some(one), &figure.title, &verdict(one, figure));
             }

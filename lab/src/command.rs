@@ -67,7 +67,7 @@ enum LabCommand {
         /// Which of them
         #[arg(long, value_enum, default_value_t = AskedSet::Papers)]
         set: AskedSet,
-        /// In their short forms, those of both sets; verdicts that do not hold twice fail
+        /// In their short forms, those of all sets; verdicts that do not hold twice fail
         #[arg(long)]
         quick: bool,
         /// Begin another round, even if one was interrupted
@@ -105,6 +105,7 @@ enum LabCommand {
 enum AskedSet {
     Papers,
     Peers,
+    Library,
 }
 
 impl AskedSet {
@@ -112,6 +113,7 @@ impl AskedSet {
         match self {
             AskedSet::Papers => ExperimentSet::Papers,
             AskedSet::Peers => ExperimentSet::Peers,
+            AskedSet::Library => ExperimentSet::Library,
         }
     }
 }
@@ -304,13 +306,12 @@ fn check(catalogue: &Catalogue) -> ExitCode {
     for problem in &catalogue.problems {
         eprintln!("{problem}");
     }
+    let [papers, peers, library] = ExperimentSet::ALL.map(|set| catalogue.minutes(set, false));
+    let short: f64 = ExperimentSet::ALL.iter().map(|set| catalogue.minutes(*set, true)).sum();
     println!(
-        "{} experiments; a round takes {:.0} minutes of the papers' and {:.0} of the others', the short form {:.1}",
+        "{} experiments; a round takes {papers:.0} minutes of the papers', {peers:.0} of the others' and \
+         {library:.0} of the library's, the short form {short:.1}",
         catalogue.experiments.len(),
-        catalogue.minutes(ExperimentSet::Papers, false),
-        catalogue.minutes(ExperimentSet::Peers, false),
-        catalogue.minutes(ExperimentSet::Papers, true)
-            + catalogue.minutes(ExperimentSet::Peers, true),
     );
     match catalogue.problems.is_empty() {
         true => ExitCode::SUCCESS,

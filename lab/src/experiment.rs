@@ -59,6 +59,14 @@ pub enum ExperimentSet {
     Papers,
     /// Forebay beside other servers of today.
     Peers,
+    /// Programs that have the server inside.
+    Library,
+}
+
+impl ExperimentSet {
+    /// All of them.
+    pub const ALL: [ExperimentSet; 3] =
+        [ExperimentSet::Papers, ExperimentSet::Peers, ExperimentSet::Library];
 }
 
 /// What an experiment needs of the machine.

@@ -91,7 +91,7 @@ impl LabReport {
             });
             found.unwrap_or_else(|| ReportedFigure::without(row.id, row.about, row.not_built))
         });
-        let peers = catalogue.of(ExperimentSet::Peers).flat_map(|experiment| {
+        let peers = catalogue.beside_papers().flat_map(|experiment| {
             let of = |figure| ReportedFigure::of(experiment, figure, &experiment.title, runs);
             experiment.figures.iter().map(of).collect::<Vec<_>>()
         });

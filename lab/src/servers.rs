@@ -12,6 +12,8 @@ pub struct ServerEntry {
     pub peers: Vec<String>,
     /// Lines of Forebay's configuration.
     pub lines: String,
+    /// A program that has Forebay inside and is started in its place, built where the Laboratory is.
+    pub program: String,
     /// Words for its files or lines.
     pub words: Vec<(String, String)>,
     /// What a peer answers with 200 when it is ready; empty if it only has to listen.
@@ -59,8 +61,15 @@ impl KnownServers {
             if peers.is_empty() == lines.is_empty() {
                 return Err(wrong(format!("server.{name} needs either peer or lines")));
             }
-            let (ready, words) = (texts(table, "ready").concat(), words(table));
-            known.servers.push(ServerEntry { name, peers, lines, words, ready });
+            let (program, ready) =
+                (texts(table, "program").concat(), texts(table, "ready").concat());
+            if !program.is_empty() && !peers.is_empty() {
+                return Err(wrong(format!(
+                    "server.{name}: program goes with lines, not with peer"
+                )));
+            }
+            let words = words(table);
+            known.servers.push(ServerEntry { name, peers, lines, program, words, ready });
         }
         for (name, table) in tables("form") {
             let (tags, words) = (texts(table, "tags"), words(table));

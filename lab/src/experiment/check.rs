@@ -45,7 +45,7 @@ pub fn together(experiments: &[Experiment]) -> Vec<String> {
             false => ids.push(&figure.id),
         }
     }
-    for set in [ExperimentSet::Papers, ExperimentSet::Peers] {
+    for set in ExperimentSet::ALL {
         let of_set = experiments.iter().filter(|experiment| experiment.set == set);
         let minutes: f64 = of_set.map(|experiment| experiment.minutes).sum();
         if minutes > LONGEST_ROUND_MINUTES {

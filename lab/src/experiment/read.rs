@@ -84,7 +84,8 @@ fn experiment(name: &str, item: &Item) -> Result<Experiment, WrongAt> {
     let set = match keys.needed("set")?.as_str() {
         "papers" => ExperimentSet::Papers,
         "peers" => ExperimentSet::Peers,
-        _ => return Err((keys.at("set"), "set: expected papers or peers".to_owned())),
+        "library" => ExperimentSet::Library,
+        _ => return Err((keys.at("set"), "set: expected papers, peers or library".to_owned())),
     };
     let need = |text: &String| match text.as_str() {
         "root" => ExperimentNeed::Root,
@@ -576,7 +577,7 @@ claim = [{ id = "soon", kind = "value", figure = "mean_ms", max = 1 }]
     #[test]
     fn what_is_wrong_has_its_line_and_what_is_allowed() {
         for (from, to, line, what) in [
-            ("set = \"papers\"", "set = \"paper\"", 3, "set: expected papers or peers"),
+            ("set = \"papers\"", "set = \"paper\"", 3, "set: expected papers, peers or library"),
             ("minutes = 1", "minuets = 1", 5, "minuets: an experiment has title, question"),
             ("kind = \"program\"", "kind = \"prog\"", 4, "kind: expected load or program"),
             ("max = \"0.5 @load@\"", "max = \"half\"", 14, "max: expected a number, or one and a"),

@@ -48,6 +48,7 @@ fn name(set: Option<ExperimentSet>) -> &'static str {
     match set {
         Some(ExperimentSet::Papers) => "round",
         Some(ExperimentSet::Peers) => "peers",
+        Some(ExperimentSet::Library) => "library",
         None => "all",
     }
 }

@@ -335,7 +335,9 @@ impl LoadRun {
             };
             let root = run.root.display().to_string();
             let lines = format!("root = {root:?}\n{}{lines}\n{outside}", server.lines);
-            return Serving::forebay(run, &Forebay { cage, ..Forebay::new(&lines) });
+            let inside = run.options.program.with_file_name(&server.program);
+            let program = (!server.program.is_empty()).then_some(inside.as_path());
+            return Serving::forebay(run, &Forebay { cage, program, ..Forebay::new(&lines) });
         }
         let host = run.pair.as_ref().map_or(Ipv4Addr::LOCALHOST, |_| Ipv4Addr::UNSPECIFIED);
         let mut serving = Serving::empty(&run.folder()?, run.port()?);

@@ -1,7 +1,9 @@
 //! What the machine lacks for an experiment.
 
+use crate::catalogue::folder;
 use crate::experiment::{Experiment, ExperimentNeed, ExperimentTask};
 use crate::peers;
+use crate::servers::KnownServers;
 use std::fs;
 use std::path::Path;
 
@@ -25,6 +27,14 @@ pub fn missing(experiment: &Experiment, built: &Path) -> Vec<String> {
         let own = own.filter(|name| !built.join(name).is_file());
         missing.extend(own.map(|name| {
             format!("{name}: cargo build --release --locked {}", program.build.join(" "))
+        }));
+    }
+    if let ExperimentTask::Load(load) = &experiment.task {
+        let known = KnownServers::read(&folder().join("servers.toml")).unwrap_or_default();
+        let own = load.cast.ours.iter().filter_map(|name| known.server(name));
+        let own = own.filter(|one| !one.program.is_empty() && !built.join(&one.program).is_file());
+        missing.extend(own.map(|server| {
+            format!("{}: cargo build --release --locked -p forebay-lab", server.program)
         }));
     }
     if !built.join("forebay").is_file() {

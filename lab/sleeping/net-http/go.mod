@@ -1,0 +1,3 @@
+module sleeping
+
+go 1.24
