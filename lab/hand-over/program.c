@@ -42,7 +42,10 @@ static void receive(int link, int ms) {
         if (count < (ssize_t)sizeof *header || !CMSG_FIRSTHDR(&message)) return;
         if (count != (ssize_t)sizeof *header + be16toh(header->lines) + be32toh(header->request)) return;
         memcpy(&client, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof client);
-        if (!say(link, 'T', 0, 0)) return;
+        /* with flag 4 it is taken by reading, unless the link is shut by now */
+        char byte;
+        if (!(header->flags & 4)) { if (!say(link, 'T', 0, 0)) return; }
+        else if (recv(link, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;
         if (ms) usleep(ms * 1000);
         int last = header->flags & 2, sent = answer(client, last);
         close(client);

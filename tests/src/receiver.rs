@@ -4,7 +4,7 @@
 //! likes: the truth, lies or nothing.
 
 use crate::faults::site::Folder;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
@@ -38,6 +38,10 @@ pub struct ReceivedRequest {
     pub body_left: Option<u64>,
     /// Whether the connection is to be closed after this request.
     pub is_last: bool,
+    /// Whether the request is this receiver's, since it has read the message, unless it was [withdrawn].
+    ///
+    /// [withdrawn]: ReceivedRequest::is_withdrawn
+    pub is_taken: bool,
 }
 
 impl SocketReceiver {
@@ -74,6 +78,11 @@ impl SocketReceiver {
 }
 
 impl ReceivedRequest {
+    /// The next one that comes over this link, if one does.
+    pub fn of(link: &UnixStream) -> Option<ReceivedRequest> {
+        ReceivedRequest::receive(link).ok().flatten()
+    }
+
     /// The next one that comes over this link.
     fn receive(link: &UnixStream) -> io::Result<Option<ReceivedRequest>> {
         let mut header = [0; HEADER_BYTES];
@@ -105,6 +114,7 @@ impl ReceivedRequest {
             request,
             body_left: Some(number(12, 8)).filter(|left| *left != u64::MAX),
             is_last: header[5] & 2 != 0,
+            is_taken: header[5] & 4 != 0,
         }))
     }
 
@@ -128,6 +138,12 @@ impl ReceivedRequest {
         self.report(b'T', 0, 0)
     }
 
+    /// Whether the server has shut the link by now: the request is somebody else's.
+    pub fn is_withdrawn(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        matches!(recv(&self.link, &mut [0u8; 1][..], flags), Ok((_, 0)))
+    }
+
     /// Says how it was answered: `D` or `B`.
     pub fn report(&mut self, kind: u8, status: u16, body_bytes: u64) -> bool {
         let mut report = [0; 16];
@@ -148,7 +164,11 @@ impl ReceivedRequest {
 
     /// Takes the request, answers with this body and gives the connection back.
     pub fn answer(&mut self, body: &str) {
-        if self.take() {
+        let is_mine = match self.is_taken {
+            true => !self.is_withdrawn(),
+            false => self.take(),
+        };
+        if is_mine {
             self.write(body);
             let kind = if self.is_last { b'D' } else { b'B' };
             self.report(kind, 200, body.len() as u64);

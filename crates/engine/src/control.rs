@@ -7,7 +7,7 @@ pub use ended::Ended;
 use crate::room::linger::Lingering;
 use forebay_sys::epoll::Bell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Told from outside; every loop of an engine looks at it when its bell rings.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct EngineControl {
     order: AtomicU8,
     bells: Vec<Bell>,
     heartbeats: Vec<Heartbeat>,
+    /// Which loops accept nothing more.
+    left: Vec<AtomicBool>,
     thread_heartbeats: Vec<Heartbeat>,
     retiring: Bell,
     draining: Bell,
@@ -63,6 +65,7 @@ impl EngineControl {
         Ok(EngineControl {
             order: AtomicU8::new(0),
             heartbeats: (0..loops).map(|_| Heartbeat::default()).collect(),
+            left: (0..loops).map(|_| AtomicBool::new(false)).collect(),
             thread_heartbeats: Vec::new(),
             bells,
             retiring: Bell::new()?,
@@ -158,6 +161,22 @@ impl EngineControl {
         self.lingering.wait();
     }
 
+    /// Loop `index` has left its listeners, or what stands for it.
+    pub fn has_left(&self, index: usize) {
+        self.left.get(index).into_iter().for_each(|left| left.store(true, Ordering::Release));
+    }
+
+    /// No loop accepts any more: one thread does that for all, and has left.
+    pub fn all_have_left(&self) {
+        self.left.iter().for_each(|left| left.store(true, Ordering::Release));
+    }
+
+    /// Whether the loops were told to leave their listeners to others, and one of them may still accept.
+    pub fn is_leaving(&self) -> bool {
+        self.order() == LoopOrder::Retire
+            && self.left.iter().any(|left| !left.load(Ordering::Acquire))
+    }
+
     /// A bell that rings, for any number of threads and for ever, once there is an order stronger
     /// than `known`.
     pub fn stronger_than(&self, known: LoopOrder) -> &Bell {
@@ -190,6 +209,21 @@ fn show(heartbeats: &[Heartbeat], number: usize, at_ms: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loops_leave_one_by_one() {
+        let control = EngineControl::new(2).unwrap();
+        assert!(!control.is_leaving(), "nobody was told to");
+        control.give(LoopOrder::Retire);
+        control.has_left(0);
+        assert!(control.is_leaving());
+        control.has_left(1);
+        assert!(!control.is_leaving());
+        let control = EngineControl::new(2).unwrap();
+        control.give(LoopOrder::Retire);
+        control.all_have_left();
+        assert!(!control.is_leaving());
+    }
 
     #[test]
     fn a_loop_that_hangs_shows_and_one_that_has_ended_does_not() {

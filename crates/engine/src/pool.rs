@@ -183,6 +183,9 @@ impl<H: Handler + Send + 'static> Pool<H> {
             {
                 return Some(ServeOrClose::Close(served, closing));
             }
+            if order != LoopOrder::Run {
+                self.control.all_have_left();
+            }
             if ready.get(listeners + 1).is_some_and(|&ready| ready) {
                 self.stock.take_back().into_iter().for_each(|back| ahead.push_back(back));
             }

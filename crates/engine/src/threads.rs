@@ -256,6 +256,7 @@ where
                 false => self.worker.close(*served, Closing::Now),
             }
         }
+        self.job_runner.control.all_have_left();
         loop {
             // before it is asked whether any is away: one that is back is not
             let is_busy = self.job_runner.is_busy();

@@ -3,6 +3,7 @@
 //!
 //! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
 
+use crate::cgroups;
 use crate::firewall;
 use crate::gate::needs::{self, Need, has_all};
 use forebay_config::{Config, FirewallMode, GateMode, Listen};
@@ -56,6 +57,7 @@ pub fn report(config: Option<&Config>) -> String {
         let _ = writeln!(text, "gate = {}", mode_on(config.gate, rung));
     }
     text.push_str(&clients_in_firewall(config));
+    text.push_str(&programs_in_groups(config));
     let ports = config.map_or_else(|| BTreeSet::from([80, 443]), ports);
     let mode = config.map(|config| config.gate);
     let warnings = warnings(&ports, mode.is_none_or(|mode| mode == GateMode::Full));
@@ -120,6 +122,19 @@ fn clients_in_firewall(config: Option<&Config>) -> String {
             writeln!(text, "firewall.mode = {mode}, in the table inet {}", config.firewall.table());
     }
     text
+}
+
+/// What there is for the programs of a configuration that are run for requests.
+fn programs_in_groups(config: Option<&Config>) -> String {
+    let has_programs =
+        config.is_some_and(|config| config.sites.iter().any(|site| !site.cgi.is_empty()));
+    match has_programs {
+        true => format!(
+            "programs of [[cgi]]: {}; whether the server may make groups, forebay status says\n",
+            cgroups::controllers_in_words()
+        ),
+        false => String::new(),
+    }
 }
 
 fn ports(config: &Config) -> BTreeSet<u16> {

@@ -354,6 +354,11 @@ impl WorkerGroup {
         self.control.give(order);
     }
 
+    /// What its loops were told, and whether they have [left](EngineControl::is_leaving).
+    pub fn control(&self) -> Arc<EngineControl> {
+        Arc::clone(&self.control)
+    }
+
     /// Whether it turns: see [`EngineControl::heartbeats_since`].
     pub fn turns_since(&self, since_ms: u64) -> bool {
         self.control.heartbeats_since(since_ms)

@@ -20,6 +20,7 @@ pub mod messages;
 pub mod process;
 mod runs;
 
+use crate::cgroups::CgroupBase;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use forebay_config::Config;
 use forebay_sys::launch::{self, MessageSocket};
@@ -119,6 +120,10 @@ pub struct Launcher {
     waiting: Mutex<PendingReplies>,
     /// The server ends, and the launcher is meant to.
     is_over: AtomicBool,
+    /// What does not hold here of what it has run, in lines.
+    remarks: String,
+    /// The server is in a control group beside those of programs.
+    _room: Option<CgroupBase>,
 }
 
 /// Who waits for the answers to which questions; `None` when there will be none.
@@ -162,10 +167,20 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Vec<StartedLauncher
     };
     let wanted = LauncherKind::ALL.map(|kind| (kind, kind.wanted(config)));
     let wanted = wanted.into_iter().filter_map(|(kind, wanted)| Some((kind, wanted?)));
+    // the supervisor makes room for those of stages; a server that is a guest leaves the process where it is
+    let makes_room = place.is_none() && !config.is_guest && !cgi::of(config).is_empty();
+    let mut room = makes_room.then(CgroupBase::find);
+    // before there are other processes, which would stay
+    room.iter_mut().for_each(CgroupBase::make_room);
     let started = wanted.map(|(kind, wanted)| {
         let links = place.map(|place| place.links.as_path());
-        let mut started = StartedLauncher::new(kind, file, links)
-            .map_err(|error| LauncherError(format!("{kind} cannot be started: {error}")))?;
+        let mut started = StartedLauncher::new(
+            kind,
+            file,
+            links,
+            room.take_if(|_| kind == LauncherKind::Programs),
+        )
+        .map_err(|error| LauncherError(format!("{kind} cannot be started: {error}")))?;
         started.take_over(&wanted)?;
         Ok(started)
     });
@@ -229,15 +244,23 @@ impl Launchers {
         self.0.iter().for_each(|launcher| launcher.end());
     }
 
-    /// Those that have ended, though the server has not: in lines.
-    pub fn gone(&self) -> String {
-        let gone = self.0.iter().filter(|launcher| launcher.has_ended());
-        gone.map(|launcher| format!("{}\n", launcher.gone())).collect()
+    /// Those that have ended, though the server has not, and what does not hold of what the others have run: in lines.
+    pub fn remarks(&self) -> String {
+        let remarks = self.0.iter().map(|launcher| match launcher.has_ended() {
+            true => format!("{}\n", launcher.gone()),
+            false => launcher.remarks.clone(),
+        });
+        remarks.collect()
     }
 }
 
 impl StartedLauncher {
-    fn new(kind: LauncherKind, file: &Path, links: Option<&Path>) -> io::Result<StartedLauncher> {
+    fn new(
+        kind: LauncherKind,
+        file: &Path,
+        links: Option<&Path>,
+        room: Option<CgroupBase>,
+    ) -> io::Result<StartedLauncher> {
         let (socket, its) = MessageSocket::pair()?;
         let mut words = match kind {
             LauncherKind::Commands => vec!["launcher".as_ref()],
@@ -248,7 +271,8 @@ impl StartedLauncher {
         let child = launch::start_beside(&words, its)?;
         let waiting = PendingReplies { asked: 0, replies: Some(HashMap::new()), ends: Vec::new() };
         let (waiting, is_over) = (Mutex::new(waiting), AtomicBool::new(false));
-        let launcher = Launcher { kind, socket: Arc::new(socket), waiting, is_over };
+        let (socket, remarks) = (Arc::new(socket), String::new());
+        let launcher = Launcher { kind, socket, waiting, is_over, remarks, _room: room };
         Ok(StartedLauncher { launcher, child })
     }
 
@@ -266,10 +290,12 @@ impl StartedLauncher {
             let reply = self.launcher.socket.receive().map_err(gone)?;
             let reply = reply.as_deref().and_then(LaunchReply::decode);
             let (_, reply) = reply.ok_or_else(|| self.launcher.gone())?;
-            if request == LaunchRequest::Prepare {
-                check(reply, wanted)?;
+            match request {
+                LaunchRequest::Prepare => check(reply, wanted)?,
+                _ => self.launcher.remarks = reply.said,
             }
         }
+        self.launcher.remarks.lines().for_each(|remark| say(format_args!("{remark}")));
         Ok(())
     }
 

@@ -5,6 +5,10 @@
 //! it. Whoever starts it is a process of its own, too ([`fork`]): it adopts what the program leaves behind
 //! ([`adopt_orphans`](crate::launch::adopt_orphans)), so that it can tell these from those of other requests.
 
+mod group;
+
+pub use group::ProgramGroups;
+
 use crate::launch::{descendants, kill_descendants, mark_descriptors};
 use crate::privileges::SystemUser;
 use crate::socket::{Received, Sent};
@@ -51,15 +55,21 @@ pub enum Forked {
 /// What the kernel says; or that this process has several threads, of which the new one would have one, and the locks
 /// of all.
 pub fn fork() -> io::Result<Forked> {
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("a process with several threads is not doubled"));
-    }
+    check_alone()?;
     // SAFETY: this process has one thread, as was just seen, and nothing else could begin one: so no lock is held by
     // another one that the new process would wait for.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
         process => Ok(Forked::Parent(process.unsigned_abs())),
+    }
+}
+
+/// That this process has one thread.
+fn check_alone() -> io::Result<()> {
+    match fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        _ => Err(io::Error::other("a process with several threads is not doubled")),
     }
 }
 
@@ -186,6 +196,8 @@ pub struct CgiProgram<'p> {
     pub user: Option<&'p SystemUser>,
     /// What each of its processes may have.
     pub limits: ProgramLimits,
+    /// The control groups that all of its processes are in.
+    pub groups: &'p ProgramGroups,
 }
 
 /// A program that runs, or has ended and is not yet waited for.
@@ -212,10 +224,13 @@ impl CgiProgram<'_> {
             (pipe()?, pipe()?, pipe()?);
         let (told, tells) = pipe()?;
         let own = number(getpid());
-        let process = match fork()? {
+        let begun = self.groups.fork()?;
+        let process = match begun.forked {
             Forked::Parent(process) => process,
             Forked::Child => {
-                let error = self.become_it(own, [&its_input, &its_output, &its_errors]);
+                let entered = begun.enter();
+                let ends = [&its_input, &its_output, &its_errors];
+                let error = entered.map_or_else(|error| error, |()| self.become_it(own, ends));
                 let code = error.raw_os_error().unwrap_or(libc::EIO);
                 let _ = rustix::io::write(&tells, &code.to_le_bytes());
                 // SAFETY: it ends this process, without what another one has to do at its end.

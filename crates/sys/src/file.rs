@@ -137,6 +137,13 @@ fn try_flock(file: impl AsFd, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
+/// An extended attribute of a file, if it has one of this name that is no longer than 255 bytes.
+pub fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = [0; 255];
+    let count = rustix::fs::getxattr(path, name, &mut value[..]).ok()?;
+    Some(value[..count].to_vec())
+}
+
 /// As [`try_lock_shared`], for a file that nobody but this user may open: one who has it alone is waited for.
 ///
 /// # Errors

@@ -66,6 +66,11 @@ pub fn shut_down(socket: BorrowedFd<'_>) {
     let _ = net::shutdown(socket, net::Shutdown::Both);
 }
 
+/// Nothing more is sent on a connection: whoever has the other end comes to the end of what was.
+pub fn end_sending(socket: BorrowedFd<'_>) {
+    let _ = net::shutdown(socket, net::Shutdown::Write);
+}
+
 /// How many bytes were sent on a connection of TCP since it began, by whichever process; its end counts as one.
 /// `None` of other sockets.
 pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {

@@ -127,13 +127,14 @@ pub fn keep_net_admin_only() -> io::Result<()> {
 }
 
 /// Keeps of root's rights those by which a program is run as another user, and files are read whose owner is one
-/// (`CAP_SETUID`, `CAP_SETGID`, `CAP_KILL`, `CAP_DAC_READ_SEARCH`); who may not become another user keeps none. The
-/// programs that are run have none of them.
+/// (`CAP_SETUID`, `CAP_SETGID`, `CAP_KILL`, `CAP_DAC_READ_SEARCH`); who may not become another user keeps none. Where it
+/// `makes_groups`, it also keeps `CAP_DAC_OVERRIDE`: the first control group of a hierarchy is read-only even for its
+/// owner. The programs that are run have none of them.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn keep_to_launch() -> io::Result<()> {
-    let kept = match may_become_another() {
+pub fn keep_to_launch(makes_groups: bool) -> io::Result<()> {
+    let mut kept = match may_become_another() {
         true => {
             CapabilitySet::SETUID
                 | CapabilitySet::SETGID
@@ -142,6 +143,7 @@ pub fn keep_to_launch() -> io::Result<()> {
         }
         false => CapabilitySet::empty(),
     };
+    kept.set(CapabilitySet::DAC_OVERRIDE, makes_groups && may_become_another());
     let has = thread::capabilities(None)?.permitted;
     for number in 0..=MOST_CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
@@ -175,14 +177,28 @@ pub fn find_files_as(user: Option<&SystemUser>) -> io::Result<()> {
     let Some(user) = user else { return Ok(()) };
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
     thread::set_thread_groups(&groups)?;
+    open_files_as(user.user, user.group)
+}
+
+/// After [`find_files_as`] files are opened as the process itself again, though without rights that pass permissions
+/// over.
+///
+/// # Errors
+/// What the kernel says.
+pub fn find_files_as_itself() -> io::Result<()> {
+    let (user, group) = current();
+    open_files_as(user, group)
+}
+
+fn open_files_as(user: u32, group: u32) -> io::Result<()> {
     // who it was is all that these say: whether they have done it says a call that cannot
     // SAFETY: they change by which user and group this thread is judged where it opens files, and nothing else.
     let now = unsafe {
-        libc::setfsgid(user.group);
-        libc::setfsuid(user.user);
+        libc::setfsgid(group);
+        libc::setfsuid(user);
         (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
     };
-    match now == (user.user.cast_signed(), user.group.cast_signed()) {
+    match now == (user.cast_signed(), group.cast_signed()) {
         true => Ok(()),
         false => Err(io::ErrorKind::PermissionDenied.into()),
     }
@@ -309,7 +325,7 @@ mod tests {
         }
         assert_eq!(name_and_home(0).unwrap(), Some(("root".to_owned(), "/root".into())));
         let after = std::thread::spawn(|| {
-            keep_to_launch().unwrap();
+            keep_to_launch(false).unwrap();
             let own = thread::capabilities(None).unwrap();
             assert!(!thread::capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
             let (nobody, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
@@ -334,7 +350,7 @@ mod tests {
         std::fs::set_permissions(&closed, mode).unwrap();
         let path = closed.join("in");
         let after = std::thread::spawn(move || {
-            keep_to_launch().unwrap();
+            keep_to_launch(false).unwrap();
             let before = std::fs::metadata(&path).is_ok();
             let nobody = SystemUser { user: NOBODY, group: NOBODY, groups: Vec::new() };
             find_files_as(Some(&nobody)).unwrap();

@@ -314,6 +314,8 @@ pub struct HandOverSettings {
     pub group: GroupSettings,
     /// Whether they keep the connections.
     pub keeps: bool,
+    /// Whether one that has read an offer has taken the request, and need not say so.
+    pub taken_by_reading: bool,
     /// How requests are passed on whose client's socket is of no use to them, if they are.
     pub relay: Option<Box<ProxySettings>>,
 }

@@ -36,8 +36,11 @@ static void serve(int link) {
     int client;
     while ((client = take(link, &header)) >= 0) {
         size_t lines = be16toh(header.lines), request = be32toh(header.request);
-        if (lines + request > sizeof text || !say(link, 'T', 0, 0)) return;
+        int by_reading = header.flags & 4;
+        if (lines + request > sizeof text || (!by_reading && !say(link, 'T', 0, 0))) return;
         if (recv(link, text, lines + request, MSG_WAITALL) != (ssize_t)(lines + request)) return;
+        /* with flag 4 what was read is taken, unless the link is shut by now */
+        if (by_reading && recv(link, &header.version, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;
         char *first = text + lines, answer[512];
         int length = (char *)memchr(first, '\r', request) - first, last = header.flags & 2;
         if (length > 200) length = 200;

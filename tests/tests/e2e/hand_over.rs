@@ -58,8 +58,9 @@ fn options(
     before: &str,
 ) -> Options {
     let to: Vec<_> = to.iter().map(|one| format!("{:?}", one.to())).collect();
-    let to = to.join(", ");
-    let lines = format!("{before}\n[[hand_over]]\npath = \"/app\"\nto = [{to}]\n{more}\n");
+    // else `more` says where they are
+    let to = if to.is_empty() { String::new() } else { format!("to = [{}]", to.join(", ")) };
+    let lines = format!("{before}\n[[hand_over]]\npath = \"/app\"\n{to}\n{more}\n");
     Options::new(folder.join("site")).engine(engine).config(&lines)
 }
 

@@ -35,6 +35,7 @@ mod hand_over;
 mod hand_over_ends;
 mod hand_over_late;
 mod hand_over_programs;
+mod hand_over_read;
 mod hand_over_relayed;
 mod hand_over_waits;
 mod http2;

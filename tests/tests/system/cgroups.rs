@@ -49,7 +49,7 @@ pub(crate) fn stages(server: &Server) -> Vec<(String, u32)> {
 }
 
 /// The group of a process in the hierarchy of a controller, and the version of that.
-fn group(pid: u32, controller: &str) -> (PathBuf, usize) {
+pub(crate) fn group(pid: u32, controller: &str) -> (PathBuf, usize) {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let one = Path::new("/sys/fs/cgroup").join(controller);
     let is_one = one.join("cgroup.procs").exists();
@@ -86,7 +86,7 @@ fn groups(server: &Server) -> Option<Vec<PathBuf>> {
 }
 
 /// Why groups cannot be tested here.
-fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("this test of cgroups.rs needs root".to_owned());
     }

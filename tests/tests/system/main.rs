@@ -3,6 +3,7 @@
 //! A file is a module: `cargo test -p forebay-tests --test system faults_hang::`.
 #![forbid(unsafe_code)]
 
+mod cgi_groups;
 mod cgroups;
 mod faults_descriptors;
 mod faults_hang;

@@ -1,16 +1,15 @@
 //! The routes of a site to programs that are run for each request (CGI, RFC 3875).
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{QueueConfig, UpstreamTimes, UpstreamsConfig, Variables};
+use crate::sections::upstreams::{HasUpstreams, UpstreamTimes, UpstreamsConfig, Variables};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::account::Account;
-use crate::values::optional::{Optional, OptionalList};
-use crate::values::units::Size;
+use crate::values::optional::Optional;
+use crate::values::units::{Percent, Size};
 use crate::values::value::AutoCount;
-use forebay_http::coding::Coding;
 use forebay_site::rules::{Route, Scope};
 use forebay_upstream::fastcgi;
-use forebay_upstream::settings::{self, Errors, LaunchedUpstream, UpstreamAddress};
+use forebay_upstream::settings::{self, LaunchedUpstream, UpstreamAddress};
 use forebay_upstream::target::Ambiguous;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -32,30 +31,12 @@ pub struct CgiSection {
     pub set: Variables,
     /// `in_flight`
     pub in_flight: u64,
-    /// `body_bytes`
-    pub body_bytes: Size,
     /// `spool_bytes`
     pub spool: Size,
-    /// `buffer_bytes`
-    pub buffer_bytes: Size,
-    /// `errors`
-    pub errors: Errors,
-    /// `compress`
-    pub compress: OptionalList<Coding>,
-    /// `abort_on_close`
-    pub abort_on_close: bool,
     /// `limits.*`
     pub limits: CgiLimits,
-    /// `queue.requests`
-    pub requests: Optional<u64>,
-    /// `queue.time`
-    pub time: Optional<Duration>,
-    /// `timeouts.head`
-    pub head: Duration,
-    /// `timeouts.silence`
-    pub silence: Duration,
-    /// `timeouts.body`
-    pub body: Optional<Duration>,
+    /// What other routes have, too.
+    pub upstreams: UpstreamsConfig,
 }
 
 /// What the programs of one request may take.
@@ -67,6 +48,8 @@ pub struct CgiLimits {
     pub output: Size,
     /// `limits.memory`: of each of its processes, and in memory of all of them.
     pub memory: Size,
+    /// `limits.cpu`: of a processor, in a control group.
+    pub cpu: Optional<Percent>,
     /// `limits.processes`: how many there may be, the program itself among them.
     pub processes: u64,
 }
@@ -144,7 +127,7 @@ impl CgiConfig {
 
     /// What the site is told of it.
     pub fn route(&self) -> Route {
-        Route { compress: self.section.compress.0.clone(), ..Route::all(self.path()) }
+        Route { compress: self.section.upstreams.compress.0.clone(), ..Route::all(self.path()) }
     }
 
     /// What those are told that run the programs.
@@ -162,13 +145,12 @@ impl CgiConfig {
     /// How the launcher is asked, which answers as an application does that speaks FastCGI. `root` is that of the
     /// site.
     pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
-        let CgiSection { body_bytes, spool, buffer_bytes, errors, .. } = &self.section;
+        let upstreams = self.upstreams();
         let own = self.path().path().unwrap_or_default().to_owned();
         let own = own.strip_suffix('/').unwrap_or(&own).as_bytes();
         let root = root.as_os_str().as_bytes();
         let name = format!("cgi:{}", self.programs.path().display());
         let route = LaunchedUpstream { route: self.launched().number(), name: name.into() };
-        let upstreams = self.upstreams();
         settings::FastCgiSettings {
             group: upstreams.group(vec![UpstreamAddress::Launched(route)], None),
             request: fastcgi::ScriptSettings {
@@ -179,28 +161,24 @@ impl CgiConfig {
                 set: Vec::new(),
                 program: Some(own.into()),
             },
-            bodies: settings::BodySettings { most_bytes: body_bytes.0, spool_bytes: spool.0 },
+            bodies: upstreams.bodies(self.section.spool.0),
             limits: Default::default(),
-            errors: *errors,
-            buffer_bytes: buffer_bytes.0,
+            errors: upstreams.errors,
+            buffer_bytes: upstreams.buffer_bytes.0,
         }
     }
 
     /// There is one launcher, which is asked once.
     fn upstreams(&self) -> UpstreamsConfig {
-        let CgiSection { in_flight, requests, time, head, silence, body, .. } = &self.section;
+        let CgiSection { in_flight, upstreams, .. } = &self.section;
         UpstreamsConfig {
             in_flight: Optional(Some(AutoCount::Fixed(*in_flight))),
-            queue: QueueConfig { requests: *requests, time: *time, ..QueueConfig::default() },
-            abort_on_close: self.section.abort_on_close,
             fail_time: Duration::from_secs(10),
             timeouts: UpstreamTimes {
                 connect: Duration::from_secs(3),
-                head: *head,
-                silence: *silence,
-                body: *body,
+                ..upstreams.timeouts.clone()
             },
-            ..UpstreamsConfig::default()
+            ..upstreams.clone()
         }
     }
 }
@@ -223,6 +201,12 @@ impl Item for CgiConfig {
 
     fn section(&self) -> CgiSection {
         self.section.clone()
+    }
+}
+
+impl HasUpstreams for CgiSection {
+    fn upstreams(&mut self) -> &mut UpstreamsConfig {
+        &mut self.upstreams
     }
 }
 
@@ -289,13 +273,9 @@ impl Section for CgiSection {
             at: |c| &mut c.in_flight,
         },
         Setting {
-            key: "body_bytes",
-            preset: Preset::Value("1GiB"),
-            range: Some(("0B", "1TiB")),
             meaning: "Size of a request body that is passed on; more is answered with 413, before anything runs \
                       if the request says how long it is.",
-            example: "\"16MiB\"",
-            at: |c| &mut c.body_bytes,
+            ..Self::BODY_BYTES
         },
         Setting {
             key: "spool_bytes",
@@ -309,42 +289,29 @@ impl Section for CgiSection {
             at: |c| &mut c.spool,
         },
         Setting {
-            key: "buffer_bytes",
-            preset: Preset::Value("0B"),
-            range: Some(("0B", "64MiB")),
             meaning: "So much of an answer is received before its client takes it, in memory, so that a slow \
                       client does not keep the program.",
-            example: "\"1MiB\"",
-            at: |c| &mut c.buffer_bytes,
+            ..Self::BUFFER_BYTES
         },
         Setting {
-            key: "errors",
-            preset: Preset::Value("theirs"),
-            range: None,
             meaning: "Whose page a client sees where the program answers with a status of 400 and more: theirs, \
                       or ours, which is that of errors.",
-            example: "\"ours\"",
-            at: |c| &mut c.errors,
+            ..Self::ERRORS
         },
         Setting {
-            key: "compress",
             preset: Preset::Unset(
                 "the site's compress, but no answer that has a strong tag (ETag)",
             ),
-            range: None,
             meaning: "Codings that compressible answers are sent in to clients that take them. Empty: none.",
-            example: "[\"gzip\"]",
-            at: |c| &mut c.compress,
+            ..Self::COMPRESS
         },
         Setting {
-            key: "abort_on_close",
             preset: Preset::Value("true"),
-            range: None,
             meaning: "Whether a client has left that has ended its direction of the connection (a FIN): its \
                       request leaves the queue, and its program is killed, as is always so after a reset. false: \
                       for clients that send all they have to say and then wait for the answer.",
             example: "false",
-            at: |c| &mut c.abort_on_close,
+            ..Self::ABORT_ON_CLOSE
         },
         Setting {
             key: "limits.time",
@@ -368,63 +335,52 @@ impl Section for CgiSection {
             preset: Preset::Value("512MiB"),
             range: Some(("16MiB", "1TiB")),
             meaning: "How much address space each process of a request may have (RLIMIT_AS), and how much memory \
-                      all of them together, which is looked at ten times a second: beyond that they are killed.",
+                      all of them together: beyond that they are killed. In a control group the kernel sees to \
+                      that, and what they have in files counts, too; else it is looked at ten times a second.",
             example: "\"2GiB\"",
             at: |c| &mut c.limits.memory,
+        },
+        Setting {
+            key: "limits.cpu",
+            preset: Preset::Unset("what the server leaves"),
+            range: Some(("1%", "25600%")),
+            meaning: "How much of a processor the processes of a request may take together: 200% is two. The kernel \
+                      keeps to it in a control group (cpu.max); where programs have none, the key does nothing, \
+                      which the server says at its start.",
+            example: "\"50%\"",
+            at: |c| &mut c.limits.cpu,
         },
         Setting {
             key: "limits.processes",
             preset: Preset::Value("64"),
             range: Some(("1", "10000")),
             meaning: "How many processes a request may have, which is looked at ten times a second: beyond that \
-                      they are killed. A user of its own has, besides, no more processes and threads than this \
+                      they are killed. In a control group it has, besides, no more than 64 processes and threads \
+                      beyond that (pids.max). A user of its own has, besides, no more processes and threads than this \
                       times in_flight, and 64 (RLIMIT_NPROC).",
             example: "8",
             at: |c| &mut c.limits.processes,
         },
         Setting {
-            key: "queue.requests",
-            preset: Preset::Unset("1000"),
-            range: Some(("0", "1000000")),
             meaning: "Requests that wait while in_flight programs run, at most. Beyond that the last of the lowest \
                       class gives way to higher ones, and is answered with 503; with 0 nothing waits. Each takes a \
                       descriptor.",
-            example: "200",
-            at: |c| &mut c.requests,
+            ..Self::QUEUE_REQUESTS
         },
+        Self::QUEUE_TIME,
         Setting {
-            key: "queue.time",
-            preset: Preset::Unset("10s"),
-            range: Some(("10ms", "1h")),
-            meaning: "For how long; then they are answered with 503.",
-            example: "\"2s\"",
-            at: |c| &mut c.time,
-        },
-        Setting {
-            key: "timeouts.head",
-            preset: Preset::Value("60s"),
-            range: Some(("100ms", "1d")),
             meaning: "Time from the end of a request to the end of the answer's head; then the program is killed, \
                       and the client gets 504.",
-            example: "\"10s\"",
-            at: |c| &mut c.head,
+            ..Self::TIMEOUTS_HEAD
         },
         Setting {
-            key: "timeouts.silence",
-            preset: Preset::Value("60s"),
-            range: Some(("100ms", "1d")),
             meaning: "Time without a byte in a body, in either direction; then the program is killed.",
-            example: "\"1h\"",
-            at: |c| &mut c.silence,
+            ..Self::TIMEOUTS_SILENCE
         },
         Setting {
-            key: "timeouts.body",
-            preset: Preset::Unset("20s"),
-            range: Some(("100ms", "1d")),
             meaning: "Time for the body of a request whose place others want, from when it has the place, and one \
                       second more for each 500 bytes that have come; then its client gets 408.",
-            example: "\"10s\"",
-            at: |c| &mut c.body,
+            ..Self::TIMEOUTS_BODY
         },
     ];
 }

@@ -2,8 +2,8 @@
 
 use crate::problems::problem::Wrong;
 use crate::sections::upstreams::{
-    ClassReserves, FastCgiAddress, UpstreamsConfig, Variables, backups_fit, rows_with_upstreams,
-    told,
+    ClassReserves, FastCgiAddress, HasUpstreams, UpstreamsConfig, Variables, backups_fit,
+    rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};
@@ -183,6 +183,12 @@ impl Item for FastCgiConfig {
 
     fn section(&self) -> FastCgiSection {
         self.0.clone()
+    }
+}
+
+impl HasUpstreams for FastCgiSection {
+    fn upstreams(&mut self) -> &mut UpstreamsConfig {
+        &mut self.upstreams
     }
 }
 

@@ -1,7 +1,7 @@
 //! The routes of a site to receivers, which get requests with their sockets.
 
 use crate::problems::problem::Wrong;
-use crate::sections::upstreams::{ClassReserves, ReceiverAddress, UpstreamsConfig};
+use crate::sections::upstreams::{ClassReserves, HasUpstreams, ReceiverAddress, UpstreamsConfig};
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::OneOrMore;
 use forebay_http::response::ResponseHeadLimits;
@@ -21,6 +21,8 @@ pub struct HandOverSection {
     pub to: OneOrMore<ReceiverAddress>,
     /// `keep`
     pub keep: bool,
+    /// `taken_by_reading`
+    pub taken_by_reading: bool,
     /// `relay`
     pub relay: bool,
     /// What other routes have, too.
@@ -69,11 +71,11 @@ impl HandOverConfig {
 
     /// What the handler is told of it.
     pub fn settings(&self) -> HandOverSettings {
-        let HandOverSection { to, keep, relay, upstreams, .. } = &self.0;
+        let HandOverSection { to, keep, taken_by_reading, relay, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
         let group = upstreams.group(to, None);
         let relay = relay.then(|| Box::new(relay_settings(group.clone())));
-        HandOverSettings { group, keeps: *keep, relay }
+        HandOverSettings { group, keeps: *keep, taken_by_reading: *taken_by_reading, relay }
     }
 }
 
@@ -106,6 +108,11 @@ impl Item for HandOverConfig {
                 Wrong::Unfit { found: String::new(), reason: reason.to_owned() },
             ));
         }
+        if section.keep && section.taken_by_reading {
+            let reason = "a connection that is kept leaves when its receiver says that it has the request (keep)";
+            let wrong = Wrong::Unfit { found: String::new(), reason: reason.to_owned() };
+            return Err(("taken_by_reading", wrong));
+        }
         if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
         }
@@ -120,12 +127,19 @@ impl Item for HandOverConfig {
     }
 }
 
+impl HasUpstreams for HandOverSection {
+    fn upstreams(&mut self) -> &mut UpstreamsConfig {
+        &mut self.upstreams
+    }
+}
+
 impl Section for HandOverSection {
     fn blank() -> HandOverSection {
         HandOverSection {
             path: None,
             to: OneOrMore::default(),
             keep: false,
+            taken_by_reading: false,
             relay: false,
             upstreams: UpstreamsConfig::default(),
         }
@@ -161,6 +175,16 @@ impl Section for HandOverSection {
             at: |s| &mut s.keep,
         },
         Setting {
+            key: "taken_by_reading",
+            preset: Preset::Value("false"),
+            range: None,
+            meaning: "Whether a receiver that has read an offer has taken the request. true: it need not say so first, \
+                      which saves both sides a message and a wake-up. Only for receivers that look whether the link is \
+                      shut once they have read an offer, as hand-over.md says. Not with keep.",
+            example: "true",
+            at: |s| &mut s.taken_by_reading,
+        },
+        Setting {
             key: "relay",
             preset: Preset::Value("false"),
             range: None,
@@ -171,158 +195,75 @@ impl Section for HandOverSection {
             at: |s| &mut s.relay,
         },
         Setting {
-            key: "balance",
-            preset: Preset::Value("least"),
-            range: None,
             meaning: "Which of several is asked; as for proxy.",
             example: "\"round-robin\"",
-            at: |s| &mut s.upstreams.balance,
+            ..Self::BALANCE
         },
+        Setting { meaning: "What is the same for the same requests; as for proxy.", ..Self::HASH },
         Setting {
-            key: "hash",
-            preset: Preset::Unset("client"),
-            range: None,
-            meaning: "What is the same for the same requests; as for proxy.",
-            example: "\"cookie=session\"",
-            at: |s| &mut s.upstreams.hash,
-        },
-        Setting {
-            key: "in_flight",
-            preset: Preset::Unset("no limit"),
-            range: Some(("1", "1000000")),
             meaning: "Requests that each of them has at most, in the whole process: as many as it can answer at once. \
                       While all have as many, more wait here (queue), in the order of their classes. With keep a \
                       request counts until it is taken. \"auto\" learns how many that is; as for proxy.",
-            example: "\"auto\"",
-            at: |s| &mut s.upstreams.in_flight,
+            ..Self::IN_FLIGHT
         },
+        Self::IN_FLIGHT_MIN,
+        Self::IN_FLIGHT_MAX,
         Setting {
-            key: "in_flight_min",
-            preset: Preset::Unset("1"),
-            range: Some(("1", "1000000")),
-            meaning: "With in_flight = \"auto\": so many may be under way in any case.",
-            example: "4",
-            at: |s| &mut s.upstreams.in_flight_min,
-        },
-        Setting {
-            key: "in_flight_max",
-            preset: Preset::Unset("1000"),
-            range: Some(("1", "1000000")),
-            meaning: "With in_flight = \"auto\": so many may be under way at most.",
-            example: "64",
-            at: |s| &mut s.upstreams.in_flight_max,
-        },
-        Setting {
-            key: "reserve",
-            preset: Preset::Unset("none"),
-            range: Some(("1", "1000000")),
             meaning: "Places of each of them that requests of a class, and of those before it, have for themselves; as \
                       for proxy.",
-            example: "{ gold = 2 }",
-            at: |s| &mut s.upstreams.reserve,
+            ..Self::RESERVE
         },
         Setting {
-            key: "retries",
-            preset: Preset::Value("1"),
-            range: Some(("0", "10")),
             meaning: "How often a request that was not taken is offered again at most, to another one if there is \
                       one. GET, HEAD and OPTIONS are; others only where no byte of them was sent. What was taken \
                       goes to nobody else.",
-            example: "2",
-            at: |s| &mut s.upstreams.retries,
+            ..Self::RETRIES
         },
         Setting {
-            key: "retry_budget",
-            preset: Preset::Value("20%"),
-            range: Some(("0%", "100%")),
             meaning: "How many of the requests may be offered again; as for proxy.",
-            example: "\"10%\"",
-            at: |s| &mut s.upstreams.retry_budget,
+            ..Self::RETRY_BUDGET
         },
         Setting {
-            key: "max_fails",
-            preset: Preset::Value("3"),
-            range: Some(("0", "1000")),
             meaning: "After so many failures in a row one is asked nothing for fail_time; 0 asks on. A failure is no \
                       link, a request that is not taken or not done in time, and whatever a receiver may not do.",
-            example: "1",
-            at: |s| &mut s.upstreams.max_fails,
+            ..Self::MAX_FAILS
         },
+        Self::FAIL_TIME,
+        Self::SLOW_START,
         Setting {
-            key: "fail_time",
-            preset: Preset::Value("10s"),
-            range: Some(("100ms", "1h")),
-            meaning: "For how long that is; then one request is let through, and if that fails it is twice as long.",
-            example: "\"30s\"",
-            at: |s| &mut s.upstreams.fail_time,
-        },
-        Setting {
-            key: "slow_start",
-            preset: Preset::Unset("off"),
-            range: Some(("1s", "1h")),
-            meaning: "In so long one that is well again gets more and more of its share.",
-            example: "\"30s\"",
-            at: |s| &mut s.upstreams.slow_start,
-        },
-        Setting {
-            key: "abort_on_close",
-            preset: Preset::Value("false"),
-            range: None,
             meaning: "Whether a client has left that has ended its direction of the connection while its request \
                       waits for a receiver; as for proxy. Of one that was handed over the receiver sees it.",
-            example: "true",
-            at: |s| &mut s.upstreams.abort_on_close,
+            ..Self::ABORT_ON_CLOSE
         },
         Setting {
-            key: "queue.requests",
-            preset: Preset::Unset("1000"),
-            range: Some(("0", "1000000")),
             meaning: "Requests that wait while all have in_flight, at most; as for proxy.",
-            example: "200",
-            at: |s| &mut s.upstreams.queue.requests,
+            ..Self::QUEUE_REQUESTS
         },
+        Self::QUEUE_TIME,
         Setting {
-            key: "queue.time",
-            preset: Preset::Unset("10s"),
-            range: Some(("10ms", "1h")),
-            meaning: "For how long; then they are answered with 503.",
-            example: "\"2s\"",
-            at: |s| &mut s.upstreams.queue.time,
-        },
-        Setting {
-            key: "keep_alive.connections",
-            preset: Preset::Value("64"),
-            range: Some(("0", "100000")),
             meaning: "Links that are kept to each of them, in each loop; 0 opens one for each request. A link carries \
                       one request at a time.",
-            example: "8",
-            at: |s| &mut s.upstreams.keep_alive.connections,
+            ..Self::KEEP_ALIVE_CONNECTIONS
         },
         Setting {
-            key: "keep_alive.idle",
             preset: Preset::Value("1m"),
-            range: Some(("100ms", "1h")),
             meaning: "For how long they are kept while nothing is sent on them.",
             example: "\"10s\"",
-            at: |s| &mut s.upstreams.keep_alive.idle,
+            ..Self::KEEP_ALIVE_IDLE
         },
         Setting {
             key: "timeouts.taken",
             preset: Preset::Value("10s"),
-            range: Some(("10ms", "5m")),
             meaning: "Time until one has taken a request; then another is offered it, if that is safe, or the client \
                       gets 504. A receiver that has as many workers as in_flight takes each at once.",
-            example: "\"1s\"",
-            at: |s| &mut s.upstreams.timeouts.connect,
+            ..Self::TIMEOUTS_CONNECT
         },
         Setting {
             key: "timeouts.done",
-            preset: Preset::Value("60s"),
-            range: Some(("100ms", "1d")),
             meaning: "Time from then until it is done with the request; then the client gets 504 if nothing was \
                       written to it, and is reset else. No time with keep.",
             example: "\"10m\"",
-            at: |s| &mut s.upstreams.timeouts.head,
+            ..Self::TIMEOUTS_HEAD
         },
     ];
 }

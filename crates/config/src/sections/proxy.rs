@@ -3,8 +3,8 @@
 use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
-    Checks, ClassReserves, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost, UpstreamTlsKeys,
-    UpstreamsConfig, backups_fit, rebase, rows_with_upstreams, told,
+    Checks, ClassReserves, HasUpstreams, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost,
+    UpstreamTlsKeys, UpstreamsConfig, backups_fit, rebase, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, Optional};
@@ -268,6 +268,12 @@ fn when(key: &str) -> &'static str {
     ];
     let is_it = |known: &&&str| known.strip_prefix("when.") == Some(key);
     keys.iter().find(is_it).copied().unwrap_or("when.ignore_case")
+}
+
+impl HasUpstreams for ProxySection {
+    fn upstreams(&mut self) -> &mut UpstreamsConfig {
+        &mut self.upstreams
+    }
 }
 
 impl Section for ProxySection {

@@ -2,6 +2,7 @@
 //! what becomes of failures.
 
 mod reserves;
+mod rows;
 pub(crate) mod told;
 mod values;
 mod weights;
@@ -18,6 +19,7 @@ use forebay_upstream::settings::{
     QueueSettings, UpstreamAddress, UpstreamTimeouts, UpstreamTlsSettings, WhenDown,
 };
 pub(crate) use reserves::ClassReserves;
+pub(crate) use rows::HasUpstreams;
 use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use values::{
@@ -353,265 +355,43 @@ pub(crate) fn rebase(address: &mut UpstreamAddress, join: &impl Fn(&mut PathBuf)
     }
 }
 
-/// The rows of a kind of section that has [`UpstreamsConfig`] as `upstreams`: some of its own, those that all
+/// The rows of a kind of section that has all of [`UpstreamsConfig`]: some of its own, those that all
 /// have, those of all in subsections, and then its own in subsections; and how many connections are kept,
 /// what that means, and another number.
 macro_rules! rows_with_upstreams {
     ([$($plain:expr),* $(,)?], [$($below:expr),* $(,)?], $kept:literal, $keeps:literal, $more:literal) => { &[
         $($plain,)*
+        Self::BALANCE,
+        Self::HASH,
+        Self::IN_FLIGHT,
+        Self::IN_FLIGHT_MIN,
+        Self::IN_FLIGHT_MAX,
+        Self::RESERVE,
+        Self::RETRIES,
+        Self::RETRY_BUDGET,
+        Self::MAX_FAILS,
+        Self::FAIL_TIME,
+        Self::SLOW_START,
+        Self::BODY_BYTES,
+        Self::BUFFER_BYTES,
+        Self::ERRORS,
+        Self::COMPRESS,
+        Self::ABORT_ON_CLOSE,
+        Self::ACCEL_REDIRECT,
+        Self::QUEUE_REQUESTS,
+        Self::QUEUE_TIME,
+        Self::QUEUE_DOWN,
         Setting {
-            key: "balance",
-            preset: Preset::Value("least"),
-            range: None,
-            meaning: "Which of several is asked: the one with the least requests under way (least), one \
-                      after the other (round-robin), of two that are drawn the one with less under way \
-                      (two-choices), or by hash, so that the same requests go to the same one unless it \
-                      has much more to do than the others.",
-            example: "\"hash\"",
-            at: |s| &mut s.upstreams.balance,
-        },
-        Setting {
-            key: "hash",
-            preset: Preset::Unset("client"),
-            range: None,
-            meaning: "What is the same for the same requests: the client, the url, or a cookie \
-                      (\"cookie=session\"; without it, the client).",
-            example: "\"cookie=session\"",
-            at: |s| &mut s.upstreams.hash,
-        },
-        Setting {
-            key: "in_flight",
-            preset: Preset::Unset("no limit"),
-            range: Some(("1", "1000000")),
-            meaning: "Requests under way to each of them at most, in the whole process: for php-fpm its \
-                      workers. While all have as many, more wait here (queue), in the order of their \
-                      classes; without a limit they wait where the application has them wait, and there \
-                      is no order. Routes that name the same applications and say the same of them count \
-                      together. \"auto\" learns for each, while requests wait, how many give as much as it can \
-                      give, between in_flight_min and in_flight_max.",
-            example: "\"auto\"",
-            at: |s| &mut s.upstreams.in_flight,
-        },
-        Setting {
-            key: "in_flight_min",
-            preset: Preset::Unset("1"),
-            range: Some(("1", "1000000")),
-            meaning: "With in_flight = \"auto\": so many may be under way in any case.",
-            example: "4",
-            at: |s| &mut s.upstreams.in_flight_min,
-        },
-        Setting {
-            key: "in_flight_max",
-            preset: Preset::Unset("1000"),
-            range: Some(("1", "1000000")),
-            meaning: "With in_flight = \"auto\": so many may be under way at most.",
-            example: "64",
-            at: |s| &mut s.upstreams.in_flight_max,
-        },
-        Setting {
-            key: "reserve",
-            preset: Preset::Unset("none"),
-            range: Some(("1", "1000000")),
-            meaning: "Places of each of them (in_flight) that requests of a class, and of those before it in the order, \
-                      have for themselves: others begin only while more than these are free. All together must be less \
-                      than in_flight, or than in_flight_min with \"auto\".",
-            example: "{ gold = 2 }",
-            at: |s| &mut s.upstreams.reserve,
-        },
-        Setting {
-            key: "retries",
-            preset: Preset::Value("1"),
-            range: Some(("0", "10")),
-            meaning: "How often a request is sent again at most, to another one if there is one. GET, HEAD \
-                      and OPTIONS are while nothing of an answer has been passed on; others only \
-                      where it is certain that nothing ran.",
-            example: "2",
-            at: |s| &mut s.upstreams.retries,
-        },
-        Setting {
-            key: "retry_budget",
-            preset: Preset::Value("20%"),
-            range: Some(("0%", "100%")),
-            meaning: "How many of the requests may be sent again, so that what is down is not asked more \
-                      than usual. Ten are free.",
-            example: "\"10%\"",
-            at: |s| &mut s.upstreams.retry_budget,
-        },
-        Setting {
-            key: "max_fails",
-            preset: Preset::Value("3"),
-            range: Some(("0", "1000")),
-            meaning: "After so many failures in a row one is asked nothing for fail_time; 0 asks on. A \
-                      failure is no connection, none in time, or an answer that cannot be understood; an \
-                      error with a status is an answer. While none is well, all are asked.",
-            example: "1",
-            at: |s| &mut s.upstreams.max_fails,
-        },
-        Setting {
-            key: "fail_time",
-            preset: Preset::Value("10s"),
-            range: Some(("100ms", "1h")),
-            meaning: "For how long that is; then one request is let through, and if that fails it is twice \
-                      as long.",
-            example: "\"30s\"",
-            at: |s| &mut s.upstreams.fail_time,
-        },
-        Setting {
-            key: "slow_start",
-            preset: Preset::Unset("off"),
-            range: Some(("1s", "1h")),
-            meaning: "In so long one that is well again gets more and more of its share.",
-            example: "\"30s\"",
-            at: |s| &mut s.upstreams.slow_start,
-        },
-        Setting {
-            key: "body_bytes",
-            preset: Preset::Value("1GiB"),
-            range: Some(("0B", "1TiB")),
-            meaning: "Size of a request body that is passed on; more is answered with 413, before anything \
-                      runs if the request says how long it is. Only what [[fastcgi]] must collect is written to a \
-                      disk here, and only with spool_dir. \
-                      limits.body_bytes is about requests for files.",
-            example: "\"16MiB\"",
-            at: |s| &mut s.upstreams.body_bytes,
-        },
-        Setting {
-            key: "buffer_bytes",
-            preset: Preset::Value("0B"),
-            range: Some(("0B", "64MiB")),
-            meaning: "So much of an answer is received before its client takes it, in memory, so that a slow \
-                      client does not keep the application busy; what has come goes on at once in any case. \
-                      With 0 the application sends as fast as the client takes it, but for what sockets \
-                      hold. X-Accel-Buffering: no of an answer is 0 for that one.",
-            example: "\"1MiB\"",
-            at: |s| &mut s.upstreams.buffer_bytes,
-        },
-        Setting {
-            key: "errors",
-            preset: Preset::Value("theirs"),
-            range: None,
-            meaning: "Whose page a client sees where the application answers with a status of 400 and \
-                      more: theirs, or ours, which is that of errors.",
-            example: "\"ours\"",
-            at: |s| &mut s.upstreams.errors,
-        },
-        Setting {
-            key: "compress",
-            preset: Preset::Unset("the site's compress, but no answer that has a strong tag (ETag)"),
-            range: None,
-            meaning: "Codings that compressible answers are sent in to clients that take them. A strong tag \
-                      becomes a weak one then, because the bytes are others: and no If-Match holds by it, as \
-                      WebDAV and CouchDB ask for. Therefore answers that have one are compressed only where \
-                      this key is. Empty: none.",
-            example: "[\"gzip\"]",
-            at: |s| &mut s.upstreams.compress,
-        },
-        Setting {
-            key: "abort_on_close",
-            preset: Preset::Value("false"),
-            range: None,
-            meaning: "Whether a client has left that has ended its direction of the connection (a FIN): its \
-                      request leaves the queue, the connection to the application is closed, and its place \
-                      is free, as is always so after a reset, whether of a connection or of a stream of \
-                      HTTP/2. Most who leave send a FIN; but so do programs that send all they have to say \
-                      and then wait for the answer, and these get none then. What has begun to run in the \
-                      application may run on.",
-            example: "true",
-            at: |s| &mut s.upstreams.abort_on_close,
-        },
-        Setting {
-            key: "accel_redirect",
-            preset: Preset::Items(&[]),
-            range: None,
-            meaning: "Paths of the site whose files this application may have sent instead of its \
-                      answer, by the field X-Accel-Redirect. Clients that ask for them get 404. A path \
-                      without a star is meant with all below it; access, auth and header rules hold \
-                      for them as for others.",
-            example: "[\"/protected\"]",
-            at: |s| &mut s.upstreams.sends,
-        },
-        Setting {
-            key: "queue.requests",
-            preset: Preset::Unset("1000"),
-            range: Some(("0", "1000000")),
-            meaning: "Requests that wait while all have in_flight under way, at most. Beyond that the last of \
-                      the lowest class gives way to higher ones, and is answered with 503; with 0 nothing \
-                      waits. Each takes a descriptor.",
-            example: "200",
-            at: |s| &mut s.upstreams.queue.requests,
-        },
-        Setting {
-            key: "queue.time",
-            preset: Preset::Unset("10s"),
-            range: Some(("10ms", "1h")),
-            meaning: "For how long; then they are answered with 503.",
-            example: "\"2s\"",
-            at: |s| &mut s.upstreams.queue.time,
-        },
-        Setting {
-            key: "queue.down",
-            preset: Preset::Value("fail"),
-            range: None,
-            meaning: "What becomes of requests while none of them takes connections: they fail with 502 (fail), or \
-                      wait for one, as many as queue.requests and for queue.time, as in a restart (wait). Only \
-                      upstreams that have answered are waited for, and none that is away for more than a minute. \
-                      One request tries every 100 ms.",
-            example: "\"wait\"",
-            at: |s| &mut s.upstreams.queue.down,
-        },
-        Setting {
-            key: "keep_alive.connections",
             preset: Preset::Value($kept),
-            range: Some(("0", "100000")),
             meaning: $keeps,
             example: $more,
-            at: |s| &mut s.upstreams.keep_alive.connections,
+            ..Self::KEEP_ALIVE_CONNECTIONS
         },
-        Setting {
-            key: "keep_alive.idle",
-            preset: Preset::Value("4s"),
-            range: Some(("100ms", "1h")),
-            meaning: "For how long. It must be less than the application keeps them, or requests meet \
-                      connections that are being closed; many keep them for 5 s.",
-            example: "\"50s\"",
-            at: |s| &mut s.upstreams.keep_alive.idle,
-        },
-        Setting {
-            key: "timeouts.connect",
-            preset: Preset::Value("3s"),
-            range: Some(("10ms", "5m")),
-            meaning: "Time to open a connection.",
-            example: "\"1s\"",
-            at: |s| &mut s.upstreams.timeouts.connect,
-        },
-        Setting {
-            key: "timeouts.head",
-            preset: Preset::Value("60s"),
-            range: Some(("100ms", "1d")),
-            meaning: "Time from the end of a request to the end of the answer's head, whatever comes of \
-                      it or of interim answers before; then the client gets 504.",
-            example: "\"10s\"",
-            at: |s| &mut s.upstreams.timeouts.head,
-        },
-        Setting {
-            key: "timeouts.silence",
-            preset: Preset::Value("60s"),
-            range: Some(("100ms", "1d")),
-            meaning: "Time without a byte in a body, in either direction, and in a WebSocket.",
-            example: "\"1h\"",
-            at: |s| &mut s.upstreams.timeouts.silence,
-        },
-        Setting {
-            key: "timeouts.body",
-            preset: Preset::Unset("20s"),
-            range: Some(("100ms", "1d")),
-            meaning: "Time for the body of a request whose place others want (in_flight), from when it has \
-                      the place, and one second more for each 500 bytes that have come; then its client \
-                      gets 408. Time in which the application takes nothing is not counted. While nobody \
-                      wants the place, a body may come as slowly as silence lets it.",
-            example: "\"10s\"",
-            at: |s| &mut s.upstreams.timeouts.body,
-        },
+        Self::KEEP_ALIVE_IDLE,
+        Self::TIMEOUTS_CONNECT,
+        Self::TIMEOUTS_HEAD,
+        Self::TIMEOUTS_SILENCE,
+        Self::TIMEOUTS_BODY,
         $($below,)*
     ] };
 }

@@ -6,7 +6,7 @@ use crate::problems::quoted::{quote, show_list};
 use crate::values::value::{Form, Value, Written};
 
 /// A setting that may have no value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Optional<V>(pub Option<V>);
 
 impl<V: Value + Default> Value for Optional<V> {

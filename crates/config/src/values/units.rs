@@ -26,7 +26,7 @@ pub struct Size(pub u64);
 pub struct ByteRate(pub u64);
 
 /// A part of a whole, in hundredths of a percent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Percent(pub u64);
 
 impl Percent {

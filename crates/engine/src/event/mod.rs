@@ -185,7 +185,10 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             let order = self.control.order();
             match order {
                 LoopOrder::Run => {}
-                LoopOrder::Retire => self.leave_listeners(),
+                LoopOrder::Retire => {
+                    self.leave_listeners();
+                    self.control.has_left(self.index);
+                }
                 LoopOrder::Drain => self.begin_drain(),
                 LoopOrder::Stop => break,
             }

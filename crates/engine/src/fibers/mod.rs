@@ -240,7 +240,10 @@ where
             let order = self.shared.control.order();
             match order {
                 LoopOrder::Run => {}
-                LoopOrder::Retire => self.leave_listeners(),
+                LoopOrder::Retire => {
+                    self.leave_listeners();
+                    self.shared.control.has_left(self.index);
+                }
                 LoopOrder::Drain => self.begin_drain(),
                 LoopOrder::Stop => break,
             }

@@ -55,6 +55,7 @@ impl RequestHandler {
             client: asker.client_address(request.peer),
             server: request.peer.local,
             keeps: settings.keeps,
+            taken_by_reading: settings.taken_by_reading,
         };
         let now_ms = self.now.monotonic_ms;
         let exchange = HandOverExchange::new(application, handed, asked, now_ms);

@@ -133,7 +133,11 @@ impl Generation {
         let links = Links::make(user.is_some()).map_err(resources("a directory for sockets"))?;
         links.keep(&common.file).map_err(resources("a copy of the configuration"))?;
         let hearing = links.hear(tell).map_err(resources("a socket for stages that are ready"))?;
-        let groups = cgroups.groups(&links.name(), &config.isolated);
+        let groups = cgroups.groups(
+            &links.name(),
+            &config.isolated,
+            config.sites.iter().any(|site| !site.cgi.is_empty()),
+        );
         let (role, since) = (Role::Respond, Instant::now());
         let mut generation = Generation {
             common: Arc::clone(common),

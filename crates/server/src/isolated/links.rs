@@ -31,8 +31,8 @@ const ENDS: &str = "ends";
 /// Where stages say that they are ready.
 const NOTIFY: &str = "notify.sock";
 
-/// How directories are called, before the number of the process.
-const PREFIX: &str = "forebay-";
+/// How directories are called, before the number of the process: as the control groups of the same stages.
+const PREFIX: &str = crate::cgroups::STAGES;
 
 /// The directory with the sockets of stages; it goes with the supervisor.
 pub(super) struct Links {
@@ -148,9 +148,4 @@ pub fn hold(links: &Path) -> Option<File> {
 pub(super) fn ends(links: &Path, role: Role) -> Option<Ends> {
     let file = File::open(links.join(ENDS)).ok()?;
     Ends::new(file, role.number()).ok()
-}
-
-/// Whether directories of supervisors are called so: `forebay-123-0`.
-pub(super) fn is_name(name: &str) -> bool {
-    folder::is_name(PREFIX, name)
 }

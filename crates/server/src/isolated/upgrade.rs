@@ -81,7 +81,7 @@ impl Supervisor {
         let to_loop = self.tell.clone();
         let tell = move |event| to_loop.send(SupervisorEvent::Successor(event)).is_ok();
         // its stages count their connections
-        successor::start(stream, handed, descriptors, OpenConnections::default, tell)
+        successor::start(stream, handed, descriptors, OpenConnections::default, || false, tell)
     }
 
     /// What a successor says, or what becomes of it.

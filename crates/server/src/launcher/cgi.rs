@@ -18,6 +18,7 @@
 //! | [`process`] | the launcher |
 //! | `route` | a route, ready for its programs to be run |
 //! | `attendant` | one request |
+//! | `groups` | the control groups of programs |
 //! | `pump` | what is said between the server and a program that runs, and within which limits |
 //! | `script` | which program is meant by a path |
 //! | [`environment`] | what of a request a program is told |
@@ -25,6 +26,7 @@
 
 mod attendant;
 pub mod environment;
+mod groups;
 pub mod process;
 mod pump;
 pub mod records;

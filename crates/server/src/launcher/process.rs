@@ -42,7 +42,7 @@ struct LauncherProcess {
 /// # Errors
 /// Why it cannot begin, or hear the server.
 pub fn run(file: &Path) -> io::Result<()> {
-    begin("forebay-launch")?;
+    begin("forebay-launch", false)?;
     let mut launcher = LauncherProcess {
         socket: MessageSocket::of_input()?,
         file: file.to_owned(),
@@ -60,11 +60,11 @@ pub fn run(file: &Path) -> io::Result<()> {
 }
 
 /// Becomes a launcher, of this name: a process that hears no signal, keeps of root's rights what it takes to run
-/// programs as other users, and adopts what they leave behind.
+/// programs as other users, and to make control groups for them if it `makes_groups`, and adopts what they leave behind.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn begin(name: &str) -> io::Result<()> {
+pub(super) fn begin(name: &str, makes_groups: bool) -> io::Result<()> {
     // a signal to the whole group is for the server, which may have use for it yet
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::default())?;
@@ -72,7 +72,7 @@ pub(super) fn begin(name: &str) -> io::Result<()> {
     launch::hear_of_children();
     process::set_name(name);
     launch::adopt_orphans()?;
-    privileges::keep_to_launch()?;
+    privileges::keep_to_launch(makes_groups)?;
     // what the file says may be secret, and this process may do more than the server
     launch::hide_memory()
 }

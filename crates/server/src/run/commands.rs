@@ -115,7 +115,7 @@ impl Server {
             "one process serves; only the engine isolated has stages\n\
              bans: {by_command} by command, {by_file} by files; refused so far: {connections} connections, \
              {requests} requests\n{overrides}{}",
-            self.launchers.gone()
+            self.launchers.remarks()
         )
     }
 }

@@ -110,7 +110,9 @@ impl Server {
         let (admission, to_main) = (Arc::clone(&self.common.admission), self.to_main.clone());
         let open = move || OpenConnections::of(&admission);
         let tell = move |event| to_main.send(Event::Successor(event)).is_ok();
-        successor::start(stream, handed, descriptors, open, tell)
+        let loops: Vec<_> = self.groups.iter().map(|(_, _, group)| group.control()).collect();
+        let is_leaving = move || loops.iter().any(|control| control.is_leaving());
+        successor::start(stream, handed, descriptors, open, is_leaving, tell)
     }
 
     /// What a successor says, or what becomes of it.

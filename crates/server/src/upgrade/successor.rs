@@ -6,7 +6,7 @@ use crossbeam_channel::{Sender, bounded};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often is said which connections there are.
 const EVERY: Duration = Duration::from_secs(1);
@@ -16,6 +16,12 @@ pub(super) const LEFT: &str = "left\n";
 
 /// The longest line, with many addresses.
 const MOST_LINE_BYTES: usize = 1 << 20;
+
+/// How long is waited for loops that still accept: each leaves at its next turn.
+const LEAVES: Duration = Duration::from_secs(1);
+
+/// Between two looks whether they have left.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// How long a successor may take until it serves: it reads certificates, opens roots and fills nothing.
 const RISES: Duration = Duration::from_secs(300);
@@ -46,7 +52,8 @@ pub enum SuccessorEvent {
     Ended,
 }
 
-/// Hands over to a successor on a thread of its own. `tell` hears of it; `open` says which connections there are.
+/// Hands over to a successor on a thread of its own. `tell` hears of it; `open` says which connections there are, and
+/// `is_leaving` whether a loop that was told to leave its listeners may still accept.
 ///
 /// # Errors
 /// Lack of threads.
@@ -55,6 +62,7 @@ pub fn start(
     handed: Handed,
     descriptors: Vec<OwnedFd>,
     open: impl Fn() -> OpenConnections + Send + 'static,
+    is_leaving: impl Fn() -> bool + Send + 'static,
     tell: impl Fn(SuccessorEvent) -> bool + Send + 'static,
 ) -> io::Result<()> {
     let serve = move || {
@@ -62,7 +70,7 @@ pub fn start(
             let (words, told) = bounded(1);
             tell(SuccessorEvent::Says(said, words)).then(|| told.recv().ok()).flatten()
         };
-        let ended = serve(stream, &handed, descriptors, open, says);
+        let ended = serve(stream, &handed, descriptors, open, is_leaving, says);
         tell(ended.map_or_else(SuccessorEvent::Failed, |()| SuccessorEvent::Ended));
     };
     std::thread::Builder::new().name("successor".to_owned()).spawn(serve).map(drop)
@@ -78,6 +86,7 @@ fn serve(
     handed: &Handed,
     descriptors: Vec<OwnedFd>,
     open: impl Fn() -> OpenConnections,
+    is_leaving: impl Fn() -> bool,
     tell: impl Fn(SuccessorSays) -> Option<LastWords>,
 ) -> io::Result<()> {
     let mut stream = stream;
@@ -98,6 +107,11 @@ fn serve(
         return Err(io::ErrorKind::Interrupted.into());
     }
     tell(SuccessorSays::WasTold(new));
+    // whoever asks once the upgrade is done is answered by the new server, however late a loop of this one has its turn
+    let until = Instant::now() + LEAVES;
+    while is_leaving() && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
     stream.write_all(LEFT.as_bytes())?;
     stream.set_read_timeout(Some(EVERY))?;
     loop {

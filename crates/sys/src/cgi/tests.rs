@@ -85,7 +85,8 @@ fn start(program: &ProgramFile, environment: &[&str]) -> RunningCgi {
     let environment: Vec<_> = environment.iter().map(|text| CString::new(*text).unwrap()).collect();
     let limits = ProgramLimits { memory_bytes: 1 << 30, of_user: None };
     let (name, environment) = (c"program", &environment[..]);
-    CgiProgram { program, name, environment, user: None, limits }.start().unwrap()
+    let groups = &ProgramGroups::default();
+    CgiProgram { program, name, environment, user: None, limits, groups }.start().unwrap()
 }
 
 fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>) {

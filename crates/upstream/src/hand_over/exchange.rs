@@ -75,6 +75,8 @@ pub struct HandedRequest {
     pub server: SocketAddr,
     /// The receiver keeps the connection.
     pub keeps: bool,
+    /// One that has read the offer has taken the request, and need not say so.
+    pub taken_by_reading: bool,
 }
 
 /// How it has ended.
@@ -120,7 +122,7 @@ impl<T> HandOverExchange<T> {
             application: Arc::clone(application),
             request,
             phase: HandOverPhase::Unbegun,
-            loan: Loan::new(request.keeps),
+            loan: Loan::new(request.keeps, request.taken_by_reading),
             message: Vec::new(),
             sent_before: None,
             tried: Vec::new(),
@@ -336,7 +338,12 @@ impl<T> HandOverExchange<T> {
                 happened = link.send(&self.message, None).filter(|it| *it != LoanEvent::Sent);
             }
             let Some(happened) = happened.or_else(|| link.hear(self.now_ms)) else { return };
-            self.heard(happened);
+            // what has not come whole was not read whole
+            let is_whole = link.sent == self.message.len();
+            self.heard(match happened {
+                LoanEvent::Closed if !is_whole => LoanEvent::Reset,
+                happened => happened,
+            });
         }
     }
 
@@ -344,7 +351,7 @@ impl<T> HandOverExchange<T> {
     fn heard(&mut self, happened: LoanEvent) {
         let outcome = self.loan.hear(happened);
         if outcome == LoanOutcome::Waits {
-            if happened == LoanEvent::Says(ReceiverReport::Taken) {
+            if matches!(happened, LoanEvent::Says(ReceiverReport::Taken) | LoanEvent::Read) {
                 self.since_ms = self.now_ms;
                 self.forget_message();
             }
@@ -439,7 +446,12 @@ impl<T> HandOverExchange<T> {
             // it has its time from now on
             return;
         }
-        if !was_taken {
+        if !was_taken && self.request.taken_by_reading {
+            if link.is_read_or_withdrawn(self.message.len()) {
+                // it has its time from now on
+                return self.heard(LoanEvent::Read);
+            }
+        } else if !was_taken {
             lend::shut_down(link.connection.as_fd());
             link.can_read = true;
         }
@@ -459,7 +471,7 @@ impl<T> HandOverExchange<T> {
         let HandOverPhase::Over(end, link) = &mut self.phase else { return };
         let is_clean =
             matches!(end, HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone);
-        let Some(link) = link.take().filter(|link| is_clean && link.heard.is_empty()) else {
+        let Some(link) = link.take().filter(|link| is_clean && link.is_clean()) else {
             return;
         };
         if self.application.settings().group().keep_alive.connections == 0 {
@@ -532,9 +544,19 @@ impl<T: Send> Relay for HandOverExchange<T> {
             return;
         };
         if self.message.is_empty() {
-            let HandedRequest { id, client, server, keeps, .. } = self.request;
+            let HandedRequest { id, client, server, keeps, taken_by_reading, .. } = self.request;
             let LentRequest { head, body, body_left, is_last, .. } = request;
-            let offer = Offer { id, client, server, keeps, is_last, head, body, body_left };
+            let offer = Offer {
+                id,
+                client,
+                server,
+                keeps,
+                is_last,
+                taken_by_reading,
+                head,
+                body,
+                body_left,
+            };
             self.message = offer.message();
         }
         let socket = SocketNumber::of(client);

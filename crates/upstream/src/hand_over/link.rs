@@ -22,6 +22,8 @@ pub(super) struct ReceiverLink {
     /// How much of the message is sent.
     pub(super) sent: usize,
     pub(super) heard: Vec<u8>,
+    /// Nothing more is sent on it.
+    is_shut: bool,
 }
 
 /// The client's socket, while another process has it.
@@ -67,7 +69,31 @@ impl ReceiverLink {
             can_write: true,
             sent: 0,
             heard: Vec::new(),
+            is_shut: false,
         }
+    }
+
+    /// Whether another request may be sent on it.
+    pub(super) fn is_clean(&self) -> bool {
+        self.heard.is_empty() && !self.is_shut
+    }
+
+    /// Whether the receiver has read the whole message, which has so many bytes. If it has not, it sees from now on that
+    /// the request is somebody else's: it looks whether the link is shut once it has read the message.
+    pub(super) fn is_read_or_withdrawn(&mut self, message_bytes: usize) -> bool {
+        if self.sent == message_bytes && self.is_read() {
+            return true;
+        }
+        lend::end_sending(self.connection.as_fd());
+        self.is_shut = true;
+        // one that has read it in between may have seen that the link was not shut
+        self.sent == message_bytes && self.is_read()
+    }
+
+    /// Whether nothing that was sent is still unread: the kernel counts that for a Unix socket.
+    fn is_read(&self) -> bool {
+        // where the kernel does not tell, the receiver may have it
+        socket::unacknowledged(self.connection.as_fd()).unwrap_or(0) == 0
     }
 
     /// Sends what is left of the message. What has happened by that, if something has.
@@ -86,7 +112,7 @@ impl ReceiverLink {
             match sent {
                 Sent::Bytes(count) => self.sent += count,
                 Sent::Blocked => self.can_write = false,
-                Sent::Broken => return Some(LoanEvent::Closed),
+                Sent::Broken => return Some(LoanEvent::Reset),
             }
         }
         (self.sent > 0).then_some(LoanEvent::Sent)
@@ -107,7 +133,8 @@ impl ReceiverLink {
                 // its end may have been reported together with these
                 Received::Bytes(_) => {}
                 Received::Blocked => self.can_read = false,
-                Received::Ended | Received::Broken => return Some(LoanEvent::Closed),
+                Received::Ended => return Some(LoanEvent::Closed),
+                Received::Broken => return Some(LoanEvent::Reset),
             }
         }
     }

@@ -22,6 +22,9 @@ const KEEPS: u8 = 1;
 /// The connection is closed after this request.
 const IS_LAST: u8 = 2;
 
+/// Who has read all of it has taken it, and need not say so.
+const TAKEN_BY_READING: u8 = 4;
+
 /// A request that is handed over. Its socket goes with the first byte of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'o> {
@@ -35,6 +38,8 @@ pub struct Offer<'o> {
     pub keeps: bool,
     /// The connection is closed after this request.
     pub is_last: bool,
+    /// A receiver that has read all of it has taken it, and need not say so.
+    pub taken_by_reading: bool,
     /// The head of the request, as it came.
     pub head: &'o [u8],
     /// What of its body has come.
@@ -51,7 +56,9 @@ impl Offer<'_> {
         // writing into a string does not fail
         let _ = write!(lines, "client {client}\nserver {server}\nid {id:032x}\n");
         let request_bytes = self.head.len() + self.body.len();
-        let flags = (u8::from(self.keeps) * KEEPS) | (u8::from(self.is_last) * IS_LAST);
+        let flags = (u8::from(self.keeps) * KEEPS)
+            | (u8::from(self.is_last) * IS_LAST)
+            | (u8::from(self.taken_by_reading) * TAKEN_BY_READING);
         let mut message = Vec::with_capacity(HEADER_BYTES + lines.len() + request_bytes);
         message.extend_from_slice(&MAGIC);
         message.extend_from_slice(&[VERSION, flags]);
@@ -140,6 +147,7 @@ mod tests {
             server: ([127, 0, 0, 1], 80).into(),
             keeps: false,
             is_last: true,
+            taken_by_reading: false,
             head: b"POST / HTTP/1.1\r\n\r\n",
             body: b"abc",
             body_left: Some(258),
@@ -153,6 +161,7 @@ mod tests {
         assert_eq!(offer.message(), expected);
         let kept = Offer { keeps: true, is_last: false, body_left: None, ..offer }.message();
         assert_eq!((kept[5], &kept[12..20]), (1, &[0xff; 8][..]));
+        assert_eq!(Offer { taken_by_reading: true, ..offer }.message()[5], 6);
     }
 
     #[test]

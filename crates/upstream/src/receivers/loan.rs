@@ -9,6 +9,9 @@
 //!   nobody has it: another receiver    safe methods: another    nobody else: 502 or 504
 //! ```
 //!
+//! Where a receiver has taken what it has read, and need not say so, the end of the link is that of one that has read the
+//! message, unless the kernel says that something was left unread (a reset).
+//!
 //! A receiver that has said nothing may have looked at the request all the same. What it has written to the client is
 //! seen on the socket: then neither another receiver nor this server may say anything more, and the connection is reset.
 
@@ -21,6 +24,8 @@ pub struct Loan {
     stage: LoanStage,
     /// The connection is given away for good.
     keeps: bool,
+    /// A receiver that has read the message has taken the request.
+    taken_by_reading: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +45,12 @@ pub enum LoanEvent {
     Says(ReceiverReport),
     /// It says what is no message.
     Misspoke,
-    /// The link has ended.
+    /// The receiver has read the message, and need not say that it has taken the request.
+    Read,
+    /// The link has ended, and all that was sent on it was read.
     Closed,
+    /// The link has ended before all that was sent on it was read.
+    Reset,
     /// The time is over.
     Late,
 }
@@ -87,8 +96,8 @@ impl LoanLoss {
 
 impl Loan {
     /// Of a request whose connection comes back, unless a receiver `keeps` it.
-    pub fn new(keeps: bool) -> Loan {
-        Loan { stage: LoanStage::Unsent, keeps }
+    pub fn new(keeps: bool, taken_by_reading: bool) -> Loan {
+        Loan { stage: LoanStage::Unsent, keeps, taken_by_reading }
     }
 
     /// Whether another process may have the socket.
@@ -115,8 +124,8 @@ impl Loan {
                 self.stage = Offered;
                 LoanOutcome::Waits
             }
-            (_, Sent) => LoanOutcome::Waits,
-            (Unsent, Closed) => LoanOutcome::Untaken(AttemptFailure::Unwritten),
+            (_, Sent) | (Unsent | Taken, Read) => LoanOutcome::Waits,
+            (Unsent, Closed | Reset) => LoanOutcome::Untaken(AttemptFailure::Unwritten),
             (Unsent, Late) => LoanOutcome::Untaken(AttemptFailure::Connect),
             // it was told nothing yet
             (Unsent, Says(_) | Misspoke) => LoanOutcome::Untaken(AttemptFailure::Malformed),
@@ -124,15 +133,24 @@ impl Loan {
                 self.stage = Taken;
                 if self.keeps { LoanOutcome::Gone } else { LoanOutcome::Waits }
             }
+            (Offered, Read) => {
+                self.stage = Taken;
+                LoanOutcome::Waits
+            }
+            // whoever says more, or closes the link in order, has read the message
+            (Offered, Says(_) | Misspoke | Closed) if self.taken_by_reading => {
+                self.stage = Taken;
+                self.hear(happened)
+            }
             (Offered, Says(_) | Misspoke) => LoanOutcome::Untaken(AttemptFailure::Malformed),
-            (Offered, Closed) => LoanOutcome::Untaken(AttemptFailure::Closed),
+            (Offered, Closed | Reset) => LoanOutcome::Untaken(AttemptFailure::Closed),
             (Offered, Late) => LoanOutcome::Untaken(AttemptFailure::Frozen),
             (Taken, Says(ReceiverReport::GivenBack(answered))) => LoanOutcome::Back(answered),
             (Taken, Says(ReceiverReport::Done(answered))) => LoanOutcome::Ends(answered),
             (Taken, Says(ReceiverReport::Taken) | Misspoke) => {
                 LoanOutcome::Lost(LoanLoss::Misspoke)
             }
-            (Taken, Closed) => LoanOutcome::Lost(LoanLoss::Died),
+            (Taken, Closed | Reset) => LoanOutcome::Lost(LoanLoss::Died),
             (Taken, Late) => LoanOutcome::Lost(LoanLoss::Late),
         }
     }
@@ -146,7 +164,7 @@ mod tests {
     const ANSWERED: AnswerReport = AnswerReport { status: 200, body_bytes: 5 };
 
     fn taken(keeps: bool) -> (Loan, LoanOutcome) {
-        let mut loan = Loan::new(keeps);
+        let mut loan = Loan::new(keeps, false);
         assert_eq!(loan.hear(LoanEvent::Sent), LoanOutcome::Waits);
         assert!(loan.is_out() && !loan.is_taken());
         let outcome = loan.hear(LoanEvent::Says(ReceiverReport::Taken));
@@ -173,10 +191,11 @@ mod tests {
         for (happened, unsent, offered) in [
             (LoanEvent::Closed, AttemptFailure::Unwritten, AttemptFailure::Closed),
             (LoanEvent::Late, AttemptFailure::Connect, AttemptFailure::Frozen),
+            (LoanEvent::Reset, AttemptFailure::Unwritten, AttemptFailure::Closed),
             (LoanEvent::Misspoke, AttemptFailure::Malformed, AttemptFailure::Malformed),
             (done, AttemptFailure::Malformed, AttemptFailure::Malformed),
         ] {
-            let mut loan = Loan::new(false);
+            let mut loan = Loan::new(false, false);
             assert_eq!(loan.hear(happened), LoanOutcome::Untaken(unsent), "{happened:?}");
             loan.hear(LoanEvent::Sent);
             assert_eq!(loan.hear(happened), LoanOutcome::Untaken(offered), "{happened:?}");
@@ -187,12 +206,45 @@ mod tests {
     fn what_was_taken_goes_to_nobody_else() {
         for (happened, loss) in [
             (LoanEvent::Closed, LoanLoss::Died),
+            (LoanEvent::Reset, LoanLoss::Died),
             (LoanEvent::Late, LoanLoss::Late),
             (LoanEvent::Misspoke, LoanLoss::Misspoke),
             (LoanEvent::Says(ReceiverReport::Taken), LoanLoss::Misspoke),
         ] {
             assert_eq!(taken(false).0.hear(happened), LoanOutcome::Lost(loss));
         }
+    }
+
+    /// One word, at the end.
+    #[test]
+    fn who_has_read_it_has_taken_it_where_that_is_agreed() {
+        let offered = || {
+            let mut loan = Loan::new(false, true);
+            loan.hear(LoanEvent::Sent);
+            loan
+        };
+        let done = LoanEvent::Says(ReceiverReport::Done(ANSWERED));
+        let back = LoanEvent::Says(ReceiverReport::GivenBack(ANSWERED));
+        for (happened, outcome) in [
+            (done, LoanOutcome::Ends(ANSWERED)),
+            (back, LoanOutcome::Back(ANSWERED)),
+            (LoanEvent::Closed, LoanOutcome::Lost(LoanLoss::Died)),
+            (LoanEvent::Misspoke, LoanOutcome::Lost(LoanLoss::Misspoke)),
+            (LoanEvent::Reset, LoanOutcome::Untaken(AttemptFailure::Closed)),
+            (LoanEvent::Late, LoanOutcome::Untaken(AttemptFailure::Frozen)),
+            // it may say so all the same
+            (LoanEvent::Says(ReceiverReport::Taken), LoanOutcome::Waits),
+        ] {
+            assert_eq!(offered().hear(happened), outcome, "{happened:?}");
+        }
+        let mut loan = offered();
+        assert_eq!(loan.hear(LoanEvent::Read), LoanOutcome::Waits);
+        assert!(loan.is_taken());
+        assert_eq!(loan.hear(LoanEvent::Reset), LoanOutcome::Lost(LoanLoss::Died));
+        assert_eq!(
+            Loan::new(false, true).hear(done),
+            LoanOutcome::Untaken(AttemptFailure::Malformed)
+        );
     }
 
     fn anything() -> impl Strategy<Value = LoanEvent> {
@@ -203,6 +255,8 @@ mod tests {
             Just(LoanEvent::Says(ReceiverReport::GivenBack(ANSWERED))),
             Just(LoanEvent::Misspoke),
             Just(LoanEvent::Closed),
+            Just(LoanEvent::Reset),
+            Just(LoanEvent::Read),
             Just(LoanEvent::Late),
         ]
     }
@@ -212,7 +266,8 @@ mod tests {
         /// answered by none that has not taken it.
         #[test]
         fn nothing_runs_twice(all in prop::collection::vec(anything(), 0..20), keeps: bool) {
-            let mut loan = Loan::new(keeps);
+            // both is refused in a configuration
+            let mut loan = Loan::new(keeps, !keeps);
             let mut was_taken = false;
             for happened in all {
                 let outcome = loan.hear(happened);

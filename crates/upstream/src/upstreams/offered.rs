@@ -83,7 +83,7 @@ impl OfferedPair {
             request,
             offer: Vec::new(),
             sent: 0,
-            loan: Loan::new(false),
+            loan: Loan::new(false, false),
             heard: Vec::new(),
             end: OfferEnd::Open,
             is_shut: false,
@@ -164,6 +164,7 @@ impl OfferedPair {
             client,
             server,
             keeps: false,
+            taken_by_reading: false,
             // the pair is for this request
             is_last: true,
             head,

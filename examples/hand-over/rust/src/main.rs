@@ -2,7 +2,7 @@
 //! gives the connection back. One thread for each link: `cargo run -- /run/app/receiver.sock`
 #![forbid(unsafe_code)]
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
@@ -34,12 +34,19 @@ fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     if version != b"FBHO\x01" {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let is_last = rest[0] & 2 != 0;
+    let (is_last, is_taken_by_reading) = (rest[0] & 2 != 0, rest[0] & 4 != 0);
     let lines = usize::from(u16::from_be_bytes([header[6], header[7]]));
     let count = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
-    report(link, b'T', 0, 0)?;
+    if !is_taken_by_reading {
+        report(link, b'T', 0, 0)?;
+    }
     let mut text = vec![0; lines + count];
     link.read_exact(&mut text)?;
+    // what was read is taken, unless the link is shut by now
+    let look = || recv(&*link, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    if is_taken_by_reading && matches!(look(), Ok((_, 0))) {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     let first = String::from_utf8_lossy(&text[lines..]).lines().next().unwrap_or_default().to_owned();
     let (length, close) = (first.len(), if is_last { "Connection: close\r\n" } else { "" });
     client.set_nonblocking(false)?;

@@ -203,6 +203,7 @@ impl<H: Handler> ReadinessWatcher<H> {
             }
         }
         listener_set.close();
+        shared.control.all_have_left();
         shared.paused().clear();
     }
 

@@ -1,6 +1,7 @@
 //! One request: a process that hears it, starts the program it is for, and ends with all that this has started.
 
 use super::environment::{self, ProgramPath};
+use super::groups::ProgramPlace;
 use super::pump::{CgiRefusal, Pump, PumpEnd};
 use super::records::{self, RequestRecords};
 use super::route::ReadyRoute;
@@ -24,21 +25,32 @@ const LINGER: Duration = Duration::from_secs(5);
 
 const READ_BYTES: usize = 16 * 1024;
 
+/// What an attendant is made for.
+pub(super) struct Attendance {
+    /// On which the server says what the request is.
+    pub(super) connection: OwnedFd,
+    pub(super) route: ReadyRoute,
+    /// The control group of its program, if it has one.
+    pub(super) place: Option<ProgramPlace>,
+}
+
 /// Attends to the request on this connection. It ends with that, and so with the server: where the launcher was killed,
 /// what is under way comes to its end.
 ///
 /// # Errors
 /// When the request is none, or the kernel refuses something.
-pub(super) fn attend(connection: OwnedFd, route: &ReadyRoute) -> io::Result<()> {
+pub(super) fn attend(attendance: &Attendance) -> io::Result<()> {
+    let Attendance { connection, route, place } = attendance;
     launch::adopt_orphans()?;
     process::set_name("forebay-cgi-run");
     // a server that was taken over may pass one that waits
     socket::never_wait(connection.as_fd())?;
-    let Some(mut request) = hear(&connection)? else { return Ok(()) };
+    let Some(mut request) = hear(connection)? else { return Ok(()) };
     let mut out = Vec::new();
-    match start(&request, route) {
+    match start(&request, route, place.as_ref()) {
         Ok(program) => {
-            let pump = Pump::new(&connection, &mut request, program, &route.route.limits);
+            let pump =
+                Pump::new(connection, &mut request, program, &route.route.limits, place.as_ref());
             let end = pump.run()?;
             // whatever has become of it, nothing of it is left
             if !cgi::end_descendants() {
@@ -54,14 +66,14 @@ pub(super) fn attend(connection: OwnedFd, route: &ReadyRoute) -> io::Result<()> 
                 PumpEnd::BrokenOff(why) => {
                     say(&why, &mut out);
                     // the server sees that the connection is closed without an end
-                    return send(&connection, &out).map(drop);
+                    return send(connection, &out).map(drop);
                 }
             }
         }
         Err(refusal) => refuse(&refusal, &mut out),
     }
-    if send(&connection, &out)? {
-        linger(&connection);
+    if send(connection, &out)? {
+        linger(connection);
     }
     Ok(())
 }
@@ -105,7 +117,11 @@ fn hear(connection: &OwnedFd) -> io::Result<Option<RequestRecords>> {
 }
 
 /// Starts the program that a request is for.
-fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, CgiRefusal> {
+fn start(
+    request: &RequestRecords,
+    route: &ReadyRoute,
+    place: Option<&ProgramPlace>,
+) -> Result<RunningCgi, CgiRefusal> {
     let failed = |why: &str| CgiRefusal { status: None, why: why.to_owned() };
     let params = request.params().and_then(Result::ok).ok_or_else(|| failed("it is no request"))?;
     let value = |name: &[u8]| {
@@ -113,6 +129,10 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
     };
     let (own, path) = (value(b"SCRIPT_NAME"), value(b"PATH_INFO"));
     let user = route.user.as_ref();
+    let groups = place.map(ProgramPlace::open).transpose();
+    let groups =
+        groups.map_err(|error| failed(&format!("no control group for a program: {error}")))?;
+    let groups = groups.unwrap_or_default();
     // a program is found where its user finds it
     privileges::find_files_as(user)
         .map_err(|error| failed(&format!("cannot look for programs as their user: {error}")))?;
@@ -122,6 +142,9 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
             NoProgram::Forbidden(why) => CgiRefusal { status: Some("403 Forbidden"), why },
             NoProgram::Failed(why) => CgiRefusal { status: None, why },
         })?;
+    // control groups are this process's
+    privileges::find_files_as_itself()
+        .map_err(|error| failed(&format!("cannot be the user of the server again: {error}")))?;
     let (name, path_info) = path.split_at(used);
     let told = ProgramPath { name: (own, name), path_info, file: &file };
     let environment = environment::of(&params, &told, &route.route.set);
@@ -129,7 +152,8 @@ fn start(request: &RequestRecords, route: &ReadyRoute) -> Result<RunningCgi, Cgi
     let name = CString::new(file.as_os_str().as_bytes());
     let name = name.map_err(|_| failed("the name of a program has a zero byte"))?;
     let (program, limits) = (&program, route.limits());
-    let program = CgiProgram { program, name: &name, environment: &environment, user, limits };
+    let (environment, groups) = (&environment, &groups);
+    let program = CgiProgram { program, name: &name, environment, user, limits, groups };
     program.start().map_err(|error| {
         let (status, hint) = match error.kind() {
             io::ErrorKind::NotFound => {

@@ -5,7 +5,8 @@
 //! program leaves behind can be told from what another one has started. What outlives an attendant that was killed
 //! becomes the launcher's child, and is killed.
 
-use super::attendant;
+use super::attendant::{self, Attendance};
+use super::groups::{ProgramCgroups, ProgramPlace};
 use super::route::ReadyRoute;
 use crate::config_file;
 use crate::launcher::messages::{LaunchReply, LaunchRequest};
@@ -44,18 +45,23 @@ struct CgiLauncher {
     earlier: ReadyRoutes,
     /// What was read last, and does not hold yet.
     read: Option<ReadyRoutes>,
-    /// Which route each attendant is for, by its number.
-    attendants: HashMap<u32, u64>,
+    /// What each attendant is for, by its number.
+    attendants: HashMap<u32, Attended>,
+    /// The control groups of programs.
+    groups: ProgramCgroups,
     /// Programs are ended before this process is, where memory is short; `None` where that cannot be told.
     order: Option<EndingOrder>,
 }
+
+/// What an attendant is for: a route, and the control group of its program.
+type Attended = (u64, Option<ProgramPlace>);
 
 /// What comes next in a process.
 enum NextStep {
     /// The server has ended.
     Over,
     /// This process was made for a request.
-    Attend(OwnedFd, Box<ReadyRoute>),
+    Attend(Box<Attendance>),
 }
 
 /// Has the programs of `file` run as it is told on standard input, until that ends. `copy` is the copy of the file
@@ -65,7 +71,7 @@ enum NextStep {
 /// Why it cannot begin, or hear the server.
 pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
     let order = EndingOrder::of_this_process().ok();
-    begin("forebay-cgi")?;
+    begin("forebay-cgi", true)?;
     let mut launcher = CgiLauncher {
         socket: MessageSocket::of_input()?,
         file: file.to_owned(),
@@ -74,16 +80,21 @@ pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
         earlier: ReadyRoutes::new(),
         read: None,
         attendants: HashMap::new(),
+        groups: ProgramCgroups::make(),
         order,
     };
     match launcher.serve()? {
-        NextStep::Attend(connection, route) => {
-            // of the server an attendant has that connection alone
+        NextStep::Attend(attendance) => {
+            // of the server an attendant has that connection alone; what the launcher has locked stays so until this
+            // ends, too
+            let _groups = std::mem::take(&mut launcher.groups);
             drop(launcher);
-            attendant::attend(connection, &route)
+            attendant::attend(&attendance)
         }
         NextStep::Over => {
+            launcher.groups.kill();
             cgi::end_descendants();
+            launcher.groups.remove();
             Ok(())
         }
     }
@@ -127,7 +138,9 @@ impl CgiLauncher {
         }
         let mut was_killed = false;
         for (number, is_killed) in ended {
-            was_killed |= self.attendants.remove(&number).is_some() && is_killed;
+            let Some((_, place)) = self.attendants.remove(&number) else { continue };
+            was_killed |= is_killed;
+            place.iter().for_each(|place| self.groups.give_back(place));
         }
         if was_killed {
             say(format_args!("the process of a CGI program was killed, and the program with it"));
@@ -140,10 +153,11 @@ impl CgiLauncher {
     /// Has a request attended to. Says what comes next in the process that does.
     fn begin(&mut self, number: u64, connection: OwnedFd) -> Option<NextStep> {
         let route = self.routes.get(&number).or_else(|| self.earlier.get(&number))?;
-        let running = self.attendants.values().filter(|route| **route == number).count();
+        let running = self.attendants.values().filter(|(route, _)| *route == number).count();
         if running >= route.most_attendants() {
             return None;
         }
+        let place = self.groups.take(number, &route.route.limits);
         let set_order = |is_early| self.order.iter().for_each(|order| order.set(is_early));
         set_order(true);
         let forked = cgi::fork();
@@ -151,12 +165,16 @@ impl CgiLauncher {
             set_order(false);
         }
         match forked {
-            Ok(Forked::Child) => Some(NextStep::Attend(connection, Box::new(route.clone()))),
+            Ok(Forked::Child) => {
+                let route = route.clone();
+                Some(NextStep::Attend(Box::new(Attendance { connection, route, place })))
+            }
             Ok(Forked::Parent(process)) => {
-                self.attendants.insert(process, number);
+                self.attendants.insert(process, (number, place));
                 None
             }
             Err(error) => {
+                place.iter().for_each(|place| self.groups.give_back(place));
                 say(format_args!("no process for a CGI program: {error}"));
                 None
             }
@@ -169,8 +187,12 @@ impl CgiLauncher {
             LaunchRequest::Commit => {
                 if let Some(read) = self.read.take() {
                     self.earlier = std::mem::replace(&mut self.routes, read);
+                    let (routes, earlier) = (&self.routes, &self.earlier);
+                    let is_wanted =
+                        |route| routes.contains_key(&route) || earlier.contains_key(&route);
+                    self.groups.keep(is_wanted);
                 }
-                LaunchReply::default()
+                LaunchReply { failure: None, said: self.groups.missing().to_owned() }
             }
             LaunchRequest::Run { .. } => LaunchReply::failed("this process runs no commands"),
         };

@@ -4,6 +4,7 @@
 //! A request is over when the program ends, not when its output does: what it has started by then is killed, so that
 //! the place of a request is free when nothing of it is left.
 
+use super::groups::ProgramPlace;
 use super::records::{self, RequestRecords};
 use forebay_config::CgiLimits;
 use forebay_sys::cgi::{self, RunningCgi};
@@ -69,6 +70,8 @@ pub(super) struct Pump<'p> {
     request: &'p mut RequestRecords,
     program: RunningCgi,
     limits: &'p CgiLimits,
+    /// The control group of the program, and how many of its processes the kernel had ended for want of memory before.
+    place: Option<(&'p ProgramPlace, u64)>,
     /// What the server has not taken yet.
     out: Vec<u8>,
     buffer: Vec<u8>,
@@ -89,6 +92,7 @@ impl<'p> Pump<'p> {
         request: &'p mut RequestRecords,
         program: RunningCgi,
         limits: &'p CgiLimits,
+        place: Option<&'p ProgramPlace>,
     ) -> Pump<'p> {
         let now = Instant::now();
         Pump {
@@ -96,6 +100,7 @@ impl<'p> Pump<'p> {
             request,
             program,
             limits,
+            place: place.map(|place| (place, place.out_of_memory())),
             out: Vec::new(),
             buffer: vec![0; READ_BYTES],
             has_output: true,
@@ -131,9 +136,21 @@ impl<'p> Pump<'p> {
     /// Ends it and all that it has started: nobody holds its output then.
     fn end(&mut self) -> io::Result<()> {
         self.program.input.take();
-        self.ended = Some(self.program.end()?);
+        let ended = self.program.end();
+        // where the kernel ends a whole group, nothing is begun meanwhile
+        self.place.iter().for_each(|(place, _)| place.kill());
+        let ended = ended?;
         cgi::end_descendants();
+        if ended.is_err() && self.is_out_of_memory() {
+            self.kill(KillReason::Memory);
+        }
+        self.ended = Some(ended);
         Ok(())
+    }
+
+    /// Whether the kernel has ended one of its processes because all together had what they may.
+    fn is_out_of_memory(&self) -> bool {
+        self.place.is_some_and(|(place, before)| place.out_of_memory() > before)
     }
 
     /// Waits, and does what can be done.
@@ -294,7 +311,7 @@ impl<'p> Pump<'p> {
             let taken = self.program.taken();
             if taken.processes > self.limits.processes {
                 self.kill(KillReason::Processes);
-            } else if taken.memory_bytes > self.limits.memory.0 {
+            } else if taken.memory_bytes > self.limits.memory.0 || self.is_out_of_memory() {
                 self.kill(KillReason::Memory);
             }
         }

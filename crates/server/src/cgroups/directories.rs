@@ -7,31 +7,30 @@
 //! Whoever may read a directory may lock it. A lock that another process has is waited for within a bound; then the
 //! group is used without one, and that is told.
 
-use super::{Missing, refused};
-use crate::isolated::links::is_name;
-use forebay_config::Role;
+use super::{CgroupMissing, refused};
 use forebay_sys::file::{try_lock, try_lock_shared};
+use forebay_sys::folder::is_name;
 use forebay_sys::stderr::say;
 use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file that says which processes are in a group.
-pub(super) const PROCESSES: &str = "cgroup.procs";
+pub(crate) const PROCESSES: &str = "cgroup.procs";
 
 /// So often a group is made anew that others remove before it is locked. Each supervisor looks once for groups to
 /// remove.
 const MOST_TRIES: usize = 100;
 
 /// How long groups that are busy are waited for, all that go at once together. The supervisor does nothing else then.
-pub(super) const BUSY: Duration = Duration::from_millis(500);
+pub(crate) const BUSY: Duration = Duration::from_millis(500);
 
 /// Makes a group, or takes that which is there.
-pub(super) fn make(path: &Path) -> Result<(), Missing> {
+pub(crate) fn make(path: &Path) -> Result<(), CgroupMissing> {
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(refused(path)(error)),
         _ => Ok(()),
@@ -41,7 +40,10 @@ pub(super) fn make(path: &Path) -> Result<(), Missing> {
 /// Makes a group, or takes that which is there, and keeps other supervisors from removing it for as long as what
 /// this returns is open. `None` if another process has it locked, which is told: limits that whoever locks a directory
 /// could take away would be none.
-pub(super) fn make_locked(path: &Path, wait: &mut WaitBudget) -> Result<Option<File>, Missing> {
+pub(crate) fn make_locked(
+    path: &Path,
+    wait: &mut WaitBudget,
+) -> Result<Option<File>, CgroupMissing> {
     for _ in 0..MOST_TRIES {
         make(path)?;
         let locked = match File::open(path) {
@@ -129,11 +131,14 @@ impl fmt::Display for LeftGroup {
     }
 }
 
-/// Removes a group with those of stages in it, if no process is in them, and returns those that stay. Where one of a
-/// stage stays, so does the group around it, which needs no word.
+/// Removes a group with those in it, if no process is in them, and returns those that stay. Where one in it stays, so
+/// does the group around it, which needs no word.
 fn remove(path: &Path, wait: &mut WaitBudget) -> Vec<LeftGroup> {
-    let stages = Role::ALL.into_iter().map(|role| path.join(role.name()));
-    let mut left: Vec<_> = stages.filter_map(|stage| remove_one(stage, wait)).collect();
+    let inside = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut inside: Vec<_> =
+        inside.filter(|one| one.path().is_dir()).map(|one| one.path()).collect();
+    inside.sort_unstable();
+    let mut left: Vec<_> = inside.into_iter().filter_map(|one| remove_one(one, wait)).collect();
     let around = remove_one(path.to_owned(), wait);
     if left.is_empty() {
         left.extend(around);
@@ -153,7 +158,7 @@ fn remove_one(path: PathBuf, wait: &mut WaitBudget) -> Option<LeftGroup> {
 
 /// Removes the directory of a group, and waits for it while it is busy: from Linux 6.19 on, it is so for a moment after
 /// its last process was waited for (wait(2)).
-pub(super) fn remove_directory(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
+pub(crate) fn remove_directory(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
     unless_busy(|| fs::remove_dir(path), wait)
 }
 
@@ -169,16 +174,16 @@ fn unless_busy(
     removed.unwrap_or_else(remove)
 }
 
-/// Removes a group with those of stages in it, and tells which stay.
-pub(super) fn remove_and_tell(path: &Path, wait: &mut WaitBudget) {
+/// Removes a group with those in it, and tells which stay.
+pub(crate) fn remove_and_tell(path: &Path, wait: &mut WaitBudget) {
     remove(path, wait).iter().for_each(|left| say(format_args!("{left}")));
 }
 
-/// Removes groups of generations that nobody uses any more.
-pub(super) fn remove_abandoned(base: &Path) {
+/// Removes groups that are called so, and that nobody uses any more.
+pub(crate) fn remove_abandoned(base: &Path, prefix: &str) {
     let mut wait = WaitBudget::new(BUSY);
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(is_name)
+        if entry.file_name().to_str().is_some_and(|name| is_name(prefix, name))
             && let Ok(opened) = File::open(entry.path())
         {
             remove_if_abandoned(&entry.path(), &opened, &mut wait);
@@ -190,13 +195,22 @@ pub(super) fn remove_abandoned(base: &Path) {
 fn remove_if_abandoned(path: &Path, opened: &File, wait: &mut WaitBudget) {
     let is_free = try_lock(opened).is_ok_and(|is_mine| is_mine);
     if is_free && is_at(path, opened).is_ok_and(|is_it| is_it) {
+        kill(path);
         remove_and_tell(path, wait);
     }
+}
+
+/// Ends all processes of a group and of those in it, where the kernel does that at once (version 2, from Linux 5.14 on).
+pub(crate) fn kill(path: &Path) {
+    // there is no such file elsewhere
+    let file = fs::OpenOptions::new().write(true).open(path.join("cgroup.kill"));
+    let _ = file.and_then(|mut file| file.write_all(b"1"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_config::Role;
     use std::cell::Cell;
 
     /// Nothing is waited for.
