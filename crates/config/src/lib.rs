@@ -72,6 +72,7 @@ pub use sections::proxy::ProxyConfig;
 pub use sections::rule::{RuleConditions, RuleConfig, RuleName};
 pub use sections::site::SiteConfig;
 pub use sections::tcp::TcpConfig;
+pub use sections::traces::{CollectorAddress, ServiceName, TracesConfig};
 pub use texts::origin::ConfigOrigin;
 pub use texts::source::{ConfigSource, IncludedFile, NoSource};
 pub use values::account::Account;
@@ -79,7 +80,7 @@ pub use values::address::{AdminListen, Listen, ListenEndpoint};
 pub use values::choice::{
     AccessLog, ActionChoice, AllocateBy, AskClients, Confine, ControlSocketChoice, FirewallMode,
     GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice,
-    PageAddresses, PerChoice, Refuse, Switch, WhenChoice,
+    PageAddresses, PerChoice, Refuse, Switch, TraceParent, WhenChoice,
 };
 pub use values::include::IncludePattern;
 pub use values::log_condition::LogCondition;
@@ -167,6 +168,8 @@ pub struct Config {
     pub acme: AcmeConfig,
     /// `admin.*`
     pub admin: AdminConfig,
+    /// `traces.*`
+    pub traces: TracesConfig,
     /// `identity.*`
     pub identity: IdentitySettings,
     /// `control.*`

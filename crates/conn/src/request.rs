@@ -7,6 +7,7 @@ use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
 use forebay_http::readings::PathReadings;
+use forebay_http::trace_context::RequestTrace;
 use std::cell::Ref;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub struct Passed {
     pub sent: Option<InternalRedirect>,
     /// The status of the error that is answered in the place of an application: it is not asked again.
     pub refused: Option<u16>,
+    /// Where it stands in a trace, if they were told.
+    pub trace: Option<RequestTrace>,
 }
 
 impl Passed {

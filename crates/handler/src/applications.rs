@@ -13,8 +13,8 @@ pub(crate) mod websocket;
 use crate::certificates::Certificates;
 pub use answers::{before, failed, refused, said_of, said_of_handler, said_of_receiver, summary};
 pub use ask::{
-    Asker, ExchangeTag, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority, ask_passed,
-    ask_stage,
+    Asker, ExchangeTag, ExchangeTrace, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority,
+    ask_passed, ask_stage,
 };
 use forebay_config::Role;
 use forebay_conn::{PassRoutes, PassedConnection};

@@ -22,10 +22,19 @@ enum Work {
 
 /// What has come of it.
 pub enum ServerJobDone {
-    /// Of work of the site, and how long that has waited for a thread, if it was to be known.
-    Site(forebay_site::SiteJobDone, u64),
+    /// Of work of the site, and its times, if they were to be known.
+    Site(forebay_site::SiteJobDone, JobTimes),
     /// Of a handshake.
     Handshake(Handshaken),
+}
+
+/// When work was done, in nanoseconds of the monotonic clock; 0 if nobody wanted to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobTimes {
+    /// When it was asked for.
+    asked_ns: u64,
+    /// When a thread had it.
+    begun_ns: u64,
 }
 
 impl ServerJob {
@@ -54,10 +63,18 @@ impl ServerJobDone {
         }
     }
 
+    /// When it was asked for, if that was to be known.
+    pub(crate) fn asked_ns(&self) -> Option<u64> {
+        match self {
+            ServerJobDone::Site(_, times) => Some(times.asked_ns).filter(|asked_ns| *asked_ns > 0),
+            ServerJobDone::Handshake(_) => None,
+        }
+    }
+
     /// How long it has waited for a thread, in milliseconds.
     pub(crate) fn waited_ms(&self) -> u64 {
         match self {
-            ServerJobDone::Site(_, waited_ns) => waited_ns / 1_000_000,
+            ServerJobDone::Site(_, times) => (times.begun_ns - times.asked_ns) / 1_000_000,
             ServerJobDone::Handshake(_) => 0,
         }
     }
@@ -68,12 +85,12 @@ impl forebay_conn::Job for ServerJob {
 
     fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> ServerJobDone {
         let ServerJob { work, asked_ns, pass } = self;
-        let waited_ns = match asked_ns {
-            0 => 0,
-            asked_ns => clock::monotonic_ns().saturating_sub(asked_ns),
+        let times = match asked_ns {
+            0 => JobTimes::default(),
+            asked_ns => JobTimes { asked_ns, begun_ns: clock::monotonic_ns().max(asked_ns) },
         };
         let work = || match work {
-            Work::Site(work) => ServerJobDone::Site(work.run(metrics, watch), waited_ns),
+            Work::Site(work) => ServerJobDone::Site(work.run(metrics, watch), times),
             Work::Handshake(handshake) => ServerJobDone::Handshake(handshake.run()),
         };
         match pass {

@@ -18,6 +18,7 @@
 //! | [`upstream_sockets`], [`upstream_threads`] | descriptors and threads that requests for applications may keep |
 //! | [`refusals`] | the last requests that were refused, and why: for `forebay why` |
 //! | [`sightings`] | who asks most, for the page of the admin listener |
+//! | [`traces`] | spans of requests, for a collector of OpenTelemetry |
 //! | [`log`] | the access log, off the hot path |
 //! | `limits_told` | which limit of connections is reached, for the operator |
 //!
@@ -51,6 +52,7 @@ pub mod policy;
 pub mod refusals;
 pub mod request_handler;
 pub mod sightings;
+pub mod traces;
 pub mod upstream_sockets;
 pub mod upstream_threads;
 

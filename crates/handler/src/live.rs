@@ -10,6 +10,7 @@ use crate::log::Logs;
 use crate::policy::InForce;
 use crate::refusals::RefusalMemory;
 use crate::sightings::Sightings;
+use crate::traces::Tracing;
 use forebay_control::versioned::Versioned;
 use forebay_policy::bans::BanTable;
 use forebay_site::Content;
@@ -35,6 +36,8 @@ pub struct ServingSnapshot {
     pub refusals: Arc<RefusalMemory>,
     /// Who asks most, where a page shows that.
     pub sightings: Arc<Sightings>,
+    /// Which requests are recorded, and where their spans go.
+    pub traces: Arc<Tracing>,
 }
 
 /// The snapshot in force.

@@ -15,6 +15,7 @@
 //! | `bodies` | where the bytes of an answer are |
 //! | `journal` | what is logged |
 //! | `refused` | what is remembered of refusals, and the ids that clients are told |
+//! | `traced` | which requests are recorded, and what their spans say |
 //! | `sighting` | which requests and connections are counted for the page of the admin listener |
 
 mod admission;
@@ -30,6 +31,7 @@ mod process;
 mod refused;
 mod relay;
 mod sighting;
+mod traced;
 
 use self::context::ToldName;
 use crate::applications::{Applications, Pools};
@@ -38,11 +40,13 @@ use crate::client::TrustedProxies;
 use crate::detour::Detour;
 use crate::job::ServerJob;
 use crate::live::{LiveSnapshot, ServingSnapshot};
+use crate::log::Logger;
 use crate::log::request_id::RequestIds;
-use crate::log::{Logger, PendingLine};
 use crate::policy::{ConnectionRecord, InForce, Judge, Ticket, WindowPoint};
 use crate::refusals::RefusalMemory;
 use crate::sightings::Sighter;
+use crate::traces::Tracer;
+use crate::traces::open::ProcessTimes;
 use crate::upstream_sockets::UpstreamSockets;
 use crate::upstream_threads::ThreadShare;
 use forebay_conn::{
@@ -52,6 +56,7 @@ use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
 use forebay_site::{Body, Site};
 use forebay_tls::Channel;
+pub use journal::JournalLine;
 use refused::Refused;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -83,6 +88,10 @@ pub struct RequestHandler {
     refusals: Arc<RefusalMemory>,
     /// Counts who asks most, where a page shows that.
     sighter: Option<Sighter>,
+    /// Decides which requests are recorded, where spans go to a collector.
+    tracer: Option<Tracer>,
+    /// When the request at hand was looked at, where spans go to a collector.
+    processed: ProcessTimes,
     /// The request at hand is being refused, and its line is about to be begun.
     refused: Option<Refused>,
     told: ToldName,
@@ -131,6 +140,8 @@ impl RequestHandler {
             ids: RequestIds::default(),
             refusals: Arc::clone(&snapshot.refusals),
             sighter: snapshot.sightings.sighter(),
+            tracer: snapshot.traces.tracer(),
+            processed: ProcessTimes::default(),
             refused: None,
             told: ToldName::default(),
             head: Vec::new(),
@@ -167,6 +178,7 @@ impl RequestHandler {
         if self.sighter.is_some() != snapshot.sightings.is_on() {
             self.sighter = snapshot.sightings.sighter();
         }
+        self.tracer = snapshot.traces.tracer();
         self.judge = Judge::new(&self.policy, &snapshot.bans, &self.metrics, self.window_point);
     }
 
@@ -182,7 +194,7 @@ impl HandlerTypes for RequestHandler {
     type Body = Body;
     type Job = ServerJob;
     type Relay = Detour;
-    type Line = PendingLine;
+    type Line = JournalLine;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
     type Record = ConnectionRecord;

@@ -28,6 +28,7 @@
 //! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
+//! | [`trace_context`] | Where in a trace does a request stand (W3C Trace Context)? |
 //! | [`websocket`] | Where in the frames of a WebSocket is a stream of bytes? |
 //!
 //! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
@@ -68,4 +69,5 @@ pub mod range;
 pub mod readings;
 pub mod response;
 pub mod status;
+pub mod trace_context;
 pub mod websocket;

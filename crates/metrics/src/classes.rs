@@ -232,6 +232,8 @@ pub(crate) struct ClassRow {
     answered: AtomicU64,
     cut: AtomicU64,
     refused: [[AtomicU64; RefusalReason::ALL.len()]; RefusedAt::ALL.len()],
+    /// Requests that were refused, for whatever reason: a turn looks at that twice.
+    refused_requests: AtomicU64,
     unanswered: [AtomicU64; Unanswered::ALL.len()],
     delays: [AtomicU64; DELAYS],
     delay_ns: AtomicU64,
@@ -245,8 +247,7 @@ impl ClassRow {
     /// Requests answered and requests refused.
     #[inline]
     fn ends(&self) -> (u64, u64) {
-        let refused = &self.refused[RefusedAt::Request as usize];
-        (self.answered.load(Relaxed), refused.iter().map(|count| count.load(Relaxed)).sum())
+        (self.answered.load(Relaxed), self.refused_requests.load(Relaxed))
     }
 }
 
@@ -312,7 +313,10 @@ impl ClassRows {
             ClassEvent::Answered => bump(&row.answered, 1),
             ClassEvent::Cut => bump(&row.cut, 1),
             ClassEvent::Refused(place, reason) => {
-                bump(&row.refused[place as usize][reason as usize], 1)
+                bump(&row.refused[place as usize][reason as usize], 1);
+                if place == RefusedAt::Request {
+                    bump(&row.refused_requests, 1);
+                }
             }
             ClassEvent::Unanswered(what) => bump(&row.unanswered[what as usize], 1),
         }

@@ -9,6 +9,17 @@ pub const DURATION_BOUNDS_US: [u64; 16] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
+/// The same in nanoseconds.
+const BOUNDS_NS: [u64; DURATION_BOUNDS_US.len()] = {
+    let mut bounds = DURATION_BOUNDS_US;
+    let mut at = 0;
+    while at < bounds.len() {
+        bounds[at] *= 1000;
+        at += 1;
+    }
+    bounds
+};
+
 const BUCKETS: usize = DURATION_BOUNDS_US.len() + 1;
 
 /// A duration and its bucket, which is looked for once for all rows that count it.
@@ -21,7 +32,12 @@ pub(crate) struct Bucketed {
 impl Bucketed {
     #[inline]
     pub(crate) fn of(ns: u64) -> Bucketed {
-        Bucketed { ns, at: DURATION_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < ns) }
+        // most are in the first: hits of the cache
+        let at = match ns <= BOUNDS_NS[0] {
+            true => 0,
+            false => BOUNDS_NS.partition_point(|bound_ns| *bound_ns < ns),
+        };
+        Bucketed { ns, at }
     }
 }
 

@@ -76,7 +76,6 @@ impl Local {
         bump(&row.body_bytes, bytes);
         let duration = took_ns.map(Bucketed::of);
         if let Some(duration) = duration {
-            self.answers.took(duration);
             row.took(duration);
         }
         if let Some(class) = class {
@@ -162,6 +161,9 @@ impl Totals {
             local.classes.add_to(&mut totals.classes);
             local.answers.add_to(&mut totals.answers);
         }
+        // each request has a site, or the row of those without: it is counted once
+        let durations = &mut totals.answers.durations;
+        totals.sites.iter().for_each(|site| durations.add(&site.durations));
         totals
     }
 
@@ -204,5 +206,11 @@ mod tests {
         let totals = Totals::of([&one, &two]);
         assert_eq!(totals.get(Counter::Accepted), 5);
         assert_eq!(totals.activity(Activity::Read), (1, 40));
+        one.sent(SiteSlot::NONE, None, 1, Some(100_000));
+        two.sent(SiteSlot::OTHER, Some(ClassSlot(1)), 1, Some(100_001));
+        let totals = Totals::of([&one, &two]);
+        assert_eq!(totals.answers().durations.buckets[..3], [1, 1, 0]);
+        assert_eq!(totals.answers().durations.sum_ns, 200_001);
+        assert_eq!(totals.class(ClassSlot(1)).durations.sum_ns, 100_001);
     }
 }

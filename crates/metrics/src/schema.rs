@@ -146,6 +146,9 @@ schema! {
         ListenBind = "forebay_listen_nanoseconds_total" "step=\"bind\"", "Time that opening listening sockets has taken, step by step, in nanoseconds: at the start and by reloads.";
         ListenListen = "forebay_listen_nanoseconds_total" "step=\"listen\"", "Time that opening listening sockets has taken, step by step, in nanoseconds: at the start and by reloads.";
         LogDropped = "forebay_log_dropped_lines_total" "", "Access log lines dropped because the log could not be written.";
+        SpansExported = "forebay_trace_spans_total" "result=\"exported\"", "Spans of requests that were recorded, by what has come of them: taken by the collector, dropped because too many waited, or given up because the collector did not take them.";
+        SpansDropped = "forebay_trace_spans_total" "result=\"dropped\"", "Spans of requests that were recorded, by what has come of them: taken by the collector, dropped because too many waited, or given up because the collector did not take them.";
+        SpansFailed = "forebay_trace_spans_total" "result=\"failed\"", "Spans of requests that were recorded, by what has come of them: taken by the collector, dropped because too many waited, or given up because the collector did not take them.";
         OverloadLevel = "forebay_overload_level" "", "How overloaded the server is: 0 not at all, 1 header control, 2 class order, 3 SYN policing.";
         OverloadDelay = "forebay_overload_cause" "cause=\"delay\"", "Whether this is why the level is what it is: 1, or 0.";
         OverloadRefused = "forebay_overload_cause" "cause=\"refused\"", "Whether this is why the level is what it is: 1, or 0.";

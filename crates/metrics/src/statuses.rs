@@ -1,7 +1,7 @@
 //! Answers by their exact status, and how long requests took.
 
 use crate::cell::bump;
-use crate::histogram::{Bucketed, DurationRow, DurationTotals};
+use crate::histogram::DurationTotals;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Statuses that have counters of their own: those that are registered (RFC 9110 §15 and others). All
@@ -29,15 +29,11 @@ static PLACES: [u8; 500] = {
 #[derive(Debug)]
 pub(crate) struct StatusRows {
     statuses: [AtomicU64; COUNT],
-    durations: DurationRow,
 }
 
 impl Default for StatusRows {
     fn default() -> StatusRows {
-        StatusRows {
-            statuses: [const { AtomicU64::new(0) }; COUNT],
-            durations: DurationRow::default(),
-        }
+        StatusRows { statuses: [const { AtomicU64::new(0) }; COUNT] }
     }
 }
 
@@ -48,16 +44,10 @@ impl StatusRows {
         bump(&self.statuses[usize::from(place)], 1);
     }
 
-    #[inline]
-    pub(crate) fn took(&self, duration: Bucketed) {
-        self.durations.took(duration);
-    }
-
     pub(crate) fn add_to(&self, totals: &mut AnswerTotals) {
         for (sum, cell) in totals.statuses.iter_mut().zip(&self.statuses) {
             *sum += cell.load(Relaxed);
         }
-        self.durations.add_to(&mut totals.durations);
     }
 }
 
@@ -65,7 +55,7 @@ impl StatusRows {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerTotals {
     statuses: [u64; COUNT],
-    /// How long requests took.
+    /// How long requests took: the sum over all sites, and those that belong to none.
     pub durations: DurationTotals,
 }
 
@@ -90,15 +80,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_and_durations_are_counted() {
+    fn statuses_are_counted() {
         let (rows, mut totals) = (StatusRows::default(), AnswerTotals::default());
         for status in [200, 404, 404, 503, 511, 418, 299, 99, 600] {
             rows.answered(status);
         }
-        rows.took(Bucketed::of(100_000));
         rows.add_to(&mut totals);
         let statuses: Vec<_> = totals.statuses().collect();
         assert_eq!(statuses, [(0, 3), (200, 1), (404, 2), (418, 1), (503, 1), (511, 1)]);
-        assert_eq!((totals.durations.buckets[0], totals.durations.sum_ns), (1, 100_000));
     }
 }

@@ -33,6 +33,7 @@ mod status;
 mod supervisor;
 mod upgrade;
 
+pub(crate) use links::ends;
 pub use links::{copy, hold};
 pub use stage::{at, next};
 pub use supervisor::run;

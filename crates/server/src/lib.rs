@@ -88,6 +88,7 @@ pub mod seal;
 pub mod spool;
 pub mod start_error;
 pub mod status;
+mod traces;
 pub mod upgrade;
 mod upkeep;
 pub mod upstream_command;

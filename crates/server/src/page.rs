@@ -9,6 +9,7 @@
 //! | `columns` | two snapshots into the figures of the time between them |
 //! | `history` | the figures of an hour |
 //! | `events` | what was decided and what has changed: the marks in the charts |
+//! | `stages` | the stages of `isolated` |
 //! | `windows` | who asks most in 1, 10 and 60 minutes |
 //! | `memory` | all of that, and the thread that fills it |
 //! | `answers` | the documents below `/page` |
@@ -20,6 +21,7 @@ mod columns;
 mod events;
 mod history;
 pub(crate) mod memory;
+pub(crate) mod stages;
 mod windows;
 
 pub(crate) use memory::PageMemory;

@@ -36,6 +36,7 @@ use crate::reload::{NextConfiguration, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::start_error::{Ready, RunError, resources};
 use crate::status::Status;
+use crate::traces::Exporter;
 use crate::upgrade::UPGRADED;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
@@ -139,6 +140,8 @@ struct Server {
     launchers: Launchers,
     /// A thread checks applications.
     keeps_up_applications: bool,
+    /// The thread that sends spans to a collector.
+    exporter: Exporter,
     /// What was said last of why the gate is not attached everywhere.
     gate_trouble: Option<String>,
     later: Vec<(Instant, Later)>,

@@ -86,15 +86,16 @@ impl StatusState {
 
 impl Status {
     /// Of a server that begins now.
-    pub fn new(
+    pub(crate) fn new(
         common: &Common,
         plan: &Plan,
         config: &Config,
         listening: Arc<OpenTimes>,
+        page: PageMemory,
     ) -> Arc<Status> {
         let state = Mutex::new(StatusState::new(common, plan, config));
         let is_draining = AtomicBool::new(false);
-        let page = Arc::default();
+        let page = Arc::new(page);
         Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state, listening, page })
     }
 
@@ -199,6 +200,9 @@ impl Status {
             (Gauge::UpstreamSharedGoAways, shared.goaways),
             (Gauge::SpoolBytes, snapshot.applications.spool().map_or(0, |spool| spool.bytes())),
             (Gauge::LogDropped, snapshot.logs.dropped()),
+            (Gauge::SpansExported, snapshot.traces.queue.exported.load(Relaxed)),
+            (Gauge::SpansDropped, snapshot.traces.queue.dropped()),
+            (Gauge::SpansFailed, snapshot.traces.queue.failed.load(Relaxed)),
             (Gauge::ListenSocket, opening.socket_ns),
             (Gauge::ListenOptions, opening.options_ns),
             (Gauge::ListenBind, opening.bind_ns),

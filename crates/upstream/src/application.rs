@@ -20,6 +20,7 @@ use crate::upstreams::shared::{SharedConnectionLimits, SharedStream};
 use forebay_sys::broker::Connector;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -129,6 +130,14 @@ impl Application {
         let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = connector.connect(number).map(UpstreamConnection::from)?;
         Ok(if is_http2 { connection.with_http2(self.http2_peer()) } else { connection })
+    }
+
+    /// Has the process that connects for this one begin a connection to where the number behind the last upstream
+    /// leads. `None` if this process connects by itself.
+    pub fn connect_beside(&self) -> Option<io::Result<OwnedFd>> {
+        let connector = self.connector.as_ref()?;
+        let number = u32::try_from(self.settings.group().to.len()).unwrap_or(u32::MAX);
+        Some(connector.lock().unwrap_or_else(PoisonError::into_inner).connect(number))
     }
 
     /// A stream of a connection to an upstream that requests share, at none of the addresses in `refused` if a

@@ -36,6 +36,7 @@
 //! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
 //! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
 //! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | what goes to the upstream |
+//! | `exchange/traced.rs` | what a trace is told of its attempts |
 //! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
 //! | `exchange/outcome.rs`, `exchange/link_state.rs` | what becomes of it; what is known of one that goes to the next stage |
 
@@ -57,6 +58,7 @@ use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::framing::Framing;
 use forebay_http::head::Method;
+use forebay_http::trace_context::TraceContext;
 use forebay_sys::{clock, socket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -78,6 +80,7 @@ mod scripted;
 mod sending;
 mod spooling;
 mod state;
+mod traced;
 mod upload;
 
 use answer::{AnswerUnderWay, Coming};
@@ -92,6 +95,7 @@ use script::ScriptAnswer;
 pub use script::ScriptLog;
 pub use state::Exchange;
 use state::{Asked, Tries};
+pub use traced::FailedAttempt;
 use upload::{TunnelEnd, UP_BYTES, Upload, UploadEncoding};
 
 /// What is asked of an application.
@@ -124,6 +128,8 @@ pub struct ApplicationRequest {
     pub spool: Option<Arc<Spool>>,
     /// What a receiver is told of it, if it is passed on to one.
     pub passed: Option<PassedRequest>,
+    /// The span above those of its attempts, if the request is recorded.
+    pub trace: Option<TraceContext>,
 }
 
 impl ApplicationRequest {
@@ -151,6 +157,7 @@ impl ApplicationRequest {
             log: None,
             spool: None,
             passed: None,
+            trace: None,
         }
     }
 }
@@ -176,6 +183,7 @@ impl<T> Exchange<T> {
             log,
             spool,
             passed,
+            trace,
             ..
         } = ask;
         let until_ms = time.map_or(u64::MAX, |time| {
@@ -251,6 +259,7 @@ impl<T> Exchange<T> {
                 context: written.asked,
                 given: written.given,
                 passed,
+                trace,
             },
             linked,
             binding: Binding::new(sign_in, shows_sign_in),

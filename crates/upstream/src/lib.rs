@@ -51,7 +51,7 @@
 //!     tells_forwarded: false,
 //!     names_client: false,
 //! };
-//! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[], values: &HeadValues::default() };
+//! let asked = UpstreamRequest { head: &head, judged: JudgedPath::Normal(b"/a"), rewritten: None, from, id: 1, hidden: None, given: &[], trace: None, values: &HeadValues::default() };
 //! let mut out = Vec::new();
 //! let settings = RequestSettings { remove: Vec::new(), ..RequestSettings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `Forebay-Attempt` | which copy this is, from 1; asks for an acknowledgement (102). A ping has 0 |
 //! | `X-Request-Id` | under what name the request is known |
+//! | `traceparent`, `tracestate` | where the request stands in a trace, if this server does |
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
 //! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
@@ -28,6 +29,7 @@ use forebay_http::field::FieldName;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel};
 use forebay_http::response::ResponseContext;
+use forebay_http::trace_context::{self, ToldTrace};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
@@ -54,13 +56,15 @@ pub struct Origin<'o> {
     pub id: &'o [u8],
     /// The field in which proxies name their client, which is written anew.
     pub named: Option<&'o FieldName>,
+    /// Where the request stands in a trace; `None` if the client's word for that is passed on as it is.
+    pub trace: Option<ToldTrace>,
 }
 
 /// Bytes that are added to a head at most.
-pub const ADDED_BYTES: usize = 664;
+pub const ADDED_BYTES: usize = 734;
 
 /// Lines that are added to a head at most.
-pub const ADDED_LINES: usize = 12;
+pub const ADDED_LINES: usize = 13;
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
@@ -112,6 +116,7 @@ pub fn write(
             _ if is_named_field => false,
             FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             FieldKind::Trailer => head.framing == Framing::Chunked,
+            FieldKind::Trace => origin.trace.is_none(),
             FieldKind::Own | FieldKind::Forwarding(_) => false,
         };
         if is_passed && !is_named(head, name) {
@@ -137,6 +142,16 @@ pub fn write(
         }
     }
     line(out, "X-Request-Id", origin.id);
+    if let Some(told) = origin.trace {
+        line(out, trace_context::TRACEPARENT, &told.context.text());
+        let mut state = Vec::new();
+        if told.keeps_state {
+            trace_context::push_state(head, &mut state);
+        }
+        if !state.is_empty() {
+            line(out, trace_context::TRACESTATE, &state);
+        }
+    }
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
     }
@@ -287,6 +302,7 @@ mod tests {
             may_change,
             id,
             named: None,
+            trace: None,
         };
         let (out, copy) = written(text, None, &origin).unwrap();
         assert!(out.len() <= text.len() + ADDED_BYTES);
@@ -345,6 +361,7 @@ mod tests {
                 may_change,
                 id,
                 named: None,
+                trace: None,
             };
             written(&text, Some(judged), &origin)
                 .map(|(out, _)| out.split(' ').nth(1).unwrap().to_owned())

@@ -1,6 +1,7 @@
 //! The page of the admin listener: who may read it, what it says on each engine, and that a browser shows the same.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::isolated::{signal, stage};
 use forebay_tests::faults::client::{Answer, Client};
 use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
@@ -8,6 +9,7 @@ use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{ISOLATED, Options, on_each_engine};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -108,6 +110,30 @@ fn it_says_who_is_refused_by_which_rule(engine: &str) {
     let status = read(&server, "/page/status");
     assert_eq!(status["sites"]["default"]["refused"]["action"], refused);
     assert_eq!(status["classes"]["bulk"]["durations"]["count"], refused + 1);
+}
+
+/// A process of a stage that is killed is counted, and an event with its time.
+#[test]
+fn a_killed_stage_is_seen() {
+    let (_folder, server) = with_page(ISOLATED, "");
+    let stages = || read(&server, "/page/facts")["stages"].as_array().unwrap().clone();
+    assert_eq!(stages().iter().filter(|one| one["ended"] == 0).count(), stages().len());
+    assert!(stages().iter().any(|one| one["stage"] == "process" && one["instance"] == 1));
+    // what happened before the first look is no news
+    let looks =
+        || !read(&server, "/page/history?after=0")["seconds"].as_array().unwrap().is_empty();
+    assert!(soon(PATIENCE, looks));
+    let killed = stage(&server, "process 1", 0);
+    signal(killed, Signal::KILL);
+    let is_seen = || {
+        let mut all = stages().into_iter();
+        let one = all.find(|one| one["stage"] == "process" && one["instance"] == 1).unwrap();
+        one["ended"] == 1 && one["last_ms"].is_u64()
+    };
+    assert!(soon(PATIENCE, is_seen), "{:?}", stages());
+    let events = read(&server, "/page/events?after=0").to_string();
+    assert!(events.contains("stage process, instance 1: its process has ended"), "{events}");
+    stage(&server, "process 1", killed);
 }
 
 /// With a reload the page comes and goes, and with it what it remembers.

@@ -85,6 +85,7 @@ mod tcp;
 mod tls;
 mod tls_changes;
 mod told;
+mod traces;
 mod tutorial;
 mod unanswered;
 mod unruly;

@@ -30,6 +30,7 @@
 //! | `stopping` | how long a server takes to stop |
 //! | `isolated` | what the engine isolated cannot do yet, and what means nothing with it |
 //! | [`pages`] | error pages that no client would see, and where paths of a site lie |
+//! | `traced` | spans of requests that do not arrive, or not alone |
 //! | `trusted_header` | the field in which proxies name their clients: one that means nothing else |
 //! | `unused` | settings that another one leaves without effect |
 
@@ -62,5 +63,6 @@ pub(crate) mod sites;
 pub mod spared;
 pub(crate) mod stopping;
 pub(crate) mod text;
+pub(crate) mod traced;
 pub(crate) mod trusted_header;
 pub(crate) mod unused;

@@ -32,6 +32,7 @@ impl ConfigDraft {
         self.remark_literals(remarks);
         self.remark_copied_fields(remarks);
         self.remark_stopping(remarks);
+        self.remark_traces(text, remarks);
         all
     }
 }

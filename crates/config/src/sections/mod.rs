@@ -16,6 +16,7 @@
 //! | `acme` | certificates by ACME |
 //! | `firewall` | the firewall |
 //! | `isolated` | the engine isolated |
+//! | `traces` | spans of requests |
 
 pub(crate) mod acme;
 pub(crate) mod cgi;
@@ -36,4 +37,5 @@ pub(crate) mod rule;
 pub(crate) mod rules;
 pub(crate) mod site;
 pub(crate) mod tcp;
+pub(crate) mod traces;
 pub(crate) mod upstreams;

@@ -5,6 +5,7 @@ use crate::{
     AcmeConfig, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig, FirewallSettings,
     GateCharge, GateMode, GateRules, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig,
     LimitsConfig, LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
+    TracesConfig,
 };
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;
@@ -45,6 +46,7 @@ impl Section for Config {
             cache: CacheConfig::default(),
             acme: AcmeConfig::default(),
             admin: AdminConfig::default(),
+            traces: TracesConfig::default(),
             identity: IdentitySettings::default(),
             control: ControlConfig::default(),
             sandbox: SandboxConfig::default(),
@@ -611,6 +613,41 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "Files with the private keys of these certificates, in the same order.",
         example: "[\"/etc/forebay/admin.key\"]",
         at: |c| &mut c.admin.pairs.keys,
+    },
+    Setting {
+        key: "traces.to",
+        preset: Preset::Unset("nothing is traced"),
+        range: None,
+        meaning: "The collector that spans of requests are sent to, by OTLP over HTTP: OpenTelemetry's, Jaeger, or another. \
+                  Without a path, /v1/traces. Applications are then told in traceparent where a request stands; what \
+                  clients say there is not passed on, but what trusted_proxies say is continued.",
+        example: "\"http://127.0.0.1:4318\"",
+        at: |c| &mut c.traces.to,
+    },
+    Setting {
+        key: "traces.rate",
+        preset: Preset::Value("1%"),
+        range: Some(("0%", "100%")),
+        meaning: "The share of requests that are recorded.",
+        example: "\"0.1%\"",
+        at: |c| &mut c.traces.rate,
+    },
+    Setting {
+        key: "traces.parent",
+        preset: Preset::Value("follow"),
+        range: None,
+        meaning: "Whether a request is recorded that one of trusted_proxies places in a trace. follow: if the proxy \
+                  says so. rate: by traces.rate, as all others.",
+        example: "\"rate\"",
+        at: |c| &mut c.traces.parent,
+    },
+    Setting {
+        key: "traces.service",
+        preset: Preset::Unset("\"forebay\""),
+        range: None,
+        meaning: "The name of this server in traces (service.name).",
+        example: "\"shop-front\"",
+        at: |c| &mut c.traces.service,
     },
     Setting {
         key: "identity.keys",

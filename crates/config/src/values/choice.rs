@@ -119,6 +119,22 @@ impl Keyword for AskClients {
         &[AskClients::Off, AskClients::Optional, AskClients::Required];
 }
 
+/// Who decides whether a request is recorded that a trusted proxy places in a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TraceParent {
+    /// The proxy has decided.
+    #[default]
+    Follow,
+    /// The rate decides, as for all others.
+    Rate,
+}
+
+impl Keyword for TraceParent {
+    const EXPECTED: &'static str = "\"follow\" or \"rate\"";
+    const WORDS: &'static [&'static str] = &["follow", "rate"];
+    const MEANINGS: &'static [TraceParent] = &[TraceParent::Follow, TraceParent::Rate];
+}
+
 /// What the page of the admin listener shows of clients' addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageAddresses {

@@ -18,6 +18,7 @@ use forebay_http::grpc;
 use forebay_http::head::{Head, Method, Name, RequestTarget, Tunnel, Version};
 use forebay_http::path;
 use forebay_http::response;
+use forebay_http::trace_context::{RequestTrace, ToldTrace, TraceContext};
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
@@ -74,7 +75,7 @@ impl Hidden<'_> {
 pub fn ask_stage(
     request: &Request<'_>,
     client: IpAddr,
-    id: u128,
+    asked: &ExchangeTag,
     standpoint: Standpoint<'_>,
     applications: &Applications,
     overload: u8,
@@ -82,7 +83,7 @@ pub fn ask_stage(
 ) -> Result<ApplicationRequest, TargetRefusal> {
     let Request { head, peer, .. } = *request;
     let is_believed = standpoint.trusted.are_believed(peer);
-    let made = request_id::text(id);
+    let made = request_id::text(asked.id);
     let given = request::valid_id(head).filter(|_| is_believed);
     let trusted = standpoint.trusted;
     let url = match is_believed {
@@ -105,6 +106,7 @@ pub fn ask_stage(
         may_change: applications.take_tunnels,
         id: given.unwrap_or(&made),
         named: trusted.told_field(),
+        trace: asked.trace.as_ref().map(ExchangeTrace::told),
     };
     let mut text = Vec::with_capacity(1024);
     // what is asked of the server as a whole has no path
@@ -112,7 +114,8 @@ pub fn ask_stage(
     let (written, copy) = stage::write(head, judged.as_deref(), &origin, &mut text)?;
     let (method, key, owner) = (head.method, hash(head.target), RequestOwner::default());
     let ask = ApplicationRequest::new(method, key, owner, text, written);
-    Ok(ApplicationRequest { copy: Some(copy), ..ask })
+    let trace = asked.trace.as_ref().and_then(ExchangeTrace::recorded);
+    Ok(ApplicationRequest { copy: Some(copy), trace, ..ask })
 }
 
 /// What an exchange must remember for its answer.
@@ -127,6 +130,49 @@ pub struct ExchangeTag {
     pub user: Option<Box<[u8]>>,
     /// The rule of the site that asks, if an [authority](settings::ForwardAuthSettings) is asked.
     pub rule: Option<u16>,
+    /// Where it stands in a trace, if this server stands there.
+    pub trace: Option<ExchangeTrace>,
+}
+
+/// Spans of servers that decide are numbered from here on, below that of the request; those of attempts are from 1 on.
+const DECISIONS: u32 = 1 << 16;
+
+/// Where an exchange stands in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeTrace {
+    /// Where the request stands.
+    pub place: RequestTrace,
+    /// What the spans of attempts are numbered from: the span of the request, or another for each server that decides.
+    pub asking: TraceContext,
+    /// When the request was looked at, in nanoseconds.
+    pub processed_ns: u64,
+}
+
+impl ExchangeTrace {
+    /// Of an application or the next stage, or of a server that decides, before which so many have let the request
+    /// through.
+    pub fn new(place: RequestTrace, decision: Option<usize>, processed_ns: u64) -> ExchangeTrace {
+        let context = place.context;
+        let asking = decision.map_or(context, |before| {
+            let number = DECISIONS.saturating_add(u32::try_from(before).unwrap_or(u32::MAX));
+            context.next(context.child_id(number), context.is_sampled())
+        });
+        ExchangeTrace { place, asking, processed_ns }
+    }
+
+    /// The span that attempts are numbered from, if the request is recorded.
+    pub fn recorded(&self) -> Option<TraceContext> {
+        Some(self.asking).filter(|asking| asking.is_sampled())
+    }
+
+    /// What others are told.
+    pub fn told(&self) -> ToldTrace {
+        let context = match self.recorded() {
+            Some(asking) => asking.next(asking.child_id(1), true),
+            None => self.place.context,
+        };
+        ToldTrace { context, keeps_state: self.place.parent_id.is_some() }
+    }
 }
 
 /// What a client is told who asks for a tunnel where there is none.
@@ -187,7 +233,9 @@ pub fn ask(
     if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
         return Err(Unasked::TooLarge);
     }
-    let ExchangeTag { destination, id, .. } = asked;
+    let ExchangeTag { destination, id, trace, .. } = asked;
+    let (trace, recorded) =
+        (trace.as_ref().map(ExchangeTrace::told), trace.as_ref().and_then(ExchangeTrace::recorded));
     let mut given = Cow::Borrowed(request.passed.map_or(&[][..], |passed| &passed.given[..]));
     match tunnel {
         None => {}
@@ -201,8 +249,17 @@ pub fn ask(
     let (given, hidden) = (&*given, hidden.cookie);
     let values = &values(given).unwrap_or_default();
     let id = *id;
-    let asked =
-        request::UpstreamRequest { head, judged, rewritten, from, id, hidden, given, values };
+    let asked = request::UpstreamRequest {
+        head,
+        judged,
+        rewritten,
+        from,
+        id,
+        hidden,
+        given,
+        trace,
+        values,
+    };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::ApplicationSettings::Proxy(settings) => {
@@ -221,7 +278,8 @@ pub fn ask(
                 framing: written.framing,
             });
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
-            let ask = ApplicationRequest { preface, passed, time: grpc::timeout(head), ..ask };
+            let time = grpc::timeout(head);
+            let ask = ApplicationRequest { preface, passed, time, trace: recorded, ..ask };
             Ok(with_sign_in(ask, settings, request, asker))
         }
         settings::ApplicationSettings::FastCgi(settings) => {
@@ -273,7 +331,7 @@ pub fn ask(
             let said_by = if has_name { script.name } else { path };
             let log = Some(log_of(said_by, id));
             let ask = ApplicationRequest::new(head.method, key, owner, text, written);
-            Ok(ApplicationRequest { log, ..ask })
+            Ok(ApplicationRequest { log, trace: recorded, ..ask })
         }
         // it is offered the request itself
         settings::ApplicationSettings::HandOver(_)
@@ -318,7 +376,7 @@ pub fn ask_authority(
     application: &Application,
     request: &Request<'_>,
     judged: Option<&[u8]>,
-    id: u128,
+    tag: &ExchangeTag,
     asker: Asker,
     hidden: Hidden<'_>,
 ) -> Result<ApplicationRequest, Unasked> {
@@ -352,16 +410,18 @@ pub fn ask_authority(
         judged,
         rewritten,
         from,
-        id,
+        id: tag.id,
         hidden,
         given: &given,
+        trace: tag.trace.as_ref().map(ExchangeTrace::told),
         values: &HeadValues::default(),
     };
     let mut text = Vec::with_capacity(1024);
     let written = request::write(&asked, application.authority(0), &proxy.request, &mut text)
         .map_err(Unasked::Refused)?;
     let ask = ApplicationRequest::new(Method::Get, key, owner, text, written);
-    Ok(with_sign_in(ask, proxy, request, asker))
+    let trace = tag.trace.as_ref().and_then(ExchangeTrace::recorded);
+    Ok(with_sign_in(ApplicationRequest { trace, ..ask }, proxy, request, asker))
 }
 
 /// The same, with where a sign-in may be kept that counts for a connection.

@@ -196,6 +196,11 @@ impl Logger {
         self.logs.target(site).sink.is_some()
     }
 
+    /// The name of a site; empty for what belongs to none.
+    pub(crate) fn site_name(&self, site: Option<usize>) -> &str {
+        &self.logs.target(site).site
+    }
+
     /// What lines of this site do not have.
     pub(crate) fn redaction(&self, site: Option<usize>) -> Option<&Redaction> {
         self.logs.target(site).redaction.as_ref()

@@ -23,6 +23,11 @@ impl ToldName {
         self.told.take()
     }
 
+    /// The same, which stays known.
+    pub(super) fn known(&self) -> Option<u128> {
+        self.told.get()
+    }
+
     fn make(&self) -> u128 {
         let made = self.told.get().unwrap_or_else(|| self.ids.borrow_mut().number());
         self.told.set(Some(made));

@@ -37,8 +37,7 @@ impl RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
         if let Err((status, text)) = is_as_judged(request) {
-            let ExchangeTag { destination, content, id, .. } = asked;
-            let refused = ExchangeTag { destination, content, id, user: None, rule: None };
+            let refused = ExchangeTag { user: None, rule: None, ..asked };
             return match self.refuse_for(&refused, request, ticket.as_ref(), status, text, reply) {
                 Relayed::Job(job, _) => ProcessOutcome::Job(job),
                 _ => ProcessOutcome::Replied,

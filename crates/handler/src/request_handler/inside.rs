@@ -2,7 +2,7 @@
 
 use super::RequestHandler;
 use super::relay::begin_head;
-use crate::applications::{ExchangeTag, Hidden, NO_TUNNEL};
+use crate::applications::{ExchangeTag, ExchangeTrace, Hidden, NO_TUNNEL};
 use crate::client::{client_end, is_secure};
 use crate::detour::{AsksHandler, Detour};
 use crate::job::ServerJob;
@@ -12,6 +12,7 @@ use crate::request_handler::context::HandlerContext;
 use forebay_conn::{ProcessOutcome, Rank, Relayed, Reply, Request};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Name, Version};
+use forebay_http::trace_context::{TRACEPARENT, TRACESTATE};
 use forebay_metrics::{Counter, Unanswered};
 use forebay_site::Body;
 use forebay_upstream::cookies;
@@ -96,7 +97,7 @@ impl RequestHandler {
                 Version::Http2 => 20,
             },
             is_secure: is_secure(peer, head, &self.trusted),
-            fields: fields_for(request, hidden),
+            fields: fields_for(request, hidden, asked.trace.as_ref()),
             client,
             local: (!peer.local.ip().is_unspecified()).then_some(peer.local),
             class: self.policy.class(ticket).into(),
@@ -195,18 +196,29 @@ impl RequestHandler {
 
 /// The fields of a request as a handler may see them: without those that only others may give, with what those have
 /// given, and without the cookie that is the server's own.
-fn fields_for(request: &Request<'_>, hidden: Hidden<'_>) -> Vec<(Box<str>, Box<[u8]>)> {
+fn fields_for(
+    request: &Request<'_>,
+    hidden: Hidden<'_>,
+    trace: Option<&ExchangeTrace>,
+) -> Vec<(Box<str>, Box<[u8]>)> {
     let given = request.passed.map_or(&[][..], |passed| &passed.given[..]);
     let is_given = |name: &str| given.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
     let is_hidden = |name: &str| hidden.fields.iter().any(|field| field.is(name));
     let is_cookie = |name: &str| name.eq_ignore_ascii_case("Cookie");
+    let told = trace.map(ExchangeTrace::told);
+    let is_traced = |name: &str| {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        told.is_some_and(|told| is(TRACEPARENT) || (is(TRACESTATE) && !told.keeps_state))
+    };
     let own = request.head.fields();
     let own = own.filter(|(name, _)| !is_given(name) && !is_hidden(name) && !is_cookie(name));
+    let own = own.filter(|(name, _)| !is_traced(name));
     let own = own.map(|(name, value)| (name.into(), value.into()));
     let cookies = request.head.has(Name::Cookie).then(|| {
         let cookies = cookies::join(request.head.values(Name::Cookie), hidden.cookie)?;
         Some(("Cookie".into(), cookies.into_boxed_slice()))
     });
     let given = given.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-    own.chain(cookies.flatten()).chain(given).collect()
+    let traced = told.map(|told| (TRACEPARENT.into(), Box::from(told.context.text())));
+    own.chain(cookies.flatten()).chain(given).chain(traced).collect()
 }

@@ -7,16 +7,29 @@ use crate::detour::Detour;
 use crate::log::line::LoggedUpstream;
 use crate::log::{LogEntry, PendingLine};
 use crate::policy::Ticket;
+use crate::traces::open::OpenTrace;
 use forebay_conn::{Answered, ArrivalTimes, GivenUp, Journal, Peer, Request, TunnelOver};
+use forebay_sys::clock;
+
+/// What is recorded of an answer that is being sent: the line of the log, and its spans.
+#[derive(Debug)]
+pub struct JournalLine {
+    pub(super) line: PendingLine,
+    /// `None` if no span is recorded.
+    trace: Option<Box<OpenTrace>>,
+}
 
 impl Journal for RequestHandler {
     #[inline]
     fn tick(&mut self) -> u64 {
-        self.logger.tick()
+        match self.tracer {
+            Some(_) => clock::monotonic_ns(),
+            None => self.logger.tick(),
+        }
     }
 
     #[inline]
-    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<PendingLine> {
+    fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<JournalLine> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         Some(self.begin_line(peer, request, ticket, None, Some(status), stages))
@@ -26,7 +39,7 @@ impl Journal for RequestHandler {
         &mut self,
         answered: &Answered<'_, Option<Ticket>>,
         relay: &Detour,
-    ) -> Option<PendingLine> {
+    ) -> Option<JournalLine> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
         Some(self.begin_line(peer, request, ticket, Some(relay), Some(status), stages))
@@ -35,19 +48,22 @@ impl Journal for RequestHandler {
     fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>, relay: Option<&Detour>) {
         let GivenUp { peer, request, ticket, stages } = *asked;
         let line = self.begin_line(peer, Some(request), ticket.as_ref(), relay, None, stages);
-        self.logger.log(line, 0);
+        self.log(line, 0);
     }
 
-    fn cut_off(&mut self, line: &mut PendingLine, relay: &Detour) {
+    fn cut_off(&mut self, line: &mut JournalLine, relay: &Detour) {
         let Detour::Application(passing) = relay else { return };
         if let Some(error) = passing.exchange.cut_off()
             && !passing.exchange.application().is_stage()
         {
-            line.cut_off(error);
+            line.line.cut_off(error);
+            if let Some(trace) = &mut line.trace {
+                trace.cut_off(error);
+            }
         }
     }
 
-    fn tunnel_over(&mut self, line: &mut PendingLine, relay: &Detour, over: TunnelOver) {
+    fn tunnel_over(&mut self, line: &mut JournalLine, relay: &Detour, over: TunnelOver) {
         if let Detour::Application(passing) = relay
             && passing.exchange.application().settings().tcp().is_some()
         {
@@ -56,7 +72,11 @@ impl Journal for RequestHandler {
     }
 
     #[inline]
-    fn log(&mut self, line: PendingLine, body_bytes: u64) {
+    fn log(&mut self, line: JournalLine, body_bytes: u64) {
+        let JournalLine { line, trace } = line;
+        if let Some(trace) = trace {
+            trace.end(body_bytes);
+        }
         self.logger.log(line, body_bytes);
     }
 }
@@ -90,17 +110,22 @@ impl RequestHandler {
         relay: Option<&Detour>,
         status: Option<u16>,
         stages: ArrivalTimes,
-    ) -> PendingLine {
+    ) -> JournalLine {
         self.sight(peer, request, ticket);
         // a site may have the name that a connection which is passed on asks for
         let answered_here = request.filter(|_| peer.passed.is_none());
         let site = answered_here.and_then(|request| self.site.site_of(request));
         let site = site.map(|site| site as usize);
         let refused = self.refused.take();
-        if refused.is_none() && !self.logger.writes(site) {
+        // a trace that begins here has the id that the client was told
+        let named = refused.as_ref().and_then(|refused| refused.id);
+        let traced =
+            self.tracer.is_some().then(|| self.traced(peer, request, relay, named)).flatten();
+        if refused.is_none() && traced.is_none() && !self.logger.writes(site) {
             let judge = self.judge.as_ref().filter(|judge| judge.has_policy());
             let trace = judge.and(ticket).map(Ticket::trace);
-            return self.logger.count(site, request.is_some(), trace, status, stages);
+            let line = self.logger.count(site, request.is_some(), trace, status, stages);
+            return JournalLine { line, trace: None };
         }
         let client = match request {
             Some(request) => client_of(peer, request.head, &self.trusted),
@@ -122,6 +147,9 @@ impl RequestHandler {
         let id = tag.map(|tag| tag.id);
         let id = id.or_else(|| passed?.id).or_else(|| refused.as_ref()?.id);
         let id = id.or_else(|| answered.and_then(|_| self.told.take()));
+        // what begins a trace here has its id
+        let begun = || traced.filter(|(place, _)| place.parent_id.is_none());
+        let id = id.or_else(|| begun().map(|(place, _)| place.context.trace_id));
         // what is sent instead of an application's answer is its answer, too
         let sent = || passed?.sent.as_ref();
         let relayed = asked.flatten().or_else(|| sent().map(|sent| before(&sent.by)));
@@ -141,6 +169,9 @@ impl RequestHandler {
         if let Some(refused) = refused {
             self.remember(&refused, &entry, ticket);
         }
-        self.logger.line(&entry)
+        let trace = traced.and_then(|(place, processed)| {
+            self.open_trace(place, processed, &entry, ticket, relay)
+        });
+        JournalLine { line: self.logger.line(&entry), trace }
     }
 }

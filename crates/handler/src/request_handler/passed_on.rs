@@ -1,13 +1,14 @@
 //! Connections whose bytes are passed on as they are: which server gets them, and what is told of them. Their clients
 //! hear nothing of this server.
 
+use super::journal::JournalLine;
 use super::{RequestHandler, end_work};
 use crate::applications::{Asker, ExchangeTag, ask_passed, failed};
 use crate::detour::Detour;
 use crate::job::ServerJob;
-use crate::log::PendingLine;
 use crate::passing::PassingExchange;
 use crate::policy::Ticket;
+use crate::traces::open::ProcessTimes;
 use forebay_conn::{PassedConnection, ProcessOutcome, Rank, Relayed, Reply, Request, TunnelOver};
 use forebay_metrics::Counter;
 use forebay_site::Body;
@@ -37,7 +38,10 @@ impl RequestHandler {
             return ProcessOutcome::Replied;
         };
         let (content, id) = (self.site.content_number(), self.ids.number());
-        let tag = ExchangeTag { destination, content, id, user: None, rule: None };
+        // its bytes are not this server's to change
+        let trace = None;
+        self.processed = ProcessTimes::default();
+        let tag = ExchangeTag { destination, content, id, user: None, rule: None, trace };
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let asker = Asker::of(request, &application, rank, self.standpoint());
         let mut ask = ask_passed(&application, request, asker);
@@ -88,7 +92,7 @@ impl RequestHandler {
     /// A connection that was passed on is over.
     pub(super) fn passed_over(
         &self,
-        line: &mut PendingLine,
+        line: &mut JournalLine,
         exchange: &Exchange<ExchangeTag>,
         over: TunnelOver,
     ) {
@@ -102,6 +106,6 @@ impl RequestHandler {
         };
         self.metrics.add(Counter::PassedUp, exchange.passed_bytes());
         self.metrics.add(Counter::PassedDown, exchange.taken_bytes());
-        line.passed_on(exchange.passed_bytes(), ended);
+        line.line.passed_on(exchange.passed_bytes(), ended);
     }
 }

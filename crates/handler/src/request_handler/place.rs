@@ -5,6 +5,7 @@ use crate::detour::{Detour, WaitsForPlace};
 use crate::job::ServerJob;
 use crate::policy::Ticket;
 use crate::policy::at_once;
+use crate::traces::open::ProcessTimes;
 use forebay_conn::{Process, ProcessOutcome, Refusal, Relayed, Reply, Request};
 use forebay_site::Body;
 
@@ -26,6 +27,7 @@ impl RequestHandler {
             Ok(Some(wait)) => {
                 // until it is processed again it is no work
                 ticket.end();
+                self.processed = ProcessTimes::default();
                 Some(ProcessOutcome::Relay(Box::new(Detour::Place(WaitsForPlace::new(wait)))))
             }
             Err(at_once::NoPlace) => {

@@ -64,6 +64,7 @@ impl Process for RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
         self.refused = None;
+        self.note_process(done.as_ref(), ticket.is_some());
         if let Some(passed) = request.passed {
             reply.further.clone_from(&passed.further);
         }
@@ -423,10 +424,10 @@ impl RequestHandler {
         }
         let (Some(judge), Some(ticket), JobKind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
-            return ProcessOutcome::Job(ServerJob::uncounted(work));
+            return ProcessOutcome::Job(self.timed_job(ServerJob::uncounted(work)));
         };
         match judge.needs_worker(ticket) {
-            Ok(pass) => ProcessOutcome::Job(ServerJob::counted(work, pass)),
+            Ok(pass) => ProcessOutcome::Job(self.timed_job(ServerJob::counted(work, pass))),
             Err(refusal) => {
                 self.turn_away(refusal, Some(request), reply);
                 ProcessOutcome::Replied

@@ -2,6 +2,7 @@
 
 use super::context::HandlerContext;
 use super::hand_over::has_socket;
+use super::traced::place_of;
 use super::{RequestHandler, authority, end_work};
 use crate::applications::websocket;
 use crate::applications::{
@@ -122,11 +123,14 @@ impl RequestHandler {
         if knows_no_rules && self.site.refuses_no_path(request, reply) {
             return ProcessOutcome::Replied;
         }
+        let trace = self.place_exchange(request, id, None);
         let client = client_of(request.peer, request.head, &self.trusted);
+        let (content, user) = (self.site.content_number(), self.site.user(request));
+        let asked = ExchangeTag { destination, content, id, user, rule: None, trace };
         let (standpoint, applications) = (self.standpoint(), &self.applications);
         let overload = self.overload(request.head);
         let ask =
-            ask_stage(request, client, id, standpoint, applications, overload, knows_no_rules);
+            ask_stage(request, client, &asked, standpoint, applications, overload, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,
             Err(refused) => {
@@ -137,8 +141,6 @@ impl RequestHandler {
         if let Some(copy) = &mut ask.copy {
             copy.repeats_idempotent = repeats;
         }
-        let (content, user) = (self.site.content_number(), self.site.user(request));
-        let asked = ExchangeTag { destination, content, id, user, rule: None };
         let now_ms = self.now.monotonic_ms;
         let passing = self.place_for(client).and_then(|place| {
             let exchange = Exchange::new(&next, ask, asked, now_ms)?;
@@ -266,12 +268,14 @@ impl RequestHandler {
         } else if !is_tunnel && let Some(sent) = self.sent_instead(relay) {
             return match sent {
                 Ok(sent) => {
+                    self.send_spans_of(relay);
                     self.give_back(relay);
+                    let trace = place_of(&relay.tag);
                     let (id, given) = (Some(relay.tag.id), request.passed.cloned());
                     let given = given.unwrap_or_default();
                     // what is sent instead may be another application's answer
                     passing.give_place_back();
-                    Relayed::Again(Box::new(Passed { id, sent: Some(sent), ..given }))
+                    Relayed::Again(Box::new(Passed { id, sent: Some(sent), trace, ..given }))
                 }
                 Err(text) => {
                     self.refuse_for(&relay.tag, request, ticket.as_ref(), 502, text, reply)
@@ -446,7 +450,9 @@ impl RequestHandler {
         let known = request.passed.and_then(|passed| passed.id);
         let id = known.unwrap_or_else(|| self.ids.number());
         let (content, user) = (self.site.content_number(), self.site.user(request));
-        let asked = ExchangeTag { destination: destination.clone(), content, id, user, rule };
+        let trace = self.place_exchange(request, id, rule);
+        let asked =
+            ExchangeTag { destination: destination.clone(), content, id, user, rule, trace };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
             self.refuse(502, "There is no such application", reply);
@@ -484,7 +490,7 @@ impl RequestHandler {
         };
         let values = |given: &[_]| site.told_values(&destination, request, &context, given);
         let ask = match is_authority {
-            true => ask_authority(&application, request, judged.as_deref(), id, asker, hidden),
+            true => ask_authority(&application, request, judged.as_deref(), &asked, asker, hidden),
             false => ask(&application, request, &asked, asker, hidden, values),
         };
         let (status, text) = match ask {
@@ -509,7 +515,7 @@ impl RequestHandler {
                 }
             }
         };
-        let refused = ExchangeTag { destination, content, id, user: None, rule: None };
+        let refused = ExchangeTag { destination, content, id, user: None, rule: None, trace };
         match self.refuse_for(&refused, request, ticket.as_ref(), status, text, reply) {
             Relayed::Job(job, _) => ProcessOutcome::Job(job),
             _ => ProcessOutcome::Replied,
@@ -526,6 +532,8 @@ impl RequestHandler {
         let mut passed = request.passed.cloned().unwrap_or_default();
         passed.allowed.push((relay.tag.content, rule));
         passed.id = Some(relay.tag.id);
+        passed.trace = place_of(&relay.tag);
+        self.send_spans_of(relay);
         let application = Arc::clone(relay.application());
         let authority = application.settings().proxy().and_then(|proxy| proxy.authority.as_ref());
         for name in authority.iter().flat_map(|authority| &authority.copy) {
@@ -665,7 +673,8 @@ impl RequestHandler {
             ProcessOutcome::Job(work) => {
                 self.refused = None;
                 let given = request.passed.cloned().unwrap_or_default();
-                let passed = Passed { id: Some(asked.id), refused: Some(status), ..given };
+                let (id, refused) = (Some(asked.id), Some(status));
+                let passed = Passed { id, refused, trace: place_of(asked), ..given };
                 Relayed::Job(ServerJob::uncounted(work), Box::new(passed))
             }
             _ => Relayed::Own,

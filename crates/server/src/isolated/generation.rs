@@ -201,7 +201,10 @@ impl Generation {
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
-            connect_for(broker, addresses(&place, &self.config, Role::Respond))?;
+            let mut to = addresses(&place, &self.config, Role::Respond);
+            // behind these: see `connect_beside` of the application
+            to.extend(self.config.traces.to.iter().map(|collector| collector.address.clone()));
+            connect_for(broker, to)?;
         }
         let arguments = |command: &mut Command| {
             command.args(["stage", role.name(), "--config"]).arg(&self.common.file);

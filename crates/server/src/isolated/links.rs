@@ -145,7 +145,7 @@ pub fn hold(links: &Path) -> Option<File> {
 }
 
 /// What the supervisor says of the processes of a stage from now on; `None` if there is no supervisor.
-pub(super) fn ends(links: &Path, role: Role) -> Option<Ends> {
+pub(crate) fn ends(links: &Path, role: Role) -> Option<Ends> {
     let file = File::open(links.join(ENDS)).ok()?;
     Ends::new(file, role.number()).ok()
 }

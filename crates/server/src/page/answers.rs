@@ -137,10 +137,13 @@ impl PageAnswers {
         let class = |class: &forebay_policy::class::Class| json!({"name": class.name, "share": class.share, "target_ms": class.delay_ms, "priority": class.priority});
         let classes: Vec<Value> = live.policy.policy.classes().iter().map(class).collect();
         let rules = live.policy.policy.rules().iter().map(|rule| rule.name.as_str());
+        let (stages, doctor) = self.memory.surroundings();
         json!({
             "classes": if live.policy.is_empty() { Vec::new() } else { classes },
             "rules": rules.take(200).collect::<Vec<_>>(),
             "agent": live.policy.agent,
+            "stages": stages,
+            "doctor": doctor,
             "signed_in": self.with_token,
             "addresses": match self.addresses {
                 PageAddresses::Whole => "whole",

@@ -18,7 +18,7 @@ const MOVED: f64 = 1.5;
 struct PageEvent {
     /// Milliseconds since 1970.
     unix_ms: u64,
-    /// The kind: `level`, `limit`, `reload`, `upstream`, `override`, `ban`.
+    /// The kind: `level`, `limit`, `reload`, `upstream`, `stage`, `override`, `ban`.
     kind: &'static str,
     /// A sentence.
     text: String,
@@ -82,6 +82,11 @@ impl PageEvents {
             };
             self.push(at_ms, "level", text);
         }
+    }
+
+    /// A process of a stage has ended.
+    pub(super) fn stage(&mut self, at_ms: u64, text: String) {
+        self.push(at_ms, "stage", text);
     }
 
     /// What is different from the snapshot before.

@@ -3,6 +3,7 @@
 use super::columns;
 use super::events::PageEvents;
 use super::history::PageHistory;
+use super::stages::PageStages;
 use super::windows::TopWindows;
 use crate::agent::AgentLoop;
 use forebay_handler::live::ServingSnapshot;
@@ -25,6 +26,10 @@ type PageLook = Option<(Snapshot, Arc<ServingSnapshot>, Arc<AgentLoop>)>;
 #[derive(Default)]
 pub(crate) struct PageMemory {
     state: Mutex<PageState>,
+    /// The stages, where there are some; whether there is a page or not.
+    stages: Mutex<PageStages>,
+    /// What `forebay doctor` said when the server began; empty if it was not asked.
+    doctor: String,
     /// Sessions that end no later have ended: somebody has signed out. In seconds since 1970.
     signed_out_s: AtomicU64,
 }
@@ -42,6 +47,11 @@ struct PageState {
 }
 
 impl PageMemory {
+    /// With these stages, and what was found of the machine.
+    pub(crate) fn new(stages: PageStages, doctor: String) -> PageMemory {
+        PageMemory { stages: Mutex::new(stages), doctor, ..PageMemory::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, PageState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,6 +113,8 @@ impl PageMemory {
         let classes = policy.policy.classes().iter().map(|class| class.name.as_str());
         let classes: Vec<&str> = classes.collect();
         events.decided((unix_ms, now_ns), &classes, &records);
+        let now = (unix_ms, now_ns / 1_000_000);
+        self.stages().look(now, |at_ms, text| events.stage(at_ms, text));
         // a thread that comes late has less than a second to the next one: that would be a rate of little
         let seconds = |since_ns: u64| now_ns.saturating_sub(since_ns) as f64 / 1e9;
         match before {
@@ -128,6 +140,15 @@ impl PageMemory {
             *state = PageState::default();
         }
         is_on
+    }
+
+    fn stages(&self) -> MutexGuard<'_, PageStages> {
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stages and what became of their processes; what was found of the machine at the start.
+    pub(super) fn surroundings(&self) -> (Value, &str) {
+        (self.stages().json(), &self.doctor)
     }
 
     /// See [`PageHistory::json`].

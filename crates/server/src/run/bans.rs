@@ -50,6 +50,7 @@ impl Server {
             bans: self.bans.table(),
             refusals: Arc::clone(&current.refusals),
             sightings: Arc::clone(&current.sightings),
+            traces: Arc::clone(&current.traces),
         };
         self.common.live.replace(Arc::new(next));
         self.look_at_bans_later();

@@ -195,6 +195,7 @@ impl Server {
             firewall.end();
         }
         self.launchers.end();
+        self.exporter.end();
         let began = Instant::now();
         if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));

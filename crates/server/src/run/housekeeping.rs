@@ -141,6 +141,13 @@ impl Server {
         }
     }
 
+    /// Starts the thread that sends spans to a collector, if there is one.
+    pub(super) fn keep_traces(&self) {
+        if let Err(error) = self.exporter.keep_up(&self.common.live) {
+            say(format_args!("no thread for traces, whose spans are dropped: {error}"));
+        }
+    }
+
     /// Starts the thread that looks after applications, if one needs it.
     pub(super) fn keep_up_applications(&mut self) {
         let applications = &self.common.live.get().applications;

@@ -7,6 +7,7 @@ use crate::admin::AdminListener;
 use crate::ban_files;
 use crate::control_socket::{self, ControlSocket};
 use crate::counters::Register;
+use crate::doctor;
 use crate::engines::Common;
 use crate::firewall;
 use crate::gate;
@@ -14,6 +15,8 @@ use crate::isolated;
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
+use crate::page::PageMemory;
+use crate::page::stages::PageStages;
 use crate::plan::{MachineResources, Plan};
 use crate::policy_command::set;
 use crate::privileges;
@@ -23,6 +26,7 @@ use crate::seal;
 use crate::spool;
 use crate::start_error::{RunError, resources};
 use crate::status::Status;
+use crate::traces::Exporter;
 use crate::upgrade::UPGRADED;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
@@ -44,6 +48,7 @@ use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::{LiveSnapshot, ServingSnapshot};
 use forebay_handler::policy::InForce;
 use forebay_handler::sightings::Sightings;
+use forebay_handler::traces::Tracing;
 use forebay_handler::upstream_sockets::UpstreamSockets;
 use forebay_policy::bans::BanList;
 use forebay_site::Content;
@@ -160,6 +165,8 @@ impl Server {
             true => Notifier::handed(None),
             false => Notifier::from_environment(),
         };
+        // what it needs is out of reach afterwards
+        let page = page_memory(&config);
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         if let (Some(spool), Some(path)) = (applications.spool(), &config.spool_dir) {
             spool::try_out(spool, path).map_err(RunError::Spool)?;
@@ -184,6 +191,8 @@ impl Server {
         let sockets = UpstreamSockets::new(plan.sockets);
         let sightings = Arc::<Sightings>::default();
         sightings.switch(config.admin.page);
+        let role = config.place.as_ref().map(|place| place.role);
+        let traces = Tracing::new(&config.traces, role, &Arc::default());
         let common = Common {
             live: Arc::new(LiveSnapshot::new(Arc::new(ServingSnapshot {
                 content,
@@ -201,6 +210,7 @@ impl Server {
                 bans: bans.table(),
                 refusals: Arc::default(),
                 sightings,
+                traces,
             }))),
             admission: ConnectionAdmission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -218,7 +228,7 @@ impl Server {
             agent_loop: Arc::default(),
             firewall,
         };
-        let status = Status::new(&common, &plan, &config, listeners.times());
+        let status = Status::new(&common, &plan, &config, listeners.times(), page);
         let admin = admin_set.map(|(set, admin)| {
             let own = Arc::clone(&common.live.get().certificates.admin);
             AdminListener::new(set, &admin, own, Arc::clone(&common.live), Arc::clone(&status))
@@ -258,6 +268,7 @@ impl Server {
             acme: None,
             launchers,
             keeps_up_applications: false,
+            exporter: Exporter::default(),
             gate_trouble: None,
             later: Vec::new(),
             waiting: None,
@@ -327,6 +338,7 @@ impl Server {
         server.keep_acme(false);
         server.keep_up_applications();
         server.watch_for_page();
+        server.keep_traces();
         let keeps = upkeep::keep_up_link(&server.common.live.get().applications);
         or_said(is_successor, keeps.map_err(resources("a thread for the link to the next stage")))?;
         Ok(server)
@@ -342,6 +354,17 @@ fn or_said(is_successor: bool, result: Result<(), RunError>) -> Result<(), RunEr
         }
         result => result,
     }
+}
+
+/// What the page of the admin listener begins with. Without a page nothing is looked at.
+fn page_memory(config: &Config) -> PageMemory {
+    let is_first = config.place.as_ref().is_none_or(|place| place.role == Role::Receive);
+    if !config.admin.page || !is_first {
+        return PageMemory::default();
+    }
+    // a process that belongs to another program is not this server's to look into
+    let doctor = if config.is_guest { String::new() } else { doctor::report(Some(config)) };
+    PageMemory::new(PageStages::of(config), doctor)
 }
 
 /// Gives up what the server does not need: root, and most of the file system. What only root can do

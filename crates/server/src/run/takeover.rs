@@ -14,6 +14,7 @@ use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::ServingSnapshot;
 use forebay_handler::policy::InForce;
+use forebay_handler::traces::Tracing;
 use forebay_sys::stderr::say;
 use std::collections::VecDeque;
 use std::io;
@@ -271,6 +272,8 @@ impl Server {
         let refusals = Arc::clone(&current.refusals);
         let sightings = Arc::clone(&current.sightings);
         sightings.switch(config.admin.page);
+        let before = &current.traces;
+        let traces = Tracing::new(&config.traces, before.role, &before.queue);
         let next = ServingSnapshot {
             content,
             logs,
@@ -281,6 +284,7 @@ impl Server {
             bans,
             refusals,
             sightings,
+            traces,
         };
         spool::bound(next.applications.spool(), &config);
         next.applications.take_effect(Some(&*current.applications), &next.certificates);
@@ -319,6 +323,7 @@ impl Server {
         self.keep_acme(is_reload);
         self.keep_up_applications();
         self.watch_for_page();
+        self.keep_traces();
         Ok(())
     }
 

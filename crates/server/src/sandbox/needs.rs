@@ -2,7 +2,7 @@
 
 use crate::privileges;
 use crate::seal;
-use forebay_config::{Config, Listen, SiteConfig, TcpConfig};
+use forebay_config::{CollectorAddress, Config, Listen, SiteConfig, TcpConfig};
 use forebay_handler::certificates::acme;
 use forebay_sys::unix_address::UnixAddress;
 use forebay_upstream::settings::UpstreamTlsSettings;
@@ -110,7 +110,8 @@ impl SandboxNeeds {
             }
         }
         let names_servers = config.sites.iter().any(SiteConfig::names_upstreams)
-            || config.tcp.iter().any(TcpConfig::names_upstreams);
+            || config.tcp.iter().any(TcpConfig::names_upstreams)
+            || config.traces.to.as_ref().is_some_and(CollectorAddress::is_name);
         if with_acme || names_servers {
             needs.add_directory_of("to", Path::new("/etc/hosts"), PathUse::Read);
             if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
@@ -207,6 +208,9 @@ mod tests {
             needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == PathUse::Read)
         };
         assert!(has_etc(needs("http://app.internal")));
+        let text = "traces.to = \"http://collector.internal:4318\"\n";
+        let config = forebay_config::parse(text, "/etc/forebay/forebay.toml").unwrap();
+        assert!(has_etc(SandboxNeeds::of(&config, None, None)));
         assert!(!has_etc(needs("http://10.0.0.1")));
     }
 }

@@ -62,6 +62,11 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ),
     ("admin", "Admin listener", "Metrics and status, to read. It is off by default."),
     (
+        "traces",
+        "Traces",
+        "Spans of requests, for a collector of OpenTelemetry. They are off by default.",
+    ),
+    (
         "admin.tls",
         "TLS of the admin listener",
         "By what it is known where `admin.listen` says `https://`.",

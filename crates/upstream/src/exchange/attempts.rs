@@ -64,6 +64,7 @@ impl<T> Exchange<T> {
         connection: Option<UpstreamConnection>,
     ) -> Result<(), AttemptFailure> {
         self.tries.tried.push(member);
+        self.name_attempt();
         self.moved_ms = self.now_ms;
         self.upload.pace.begin(self.now_ms);
         self.times = ExchangeTimes { begun_ns: clock::monotonic_ns(), ..ExchangeTimes::default() };
@@ -341,6 +342,7 @@ impl<T> Exchange<T> {
     fn begin_another(&mut self, failure: AttemptFailure, late: Lateness) -> Option<AttemptFailure> {
         let now_ms = self.now_ms;
         let failure = if self.is_frozen(failure) { AttemptFailure::Frozen } else { failure };
+        self.note_failed(late.word(failure));
         let mut attempt = self.phase.take_attempt().unwrap_or_else(|| Attempt::new(None));
         let pair = attempt.connection.as_ref().and_then(UpstreamConnection::offered);
         // a receiver has said that it has it: nobody else gets it

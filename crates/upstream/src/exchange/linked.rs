@@ -79,6 +79,7 @@ impl<T> Exchange<T> {
         // other software may close what is idle
         let is_reused = self.phase.attempt().is_some_and(|attempt| attempt.is_reused);
         let may_be_stale = is_reused && !self.application.is_own();
+        self.note_failed(Lateness::InTime.word(failure));
         self.tell_link(&match failure {
             AttemptFailure::Unwritten if is_reused => LinkEvent::Stale,
             AttemptFailure::Closed if may_be_stale => LinkEvent::Stale,
@@ -112,7 +113,9 @@ impl<T> Exchange<T> {
             self.upload.to.extend_from_slice(&whole.tag);
             self.upload.to.extend_from_slice(b"\r\n\r\n");
         }
+        self.note_failed(Lateness::InTime.word(AttemptFailure::Connect));
         self.tries.tried.push(member);
+        self.name_attempt();
         (self.upload.sent, self.answer.at) = (0, 0);
         self.answer.received = Vec::new();
         self.answer.reader =

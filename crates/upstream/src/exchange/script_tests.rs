@@ -140,6 +140,7 @@ impl Table {
             log: Some(Box::new(log)),
             spool: self.spool.clone(),
             passed: None,
+            trace: None,
             sign_in: SignIn::OfRequest,
             shows_sign_in: false,
         }

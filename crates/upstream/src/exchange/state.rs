@@ -5,6 +5,7 @@ use super::answer::{AnswerUnderWay, BROKEN_OFF};
 use super::link_state::Linked;
 use super::outcome::{ExchangeTimes, Failed, UpstreamHandshakes};
 use super::phase::ExchangePhase;
+use super::traced::FailedAttempt;
 use super::upload::Upload;
 use crate::application::Application;
 use crate::group::{MemberIndex, Unavailable};
@@ -16,6 +17,7 @@ use crate::upstreams::sign_in::Binding;
 use forebay_conn::Await;
 use forebay_http::head::Method;
 use forebay_http::response::{Response, ResponseContext};
+use forebay_http::trace_context::TraceContext;
 use forebay_sys::clock;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub(super) struct Asked {
     pub(super) given: Box<[Box<str>]>,
     /// What a receiver is told of it, if it is passed on to one.
     pub(super) passed: Option<PassedRequest>,
+    /// The span above those of its attempts, if the request is recorded.
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// Which upstreams were asked before.
@@ -68,6 +72,8 @@ pub(super) struct Asked {
 pub(super) struct Tries {
     /// All that were asked, the last one last.
     pub(super) tried: Vec<MemberIndex>,
+    /// Those that have failed, of a request that is recorded.
+    pub(super) failed: Vec<FailedAttempt>,
     /// Addresses of names at which there was no connection for it.
     pub(super) refused: Vec<SocketAddr>,
     /// How often it was sent again.

@@ -18,6 +18,8 @@ pub(crate) enum FieldKind {
     MaxForwards,
     /// `Trailer`
     Trailer,
+    /// Where the request stands in a trace: passed on as it came, or told by this server, which stands there itself.
+    Trace,
 }
 
 /// What proxies say about the client.
@@ -70,6 +72,7 @@ pub(crate) fn kind(name: &str) -> FieldKind {
         | b"forebay-tunnel" => FieldKind::Own,
         b"cookie" => FieldKind::Cookie,
         b"trailer" => FieldKind::Trailer,
+        b"traceparent" | b"tracestate" => FieldKind::Trace,
         b"max-forwards" => FieldKind::MaxForwards,
         b"forwarded" => FieldKind::Forwarding(F::Forwarded),
         b"x-real-ip" => FieldKind::Forwarding(F::RealIp),

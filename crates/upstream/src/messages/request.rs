@@ -15,6 +15,7 @@ use forebay_http::forwarded::{Element, ForwardedFamily, members_from_last, push_
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Tunnel, Version};
 use forebay_http::response::ResponseContext;
+use forebay_http::trace_context::{self, ToldTrace};
 use std::io::Write;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -210,6 +211,8 @@ pub struct UpstreamRequest<'r> {
     pub hidden: Option<&'r str>,
     /// Fields that stand for the client's: without a value, none does.
     pub given: &'r [FieldOverride],
+    /// Where it stands in a trace; `None` if the client's word for that is passed on as it is.
+    pub trace: Option<ToldTrace>,
     /// The values of fields that are [set](RequestSettings::set) and differ from request to request, by their numbers.
     pub values: &'r HeadValues,
 }
@@ -269,6 +272,7 @@ impl RequestWriter<'_> {
         let upgrade = self.upgrade();
         let said = self.client_fields()?;
         let id = self.forwarding(said, is_stripped);
+        self.trace();
         for (name, value) in &self.settings.set {
             if let Some(value) = value.of(self.request) {
                 line(self.out, name.as_str(), value);
@@ -334,7 +338,7 @@ impl RequestWriter<'_> {
 
     /// What the client says and may be passed on. Returns whether a trusted proxy has said `X-Forwarded-For`.
     fn client_fields(&mut self) -> Result<bool, TargetRefusal> {
-        let UpstreamRequest { head, from, given, .. } = self.request;
+        let UpstreamRequest { head, from, given, trace, .. } = self.request;
         let is_chunked = head.framing == Framing::Chunked;
         let names_fields = options(head).any(|option| {
             let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
@@ -361,6 +365,7 @@ impl RequestWriter<'_> {
                 },
                 FieldKind::MaxForwards => self.max_forwards(value)?,
                 FieldKind::Trailer if !is_chunked => {}
+                FieldKind::Trace if trace.is_some() => {}
                 // what is for this connection only; what is written here is not the client's to remove
                 _ if names_fields && is_named(head, name) => {}
                 FieldKind::Cookie if has_cookie => {}
@@ -368,7 +373,9 @@ impl RequestWriter<'_> {
                     has_cookie = true;
                     self.cookies();
                 }
-                FieldKind::Plain | FieldKind::Trailer => line(self.out, name, value),
+                FieldKind::Plain | FieldKind::Trailer | FieldKind::Trace => {
+                    line(self.out, name, value);
+                }
             }
         }
         Ok(said)
@@ -520,6 +527,24 @@ impl RequestWriter<'_> {
         let end = self.out.len();
         self.out.extend_from_slice(b"\r\n");
         start..end
+    }
+
+    /// Writes where the request stands in a trace, if this server does.
+    fn trace(&mut self) {
+        let UpstreamRequest { head, trace, .. } = self.request;
+        let Some(told) = trace else { return };
+        if !self.settings.changes(trace_context::TRACEPARENT) {
+            line(self.out, trace_context::TRACEPARENT, &told.context.text());
+        }
+        if told.keeps_state && !self.settings.changes(trace_context::TRACESTATE) {
+            let begin = self.out.len();
+            line_of(self.out, trace_context::TRACESTATE, |out| {
+                trace_context::push_state(head, out)
+            });
+            if self.out.ends_with(b": \r\n") {
+                self.out.truncate(begin);
+            }
+        }
     }
 
     fn framing(&mut self) {

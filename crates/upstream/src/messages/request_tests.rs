@@ -54,6 +54,7 @@ fn told_of(
         id: 0xabc,
         hidden: None,
         given: &[],
+        trace: None,
         values: &HeadValues::default(),
     };
     let mut out = b"earlier".to_vec();
@@ -500,6 +501,7 @@ fn a_path_that_a_rule_has_made_is_sent() {
             id: 1,
             hidden: None,
             given: &[],
+            trace: None,
             values: &HeadValues::default(),
         };
         let settings =

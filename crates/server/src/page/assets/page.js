@@ -1,14 +1,14 @@
 // The page: asks the server once a second, and shows what it says.
 import { History, HOUR, clock, count, lasting, some, sum } from "./data.js";
 import { largest, setMarks, show } from "./charts.js";
-import { cards, classTable, command, element, eventList, path, siteTable, topTables, upstreamTable } from "./tables.js";
+import { cards, classTable, command, doctor, element, eventList, path, siteTable, stageTable, topTables, upstreamTable } from "./tables.js";
 
 const LEVELS = ["normal", "header control", "class order", "SYN policing"];
 
 const at = (id) => document.getElementById(id);
 const history = new History();
 let events = [];
-let facts = { classes: [], rules: [], addresses: "whole", agent: false };
+let facts = { classes: [], rules: [], addresses: "whole", agent: false, stages: [], doctor: "" };
 let status = null;
 let before = null;
 let top = null;
@@ -52,7 +52,8 @@ async function look() {
   }
   events = events.filter((event) => event.ms > Date.now() - HOUR * 1000);
   [before, status] = [status, state];
-  if (generation !== state.config_generation || beats % 30 === 0) {
+  const hasEnded = news.some((event) => event.kind === "stage");
+  if (generation !== state.config_generation || hasEnded || beats % 30 === 0) {
     facts = (await get("facts")) || facts;
     generation = state.config_generation;
   }
@@ -86,6 +87,9 @@ function summary() {
   if (dropped > 0) lines.push([`The kernel drops ${some(dropped)} SYNs/s by rules.`, "bad"]);
   for (const one of status.upstreams.filter((row) => !["asked", "backup", "drained"].includes(row.state))) {
     lines.push([`Application ${one.upstream} (${one.site}, ${one.route}) ${one.state.replaceAll("_", " ")}${one.for_s === null ? "" : ` for ${lasting(one.for_s)}`}.`, "bad"]);
+  }
+  for (const one of facts.stages.filter((row) => row.last_ms !== null && Date.now() - row.last_ms < 60000)) {
+    lines.push([`Stage ${one.stage}: a process of instance ${one.instance} has ended ${lasting((Date.now() - one.last_ms) / 1000)} ago, and was started again.`, "bad"]);
   }
   for (const one of status.upstreams.filter((row) => row.state === "drained")) lines.push([`Application ${one.upstream} is drained: an operator has taken it out.`, "warn"]);
   if (status.config_last_reload_successful === 0) lines.push(["The last reload has failed: what was in force before stays.", "bad"]);
@@ -171,7 +175,9 @@ function draw() {
   });
   eventList(events);
   upstreamTable(status, history);
+  stageTable(facts);
   siteTable(status, history);
+  doctor(facts);
   cards(status, facts);
 }
 

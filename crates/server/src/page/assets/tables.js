@@ -110,6 +110,23 @@ export function upstreamTable(status, history) {
   fill("upstream-table", heads, rows, "No site has an application.");
 }
 
+/** The stages of `isolated`: which of their processes have ended. */
+export function stageTable(facts) {
+  const heads = [["Stage", "text"], "Instance", "Processes ended", ["The last one", "text"]];
+  const rows = facts.stages.map((one) => {
+    const since = one.last_ms === null ? "–" : `${clock(one.last_ms)} UTC, ${lasting((Date.now() - one.last_ms) / 1000)} ago`;
+    return [one.stage, count(one.instance), [count(one.ended), one.ended ? { class: "bad" } : {}], since];
+  });
+  for (const id of ["instances", "to-instances"]) document.getElementById(id).hidden = !rows.length;
+  fill("instance-table", heads, rows, "");
+}
+
+/** What was found of the machine when the server began. */
+export function doctor(facts) {
+  document.getElementById("doctor").hidden = !facts.doctor;
+  document.getElementById("doctor-text").textContent = facts.doctor;
+}
+
 /** The sites. */
 export function siteTable(status, history) {
   const heads = [["Site", "text"], "Answers/s", "5xx/s", "2xx, total", "3xx, total", "4xx, total", "5xx, total", "Bytes, total", "99 % ms", ["Refused, total", "text"]];

@@ -220,3 +220,34 @@ fn constants_of_another_machine_are_remarked() {
                  forebay calibrate on this one";
     assert_eq!(remarks("Abacus 3"), [other]);
 }
+
+#[test]
+fn spans_that_do_not_arrive_or_not_alone_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let nothing: [&str; 0] = [];
+    for (text, expected) in [
+        ("traces.rate = \"5%\"", "2:15: traces.rate: means nothing without traces.to"),
+        ("traces.service = \"shop\"", "2:18: traces.service: means nothing without traces.to"),
+        (
+            "traces.to = \"http://127.0.0.1:4318\"\ntraces.parent = \"rate\"",
+            "3:17: traces.parent: means nothing without trusted_proxies",
+        ),
+        (
+            "traces.to = \"http://10.0.0.7:4318\"",
+            "2:13: traces.to: spans go there in clear, with paths and the addresses of clients; keep the way \
+             there private, or run a collector on this machine, which sends them on through TLS",
+        ),
+        (
+            "engine = \"isolated\"\nuser = \"root\"\ntraces.to = \"http://localhost:4318\"",
+            "4:13: traces.to: with isolated the processes of process look no name up, so their spans are lost: \
+             write an address, or a Unix socket",
+        ),
+    ] {
+        let said = remarks(text);
+        assert!(said.contains(&format!("DIR/forebay.toml:{expected}")), "{text}: {said:?}");
+    }
+    for good in ["http://127.0.0.1:4318", "http://localhost:4318", "unix:/run/otel.sock"] {
+        assert_eq!(remarks(&format!("traces.to = \"{good}\"")), nothing, "{good}");
+    }
+}

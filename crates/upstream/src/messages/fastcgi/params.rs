@@ -9,6 +9,7 @@ use crate::messages::sent_fields;
 use crate::messages::target::{self, Ambiguous, TargetRefusal};
 use crate::messages::text;
 use forebay_http::head::{Method, Version};
+use forebay_http::trace_context;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
@@ -210,7 +211,7 @@ impl Pairs<'_> {
     /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, PHP takes other
     /// characters for `_`, and `Proxy` is what libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
-        let UpstreamRequest { head, from, id, hidden, given, .. } = params.request;
+        let UpstreamRequest { head, from, id, hidden, given, trace, .. } = params.request;
         if !head.authority.is_empty() {
             self.add("HTTP_HOST", &[head.authority]);
         }
@@ -227,6 +228,8 @@ impl Pairs<'_> {
                     from.believes(field) && (!from.is_of_stage || sent_fields::has(head, field))
                 }
                 FieldKind::Trailer => false,
+                // told below, if this server stands in the trace
+                FieldKind::Trace => trace.is_none(),
                 FieldKind::Plain | FieldKind::Cookie | FieldKind::MaxForwards => true,
             };
             let is_told_above = ["content-type", "content-length"]
@@ -288,6 +291,16 @@ impl Pairs<'_> {
             if let Some(value) = value {
                 variable(field, &mut name);
                 self.add(&name, &[value]);
+            }
+        }
+        if let Some(told) = trace {
+            self.add("HTTP_TRACEPARENT", &[&told.context.text()]);
+            let mut state = Vec::new();
+            if told.keeps_state {
+                trace_context::push_state(head, &mut state);
+            }
+            if !state.is_empty() {
+                self.add("HTTP_TRACESTATE", &[&state]);
             }
         }
         if from.tells_forwarded {
@@ -363,6 +376,7 @@ mod tests {
             id: 0xabc,
             hidden: None,
             given: &[],
+            trace: None,
             values: &values,
         };
         let params = Params {
