@@ -101,7 +101,8 @@ fn message(mut rest: &[u8]) -> Result<Option<Vec<u8>>, NotHello> {
     }
 }
 
-/// The name that a hello asks for; `None` if it asks for none, or cannot be read.
+/// The name that a hello asks for; `None` if it asks for none, or for more than one, or cannot be read: of two names a
+/// server may take the other one (RFC 8446 §4.2, RFC 6066 §3).
 fn server_name(hello: &[u8]) -> Option<Box<str>> {
     let mut rest = HelloBytes(hello);
     // the version, a random number, the session, suites, ways to compress
@@ -110,15 +111,20 @@ fn server_name(hello: &[u8]) -> Option<Box<str>> {
     rest.long()?;
     rest.short()?;
     let mut extensions = HelloBytes(rest.long()?);
-    loop {
+    let mut named = None;
+    while !extensions.0.is_empty() {
         let kind = extensions.take(2)?;
         let extension = extensions.long()?;
         if kind == [0, 0] {
+            if named.is_some() {
+                return None;
+            }
             let mut names = HelloBytes(HelloBytes(extension).long()?);
             let is_host = names.take(1)? == [0];
-            return names.long().filter(|_| is_host).and_then(host);
+            named = Some(names.long().filter(|_| is_host && names.0.is_empty())?);
         }
     }
+    named.and_then(host)
 }
 
 /// A name as names are compared.
@@ -137,10 +143,17 @@ mod tests {
 
     /// The message of a hello that asks for this name.
     fn hello_for(name: Option<&[u8]>) -> Vec<u8> {
+        let names: Vec<_> = name.into_iter().collect();
+        hello_with(&names.iter().map(std::slice::from_ref).collect::<Vec<_>>())
+    }
+
+    /// The message of a hello with these names, in an extension for each list.
+    fn hello_with(lists: &[&[&[u8]]]) -> Vec<u8> {
         let sized = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
         let mut extensions = [&[0, 43][..], &sized(&[2, 3, 4])].concat();
-        if let Some(name) = name {
-            let list = sized(&[&[0][..], &sized(name)].concat());
+        for names in lists {
+            let names = names.iter().map(|name| [&[0][..], &sized(name)].concat());
+            let list = sized(&names.collect::<Vec<_>>().concat());
             extensions.extend([&[0, 0][..], &sized(&list)].concat());
         }
         extensions.extend([&[0, 51][..], &sized(&[1; 600])].concat());
@@ -183,6 +196,15 @@ mod tests {
         for odd in [&b""[..], b".", b"a b", b"\xff", &[b'a'; 254]] {
             let sent = records(&hello_for(Some(odd)), 16 * 1024);
             assert_eq!(FirstBytes::look(&sent), FirstBytes::Hello(None), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_names_none_counts() {
+        let (one, other) = (&b"a.example"[..], &b"b.example"[..]);
+        for lists in [&[&[one][..], &[other]][..], &[&[one], &[one]], &[&[one, other]]] {
+            let sent = records(&hello_with(lists), 16 * 1024);
+            assert_eq!(FirstBytes::look(&sent), FirstBytes::Hello(None));
         }
     }
 

@@ -157,6 +157,10 @@ impl<H: HandlerRoles> Protocol<H> for Http<H> {
         of_either!(self, http => http.deadline_ms(awaited))
     }
 
+    fn ends_ms(&self) -> u64 {
+        of_either!(self, http => http.ends_ms())
+    }
+
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         of_either!(self, http => http.sockets(tell));
     }

@@ -113,6 +113,11 @@ pub trait Protocol<H: HandlerRoles> {
         u64::MAX
     }
 
+    /// Until when it may last, whatever is waited for, on the same clock.
+    fn ends_ms(&self) -> u64 {
+        u64::MAX
+    }
+
     /// The sockets that its requests wait for besides the client's, each for what: nothing that is known
     /// to be there already, or threads would ask the kernel for it again and again. One that is told with no
     /// wish is kept in mind, and not waited for. When one of them is

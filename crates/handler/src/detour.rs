@@ -252,6 +252,13 @@ impl Relay for Detour {
         }
     }
 
+    fn ends_ms(&self) -> u64 {
+        match self {
+            Detour::Application(passing) => passing.ends_ms(),
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => u64::MAX,
+        }
+    }
+
     fn deadline_ms(&self) -> u64 {
         match self {
             Detour::Application(passing) => passing.deadline_ms(),

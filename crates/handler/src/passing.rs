@@ -209,6 +209,10 @@ impl Relay for PassingExchange {
         self.exchange.deadline_ms()
     }
 
+    fn ends_ms(&self) -> u64 {
+        self.exchange.ends_ms()
+    }
+
     fn looks(&mut self, now_ms: u64) -> bool {
         self.exchange.looks(now_ms)
     }

@@ -119,6 +119,7 @@ pub const LINTS: &[Lint] = &[
     lint("storage", "disk", Depth::Files, disk::storage),
     lint("spool in memory", "disk", Depth::Files, disk::spool_in_memory),
     lint("exposed", "disk", Depth::Files, exposed::secret_files),
+    lint("sources", "disk", Depth::Files, exposed::sources),
     lint("commands", "disk", Depth::Files, hooks::commands),
     lint("programs", "disk, accounts", Depth::Files, cgi::programs),
     lint("served programs", "disk", Depth::Files, cgi::served),

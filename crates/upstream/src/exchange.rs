@@ -730,6 +730,10 @@ impl<T: Send> Relay for Exchange<T> {
         own_ms.min(self.link_deadline_ms()).min(acknowledge_ms)
     }
 
+    fn ends_ms(&self) -> u64 {
+        self.lasts_until_ms().unwrap_or(u64::MAX)
+    }
+
     fn looks(&mut self, now_ms: u64) -> bool {
         self.look_for_return(now_ms) || self.look_at_link(now_ms)
     }

@@ -9,10 +9,21 @@ use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine, on_isolated};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
 use std::thread;
 
-on_each_engine!(a_file_answers_where_there_is_one, rules_hold_for_both);
-on_isolated!(a_file_answers_where_there_is_one, rules_hold_for_both);
+on_each_engine!(
+    a_file_answers_where_there_is_one,
+    rules_hold_for_both,
+    a_reload_leaves_the_rules_of_an_answer,
+    another_server_decides_about_both
+);
+on_isolated!(
+    a_file_answers_where_there_is_one,
+    rules_hold_for_both,
+    a_reload_leaves_the_rules_of_an_answer,
+    another_server_decides_about_both
+);
 
 /// An application that answers with the request line it was told.
 fn application() -> SocketAddr {
@@ -138,6 +149,83 @@ fn rules_hold_for_both(engine: &str) {
         assert_eq!(found, status, "{engine}: {path}");
         if let Some(body) = body {
             assert_eq!(said, body, "{engine}: {path}");
+        }
+    }
+}
+
+fn a_reload_leaves_the_rules_of_an_answer(engine: &str) {
+    let folder = Folder::new();
+    for (name, content) in [("root/index.html", "home"), ("root/files/paper", "paper")] {
+        folder.write(name, content);
+    }
+    folder.age();
+    // an application that answers when it may, by a file
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let (tell_asked, asked) = mpsc::channel();
+    let (go_on, may_answer) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        tell_asked.send(()).unwrap();
+        may_answer.recv().unwrap();
+        let answer =
+            "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /files/paper\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    let lines = |more: &str| {
+        let lines = format!(
+            "{more}\n[[proxy]]\npath = \"/\"\nfiles_first = true\nto = \"http://{to}\"\n\
+             accel_redirect = [\"/files\"]"
+        );
+        Options::new(folder.join("root")).engine(engine).config(&lines)
+    };
+    let server = Server::start(&lines(""));
+    let mut stream = server.connect();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /report HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    asked.recv_timeout(PATIENCE).unwrap();
+    server.configure(&lines("cache.check_interval = \"300ms\""));
+    assert_eq!(server.reload().0, Some(0), "{engine}");
+    go_on.send(()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("paper"), "{engine}: {answer}");
+}
+
+fn another_server_decides_about_both(engine: &str) {
+    // one that says no to what is below /closed
+    let decider = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = decider.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in decider.incoming().map_while(Result::ok) {
+            let mut text = String::new();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                if line.is_empty() {
+                    break;
+                }
+                text += &line;
+            }
+            let status = if text.contains("/closed") { "403 Forbidden" } else { "200 OK" };
+            let answer =
+                format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    let lines = format!("[[forward_auth]]\npath = \"/\"\nto = \"http://{at}/verify\"");
+    let (server, folder) = start(engine, &lines);
+    folder.write("root/closed/a.css", "style");
+    for (path, status, body) in [
+        ("/a.css", 200, "style"),
+        ("/users/7", 200, "GET /users/7"),
+        ("/closed/a.css", 403, ""),
+        ("/closed/users", 403, ""),
+    ] {
+        for _ in 0..2 {
+            let (found, said) = ask(&server, "GET", path);
+            assert_eq!(found, status, "{engine}: {path}");
+            assert!(status != 200 || said == body, "{engine}: {path}: {said}");
         }
     }
 }

@@ -29,6 +29,8 @@ on_each_engine!(
     rules_hold_by_name_and_by_address,
     connections_wait_for_a_place,
     silence_and_age_end_a_connection,
+    age_ends_a_connection_whose_client_takes_nothing,
+    limits_end_a_connection_by_a_reset,
     a_reload_leaves_connections_where_they_are,
     a_drain_waits_for_connections,
 );
@@ -478,6 +480,36 @@ fn silence_and_age_end_a_connection(engine: &str) {
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_to_end(&mut client, PATIENCE).0, b"", "{engine}");
     assert_eq!(lines(&server, 1)[0]["ended"], "timeout", "{engine}");
+}
+
+fn age_ends_a_connection_whose_client_takes_nothing(engine: &str) {
+    let backend = Backend::start(|mut stream| {
+        let block = [7; 64 * 1024];
+        while stream.write_all(&block).is_ok() {}
+    });
+    // a client may be slow for an hour
+    let lines_of =
+        format!("limits.send_rate = 0\n[[tcp]]\nto = \"{}\"\nlifetime = \"1s\"", backend.addr);
+    let (server, raw, _folder) = start(engine, &lines_of);
+    let _client = connect(raw);
+    assert_eq!(lines(&server, 1)[0]["ended"], "lifetime", "{engine}");
+}
+
+fn limits_end_a_connection_by_a_reset(engine: &str) {
+    let backend = Backend::echo("here");
+    let lines_of = format!(
+        "limits.connections_per_client = 1\n[[rule]]\nclient = \"127.77.0.0/16\"\naction = \"refuse\"\n\
+         [[tcp]]\nto = \"{}\"",
+        backend.addr
+    );
+    let (_server, raw, _folder) = start(engine, &lines_of);
+    let mut first = connect(raw);
+    assert_eq!(read(&mut first, 4), b"here");
+    let mut second = connect(raw);
+    assert_eq!(read_to_end(&mut second, PATIENCE), (Vec::new(), End::Reset), "{engine}");
+    let from = "127.77.0.1".parse().unwrap();
+    let mut refused = forebay_tests::faults::crowd::connect_from(from, raw).unwrap();
+    assert_eq!(read_to_end(&mut refused, PATIENCE), (Vec::new(), End::Reset), "{engine}");
 }
 
 fn a_reload_leaves_connections_where_they_are(engine: &str) {

@@ -126,6 +126,11 @@ pub trait Relay: Send {
     /// has come and is asked for again.
     fn deadline_ms(&self) -> u64;
 
+    /// Until when it may last, whatever is waited for, on the same clock; also while its client takes nothing.
+    fn ends_ms(&self) -> u64 {
+        u64::MAX
+    }
+
     /// The [deadline](Relay::deadline_ms) has come. Whether that was only the time to look whether the
     /// server that answers still lives; then the exchange goes on, with the same or another.
     fn looks(&mut self, _now_ms: u64) -> bool {

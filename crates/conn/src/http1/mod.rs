@@ -394,6 +394,10 @@ impl<H: HandlerRoles> Protocol<H> for Http1<H> {
         self.relaying().map_or(u64::MAX, |relaying| relaying.relay().deadline_ms())
     }
 
+    fn ends_ms(&self) -> u64 {
+        self.relaying().map_or(u64::MAX, |relaying| relaying.relay().ends_ms())
+    }
+
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(RequestId, SocketId, BorrowedFd<'s>, Wants)) {
         if let RequestState::Kept(kept) = &self.state
             && let KeptFor::Relay(relaying) = &kept.stage

@@ -478,7 +478,7 @@ fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<C
         }
         Verdict::Refuse(refusal, ()) => {
             worker.turn_away(served, refusal);
-            Closing::Linger
+            closing_of(served)
         }
         Verdict::Reset => Closing::Reset,
     };
@@ -494,5 +494,11 @@ fn say_full<H: Handler>(served: &mut Served<H>, full: Full, worker: &mut Worker<
     });
     worker.handler.connection_refused(full.key(), &served.peer);
     worker.refuse(served, 503, full.reason());
-    Closing::Linger
+    closing_of(served)
+}
+
+/// How a connection ends that is refused: one that may be told nothing is reset, for an end in good order would be that
+/// of a server which it has reached.
+fn closing_of<H: Handler>(served: &Served<H>) -> Closing {
+    if served.stream.is_silent() { Closing::Reset } else { Closing::Linger }
 }

@@ -182,7 +182,13 @@ impl ConnectionTimer {
             }
             if awaited.what == Await::Send {
                 has_looked = true;
+                let ends_ms = served.conn.ends_ms();
+                if ends_ms <= now_ms {
+                    // what its client takes is not what it may wait for any more
+                    return Some(served.conn.awaits());
+                }
                 if !deadline.is_window_over(awaited.id, served, worker) {
+                    deadline.at_ms = deadline.at_ms.min(ends_ms);
                     continue;
                 }
             }
@@ -290,7 +296,10 @@ fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awa
         | Await::Rest => served.conn.deadline_ms(awaited),
         // Not by the clock of the turn: in it megabytes may have been sent since, and what the client
         // takes is measured from now on.
-        Await::Send => clock::coarse_ms() + worker.time_ms(served, Await::Send),
+        Await::Send => {
+            let look_ms = clock::coarse_ms() + worker.time_ms(served, Await::Send);
+            look_ms.min(served.conn.ends_ms())
+        }
         what => worker.now_ms() + worker.time_ms(served, what),
     }
 }

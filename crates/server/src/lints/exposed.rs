@@ -28,6 +28,32 @@ impl fmt::Display for ServedConfiguration {
     }
 }
 
+/// Clients could read the source of a program, because files answer first.
+#[derive(Debug)]
+struct ServedSource {
+    /// Its path.
+    path: PathBuf,
+}
+
+impl Finding for ServedSource {}
+
+impl fmt::Display for ServedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServedSource { path } = self;
+        write!(
+            f,
+            "clients could read {path:?}, which is source: a file of the root answers before the application; keep \
+             sources outside of the root, run them by a [[fastcgi]], or deny them by an [[access]]"
+        )
+    }
+}
+
+/// What sources of programs that web servers run end with.
+const SOURCES: [&str; 4] = ["php", "phtml", "phar", "php8"];
+/// So many directories deep sources are looked for, the root first, and no more names of one root.
+const SOURCE_LEVELS: usize = 3;
+const MOST_SOURCE_NAMES: usize = 1000;
+
 /// A directory whose files clients may have.
 struct ServedDirectory<'d> {
     /// As it is written.
@@ -91,6 +117,51 @@ pub(super) fn logs(of: &LintSubject<'_>, wrong: &mut Remarks) {
             wrong.push((at.child("log.access"), Wrong::Served { path, directory, place }));
         }
     }
+}
+
+/// Sources in the roots of sites where files answer before an application: the first of each root.
+pub(super) fn sources(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    for (at, site) in of.draft.every_site() {
+        let first = site.proxies.iter().position(|proxy| proxy.route().files_first);
+        let Some((first, directory)) = first.zip(root(&at, site)) else { continue };
+        let is_run = |file: &Path| {
+            let path =
+                [b"/", file.strip_prefix(&directory.real).unwrap_or(file).as_os_str().as_bytes()];
+            let mut scripts = site.fastcgi.iter().filter_map(|fastcgi| fastcgi.route().scripts);
+            scripts.any(|scripts| scripts.ending.is_of(&path.concat()))
+        };
+        let mut names = MOST_SOURCE_NAMES;
+        let found = source_in(&directory.real, SOURCE_LEVELS, &mut names, &|file| {
+            directory.shows(file) && !is_run(file)
+        });
+        if let Some(path) = found {
+            let at = at.child("proxy").item(first).child("files_first");
+            remarks.push((at, Wrong::said(ServedSource { path })));
+        }
+    }
+}
+
+/// The first source in a directory, or beneath it, that is so.
+fn source_in(
+    directory: &Path,
+    levels: usize,
+    names: &mut usize,
+    is_it: &impl Fn(&Path) -> bool,
+) -> Option<PathBuf> {
+    let mut found: Vec<_> =
+        fs::read_dir(directory).ok()?.flatten().take(*names).map(|entry| entry.path()).collect();
+    *names -= found.len();
+    found.sort();
+    let is_source = |path: &&PathBuf| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        ending.is_some_and(|ending| SOURCES.contains(&ending)) && path.is_file() && is_it(path)
+    };
+    if let Some(source) = found.iter().find(is_source) {
+        return Some(source.clone());
+    }
+    let directories = found.iter().filter(|path| path.is_dir() && !path.is_symlink());
+    let mut below = directories.take(if levels > 1 { usize::MAX } else { 0 });
+    below.find_map(|directory| source_in(directory, levels - 1, names, is_it))
 }
 
 /// The directories that are served, as far as they are there.

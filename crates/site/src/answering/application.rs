@@ -14,7 +14,6 @@ use crate::cache::entry_key::{EntryKey, KeyRef};
 use crate::content::Content;
 use crate::heads::pages::RefusalPage;
 use crate::making::job::{JobResult as Brought, SiteJob, SiteJobDone};
-use crate::making::look::scripts_of;
 use crate::request_context::RequestContext;
 use crate::routing::ambiguity::{Ambiguity, is_for_applications};
 use crate::routing::hosts::{Hosts, Memo};
@@ -547,12 +546,13 @@ impl Site {
         };
         let vhost = self.vhost(site);
         let settings = &vhost.settings;
-        // one that runs files is that of the path, whichever script answers for it
+        // one that runs files, or has what no file answers, is that of the path, whatever was found there
         let of_path = |path: &[u8]| {
             let rewritten = route::rewrite(settings, path, HeldRules::ALL);
             let held = vhost.conditions.held(ConditionBits::default());
-            let found = scripts_of(settings, rewritten.as_deref().unwrap_or(path), held);
-            found.map(|(route, _)| route)
+            let route = route::route_for(settings, rewritten.as_deref().unwrap_or(path), held)?;
+            let looks = settings.scripts(route).is_some() || settings.looks_first(route);
+            looks.then_some(route)
         };
         let route = match &before.script {
             Some(_) => request.path().ok().and_then(|path| of_path(&path)),

@@ -49,8 +49,8 @@ impl<T> Exchange<T> {
     }
 
     /// Until when it may last, whatever comes.
-    fn lasts_until_ms(&self) -> Option<u64> {
-        let lifetime = self.tcp()?.lifetime?;
+    pub(super) fn lasts_until_ms(&self) -> Option<u64> {
+        let lifetime = self.tcp().filter(|_| self.phase.is_answered())?.lifetime?;
         Some((self.times.connected_ns / 1_000_000).saturating_add(ms(lifetime)))
     }
 
