@@ -19,7 +19,8 @@ fn main() -> Result<(), String> {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let (object, assembly) = (folder.join("gate.o"), folder.join("gate.s"));
     compile(&clang, &["-g", "-c"], &object)?;
-    compile(&clang, &["-S"], &assembly)?;
+    // where a field lies is told with the types
+    compile(&clang, &["-g", "-S"], &assembly)?;
     let text = fs::read_to_string(&assembly).map_err(|error| error.to_string())?;
     let mut told = String::new();
     for (program, bytes, chain) in stack::of_programs(&text) {

@@ -9,6 +9,7 @@
  * `reply`, which has a stack of its own. */
 #define SEND_REPLY 0x100
 #define SEND_RESET 0x101
+#define SEND_RESETS 0x102 /* to both ends */
 
 static __always_inline u16 fold(u64 sum)
 {
@@ -64,12 +65,12 @@ struct content {
 	u32 sum; /* of the Internet checksum */
 };
 
-/* Puts an answer with so many bytes of head, a multiple of four, in the place of the segment, and sends it back;
- * TC_ACT_SHOT if that cannot be. Ports and checksum are filled in. */
-static __always_inline int send_with(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
-				     u32 bytes, const struct content *content)
+/* Puts a packet with so many bytes of head of TCP, a multiple of four, in the place of the segment, on its way `back` or on;
+ * whether that could be. Ports and checksum are filled in. */
+static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, struct answer *answer, u32 bytes,
+				const struct content *content, bool back)
 {
-	u8 macs[12], back[12];
+	u8 macs[12], swapped[12];
 	struct pseudo pseudo = {};
 	u32 tcp_at = ETH_HLEN + s->ip_bytes;
 	u32 field = tcp_at + __builtin_offsetof(struct tcphdr, check);
@@ -78,26 +79,27 @@ static __always_inline int send_with(struct __sk_buff *skb, const struct segment
 	bool partial;
 
 	if (bytes < sizeof(answer->tcp) || bytes > sizeof(*answer))
-		return TC_ACT_SHOT;
+		return false;
 	/* the priority of what came is not one of the answer */
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
-		return TC_ACT_SHOT;
+		return false;
 	if (bpf_skb_load_bytes(skb, 0, macs, 12))
-		return TC_ACT_SHOT;
+		return false;
 	if (bpf_skb_change_tail(skb, tcp_at + all, 0))
-		return TC_ACT_SHOT;
+		return false;
 	partial = is_partial(skb, field);
 
-	__builtin_memcpy(back, macs + 6, 6);
-	__builtin_memcpy(back + 6, macs, 6);
-	bpf_skb_store_bytes(skb, 0, back, 12, 0);
+	__builtin_memcpy(swapped, macs + 6, 6);
+	__builtin_memcpy(swapped + 6, macs, 6);
+	bpf_skb_store_bytes(skb, 0, swapped, 12, 0);
 
 	if (s->is_v4) {
 		struct iphdr ip = {
 			.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_TCP,
 			.tot_len = bpf_htons(sizeof(ip) + all),
 			.frag_off = bpf_htons(0x4000),
-			.saddr = s->ip4.daddr, .daddr = s->ip4.saddr,
+			.saddr = back ? s->ip4.daddr : s->ip4.saddr,
+			.daddr = back ? s->ip4.saddr : s->ip4.daddr,
 		};
 
 		ip.check = ~fold(bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0));
@@ -106,15 +108,17 @@ static __always_inline int send_with(struct __sk_buff *skb, const struct segment
 		struct ipv6hdr ip = {
 			.version = 6, .hop_limit = 64, .nexthdr = IPPROTO_TCP,
 			.payload_len = bpf_htons(all),
-			.saddr = s->ip6.daddr, .daddr = s->ip6.saddr,
+			.saddr = back ? s->ip6.daddr : s->ip6.saddr,
+			.daddr = back ? s->ip6.saddr : s->ip6.daddr,
 		};
 
 		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0);
 	}
 
-	answer->tcp.source = s->tcp.dest;
-	answer->tcp.dest = s->tcp.source;
+	answer->tcp.source = back ? s->tcp.dest : s->tcp.source;
+	answer->tcp.dest = back ? s->tcp.source : s->tcp.dest;
 	answer->tcp.doff = bytes / 4;
+	/* the sum of both addresses is the same either way */
 	pseudo_of(&pseudo, s->tuple.local, s->tuple.client, s->is_v4, all);
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
 	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo) + content->sum;
@@ -124,7 +128,14 @@ static __always_inline int send_with(struct __sk_buff *skb, const struct segment
 		text_bytes = ((content->bytes - 1) & (GATE_PAGE_BYTES - 1)) + 1;
 		bpf_skb_store_bytes(skb, tcp_at + bytes, content->text, text_bytes, 0);
 	}
-	return bpf_redirect(skb->ifindex, 0);
+	return true;
+}
+
+/* Puts an answer in the place of the segment, and sends it back; TC_ACT_SHOT if that cannot be. */
+static __always_inline int send_with(struct __sk_buff *skb, const struct segment *s, struct answer *answer,
+				     u32 bytes, const struct content *content)
+{
+	return put(skb, s, answer, bytes, content, true) ? bpf_redirect(skb->ifindex, 0) : TC_ACT_SHOT;
 }
 
 /* The same without content. */

@@ -27,6 +27,7 @@ struct reply {
 	u32 marks; /* GATE_REFUSED_… */
 	u32 slot; /* of the rule that refuses */
 	u32 is_reset;
+	u32 ends; /* the reset is for the server, too, which has the connection */
 };
 
 #define NO_PAGE (~0U)
@@ -73,6 +74,8 @@ __noinline int judge_connection(void)
 	struct gate_pending *known;
 	struct gate_tally *rule;
 	struct segment *s;
+	struct found *f;
+	bool alone;
 	u32 zero = 0;
 	u64 now;
 
@@ -86,14 +89,16 @@ __noinline int judge_connection(void)
 				 decision.action.slot);
 	if (!(limit->says & GATE_SAYS_LIMIT) || limit->over == GATE_DO_ALLOW)
 		return FIRST_GOES;
+	f = bpf_map_lookup_elem(&found, &zero);
+	alone = f && f->alone;
 	if (limit->over == GATE_DO_USER)
-		return FIRST_LEFT;
+		return alone ? FIRST_GOES : FIRST_LEFT;
 	known = bpf_map_lookup_elem(&pending, &s->tuple);
 	if (known && known->state == GATE_CHARGED && known->slot == limit->slot &&
 	    known->sequence + 1 == s->sequence)
 		return FIRST_GOES;
 	/* it should have been charged, and was not: user space does that first */
-	if (limit->over != GATE_DO_ANSWER)
+	if (limit->over != GATE_DO_ANSWER && !alone)
 		return FIRST_LEFT;
 	now = bpf_ktime_get_ns();
 	switch (admit(s, s->sequence - 1, limit, GATE_AT_SYN, now)) {
@@ -104,9 +109,9 @@ __noinline int judge_connection(void)
 		return FIRST_GOES;
 	case REFUSED:
 		ignore_client(s, limit->ignore_ns, now);
-		return refuse_as(GATE_DO_ANSWER, limit->over_page, limit->slot);
+		return refuse_as(limit->over, limit->over_page, limit->slot);
 	default:
-		return FIRST_CONTENDED;
+		return alone ? FIRST_GOES : FIRST_CONTENDED;
 	}
 }
 
@@ -195,9 +200,9 @@ __noinline int judge_request(void)
 	if (f->busy) {
 		number = f->busy - 1;
 		rule = bpf_map_lookup_elem(rules, &number);
-		if (!rule || rule->busy == GATE_DO_USER)
+		if (!rule || (rule->busy == GATE_DO_USER && !f->alone))
 			return FIRST_LEFT;
-		if (rule->busy != GATE_DO_ALLOW && is_busy(rule->slot, now))
+		if (rule->busy != GATE_DO_ALLOW && rule->busy != GATE_DO_USER && is_busy(rule->slot, now))
 			return refuse_as(rule->busy, rule->busy_page, rule->slot);
 	}
 	if (f->limit == FOUND_UNKNOWN)
@@ -278,12 +283,15 @@ __noinline int judge_first(int judgement, u32 scale)
 	struct gate_tally *rule = 0;
 	struct reply *reply;
 	struct segment *s;
+	struct found *f;
+	bool by_request = judgement == FIRST_GOES;
 	u32 zero = 0;
 
 	s = bpf_map_lookup_elem(&segments, &zero);
-	if (!s)
+	f = bpf_map_lookup_elem(&found, &zero);
+	if (!s || !f)
 		return TC_ACT_UNSPEC;
-	if (judgement == FIRST_GOES)
+	if (by_request)
 		judgement = judge_request();
 	/* a connection of before may have left one */
 	if (judgement != FIRST_CHARGED)
@@ -305,13 +313,16 @@ __noinline int judge_first(int judgement, u32 scale)
 	reply = bpf_map_lookup_elem(&replies, &zero);
 	if (reply)
 		rule = tally(reply->slot);
+	if (rule && by_request)
+		rule->requests += 1;
 	if (judgement == FIRST_DROP) {
 		count_first(GATE_FIRST_DROPPED);
 		if (rule)
 			rule->dropped += 1;
 		return TC_ACT_SHOT;
 	}
-	if (judgement == FIRST_ANSWER && begin_answer(s, scale)) {
+	/* an error of HTTP is none to others */
+	if (judgement == FIRST_ANSWER && f->answers && begin_answer(s, scale)) {
 		count_first(GATE_FIRST_ANSWERED);
 		if (rule)
 			rule->answered += 1;

@@ -19,6 +19,7 @@
 #include <linux/pkt_cls.h>
 #include <linux/tcp.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
 #define AF_INET 2
@@ -95,12 +96,30 @@ int answer(struct __sk_buff *skb)
 	struct gate_control *set;
 	struct segment *segment;
 	u32 zero = 0;
+	int verdict;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	segment = bpf_map_lookup_elem(&segments, &zero);
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
-	return answer_syn(skb, segment, set);
+	verdict = answer_syn(skb, segment, set);
+	/* what cannot be answered here */
+	if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && is_of_others(segment))
+		watch(segment);
+	return verdict;
+}
+
+/* A SYN that `gate` lets through to the stack, for another server. */
+SEC("tc")
+int watch_first(struct __sk_buff *skb)
+{
+	struct segment *segment;
+	u32 zero = 0;
+
+	segment = bpf_map_lookup_elem(&segments, &zero);
+	if (segment && read_segment(skb, segment))
+		watch(segment);
+	return TC_ACT_UNSPEC;
 }
 
 /* What may complete a handshake that began with such an answer. */
@@ -118,12 +137,13 @@ int complete(struct __sk_buff *skb)
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
 	verdict = judge_segment(skb, segment, set);
-	if (verdict != SEND_REPLY && verdict != SEND_RESET)
+	if (verdict != SEND_REPLY && verdict != SEND_RESET && verdict != SEND_RESETS)
 		return verdict;
 	reply = bpf_map_lookup_elem(&replies, &zero);
 	if (!reply)
 		return TC_ACT_SHOT;
-	reply->is_reset = verdict == SEND_RESET;
+	reply->is_reset = verdict != SEND_REPLY;
+	reply->ends = verdict == SEND_RESETS;
 	bpf_tail_call(skb, &programs, GATE_REPLY);
 	return TC_ACT_SHOT;
 }

@@ -100,6 +100,17 @@ static __always_inline bool find_name(struct hello *h, u32 data_bytes)
 	return h->name && h->name + h->bytes <= h->end;
 }
 
+/* Whether the segment begins as TLS does: a record with a handshake. */
+static __always_inline bool begins_tls(struct __sk_buff *skb, const struct segment *s)
+{
+	u8 head[2] = {};
+
+	if (s->data_bytes < sizeof(head) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, head, sizeof(head)))
+		return false;
+	return head[0] == 22 && head[1] == 3;
+}
+
 /* Reads the segment in `segments`; whether the host is known then, as that of a request would be. A function of
  * its own, as `read_request` is. */
 __noinline int read_hello(struct __sk_buff *skb)

@@ -293,6 +293,15 @@ struct {
 	__type(value, struct gate_charged);
 } charged SEC(".maps");
 
+/* Connections to another server whose handshake only the stack can complete: the sequence number of the SYN. Their first
+ * data is judged where it comes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, GATE_WATCHED);
+	__type(key, struct gate_tuple);
+	__type(value, u32);
+} watched SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, GATE_FIRST_COUNTS);
@@ -300,7 +309,7 @@ struct {
 	__type(value, u64);
 } firsts SEC(".maps");
 
-/* By GATE_ANSWER, GATE_COMPLETE, GATE_JUDGE and GATE_REPLY, as far as they are loaded. The kernel empties it when no process holds it any more,
+/* By GATE_ANSWER, GATE_COMPLETE, GATE_JUDGE, GATE_REPLY and GATE_WATCH, as far as they are loaded. The kernel empties it when no process holds it any more,
  * whatever is attached: then nothing is judged. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);

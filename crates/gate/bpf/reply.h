@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
- * The answer to a first request that is refused: a reset, one segment with an error and the end of the connection, or
+ * The answer to a first request that is refused: a reset, perhaps to both ends, one segment with an error and the end of the connection, or
  * an acknowledgement of what its client sends behind that. Reads `control`, `segments`, `replies` and `pages`.
  */
 #pragma once
 
 /* What may come behind an answer: 32 KiB, of which the window says a part if it is scaled as we offer. */
 #define REPLY_WINDOW 32768
+
+/* Ends a connection that the stack has made: a copy goes back, and what came becomes a reset for the server. */
+static __always_inline int reset_both(struct __sk_buff *skb, struct segment *s)
+{
+	struct answer answer = {};
+	struct content nothing = {};
+
+	if (answer_reset(skb, s) == TC_ACT_SHOT)
+		return TC_ACT_SHOT;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	answer.tcp.rst = 1;
+	answer.tcp.ack = 1;
+	answer.tcp.seq = s->tcp.seq;
+	answer.tcp.ack_seq = s->tcp.ack_seq;
+	return put(skb, s, &answer, sizeof(answer.tcp), &nothing, false) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}
 
 /* Sends what is in `replies` in the place of the segment in `segments`. */
 static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
@@ -23,7 +39,7 @@ static __always_inline int send_reply(struct __sk_buff *skb, struct segment *s,
 	if (!reply)
 		return TC_ACT_SHOT;
 	if (reply->is_reset)
-		return answer_reset(skb, s);
+		return reply->ends ? reset_both(skb, s) : answer_reset(skb, s);
 	o = read_options(skb);
 	answer.tcp.seq = bpf_htonl(reply->sequence);
 	answer.tcp.ack_seq = bpf_htonl(reply->acknowledged);

@@ -186,6 +186,7 @@ __noinline int read_request(struct __sk_buff *skb)
 	if (!s || !scan)
 		return 0;
 	scan->reading = IN_METHOD;
+	scan->has_path = scan->has_host = 0;
 	if (!s->data_bytes)
 		return 0;
 	bytes = s->data_bytes;
@@ -195,7 +196,18 @@ __noinline int read_request(struct __sk_buff *skb)
 	/* from the Ethernet head on: the relative form reads only what is in one piece */
 	if (bpf_skb_load_bytes(skb, ETH_HLEN + s->ip_bytes + s->tcp.doff * 4, scan->data, bytes))
 		return 0;
-	scan->length = scan->last = scan->has_path = scan->has_host = 0;
+	scan->length = scan->last = 0;
 	bpf_loop(bytes, scan_byte, &scan, 0);
 	return scan->has_path;
+}
+
+/* Whether what `read_request` has read last is the beginning of a request of HTTP/1, whatever it asks for. */
+static __always_inline bool is_request(const struct texts *known)
+{
+	const u8 *method = known->bytes + TEXT_METHOD * TEXT_BYTES;
+
+	if (known->reading == IN_METHOD)
+		return false;
+	/* the preface of HTTP/2 */
+	return known->lengths[TEXT_METHOD] != 3 || method[0] != 'P' || method[1] != 'R' || method[2] != 'I';
 }

@@ -7,8 +7,10 @@
  * (bpf_sk_assign_tcp_reqsk, Linux 6.9); without that, nothing of this is switched on.
  * Where first requests are judged (first.h), one that is refused makes none. For another server on this machine they are
  * made on its own socket, when it is the turn of their class (`turns`).
+ * Handshakes that only the stack completes (in the place of TIME_WAIT, with MPTCP, of the smallest segments) are the stack's:
+ * of another server's connections the first data is judged then, and what is refused is ended by resets to both ends.
  * Reads `control`, `listeners`, `locals`, `keys`, `sockets`, `ranks` and the tables by URL, reads and writes
- * `pending`, `words` and `turns`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
+ * `pending`, `words`, `turns` and `watched`, writes `counts`, `tallies` and `judged`. Verdicts: drop, a redirect of the
  * SYN-ACK, SEND_RESET, SEND_REPLY, or nothing, with the request socket assigned or not.
  */
 #pragma once
@@ -168,7 +170,8 @@ static __noinline int make_connection(struct __sk_buff *skb, struct bpf_sock *pu
 		attrs.rcv_tsval = o->value;
 		attrs.rcv_tsecr = o->echo;
 	}
-	if (number)
+	/* what another server gets is in no queue of ours */
+	if (number && !(of_first & RANK_OF_OTHERS))
 		*number += 1;
 	if (of_class && assign(skb, of_class, &attrs))
 		count(GATE_MADE);
@@ -255,9 +258,10 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 					    const struct gate_control *set, struct bpf_sock *public,
 					    const struct gate_sockets *known, u32 kept)
 {
-	u32 of_first = rank_of(skb, known->speaks_tls), rank = of_first & GATE_UNJUDGED;
+	bool is_protected = known->marks & GATE_PROTECTED, is_left = known->marks & GATE_LEAVING;
+	u32 how = (known->speaks_tls ? READ_TLS : 0) | (is_protected ? READ_ALONE : 0);
+	u32 of_first = rank_of(skb, how), rank = of_first & GATE_UNJUDGED;
 	struct bpf_sock *of_class = socket_of_rank(skb, known, rank);
-	bool is_protected = known->marks & GATE_PROTECTED;
 	struct gate_pending *note;
 	int verdict = TC_ACT_UNSPEC;
 
@@ -270,10 +274,10 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 		note = note_of(s);
 		if (note && set->charge == GATE_AT_HANDSHAKE)
 			verdict = charge_proven(s, note);
-		if (verdict == TC_ACT_UNSPEC && set->judges && !known->speaks_tls && s->data_bytes)
+		if (verdict == TC_ACT_UNSPEC && set->judges && !known->speaks_tls && !is_left && s->data_bytes)
 			verdict = judge_first(judge_connection(), scale_of(kept));
 		/* what comes again is not charged again: it has left notes */
-		if (verdict == TC_ACT_UNSPEC && is_protected &&
+		if (verdict == TC_ACT_UNSPEC && is_protected && !is_left &&
 		    !has_turn(known, public, rank == GATE_UNJUDGED ? set->default_rank : rank))
 			verdict = TC_ACT_SHOT;
 		/* what comes to the public socket user space charges */
@@ -288,6 +292,35 @@ static __always_inline int begin_connection(struct __sk_buff *skb, struct segmen
 	return verdict;
 }
 
+/* Of a connection to another server the stack completes the handshake: its first data is judged where it comes. */
+static __always_inline void watch(const struct segment *s)
+{
+	bpf_map_update_elem(&watched, &s->tuple, &s->sequence, BPF_ANY);
+}
+
+/* The first data of such a connection. */
+static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *s, u32 state)
+{
+	u32 zero = 0, *first = bpf_map_lookup_elem(&watched, &s->tuple);
+	struct found *f = bpf_map_lookup_elem(&found, &zero);
+
+	if (!f || !first || *first + 1 != s->sequence)
+		return TC_ACT_UNSPEC;
+	if ((state == BPF_TCP_LISTEN || state == BPF_TCP_NEW_SYN_RECV) && !is_proven(skb, s))
+		return TC_ACT_UNSPEC;
+	if (!is_intact(skb)) {
+		count_first(GATE_FIRST_DAMAGED);
+		return TC_ACT_UNSPEC;
+	}
+	rank_of(skb, READ_ALONE);
+	/* the connection is the server's: an error from here would be none of it */
+	f->answers = 0;
+	if (judge_first(judge_connection(), GATE_NO_SCALE) != TC_ACT_UNSPEC)
+		return SEND_RESETS;
+	bpf_map_delete_elem(&watched, &s->tuple);
+	return TC_ACT_UNSPEC;
+}
+
 /* Any segment with an acknowledgement and neither SYN nor RST, while clients may have an answer from
  * here. */
 static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *s,
@@ -299,10 +332,12 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 	struct gate_pending *note;
 	int proof = NOT_OURS;
 	int verdict = TC_ACT_UNSPEC;
+	u32 state;
 
 	if (!socket)
 		return TC_ACT_UNSPEC;
-	if (socket->state == BPF_TCP_LISTEN) {
+	state = socket->state;
+	if (state == BPF_TCP_LISTEN) {
 		known = ours(socket, s);
 		if (known && is_of_family(known, socket, s))
 			proof = check_cookie();
@@ -317,7 +352,11 @@ static __always_inline int judge_segment(struct __sk_buff *skb, struct segment *
 	}
 	if (!known || proof == NOT_OURS) {
 		bpf_sk_release(socket);
-		return set->charge == GATE_AT_HANDSHAKE ? judge_acknowledgement(skb, s) : TC_ACT_UNSPEC;
+		if (set->charge == GATE_AT_HANDSHAKE)
+			verdict = judge_acknowledgement(skb, s);
+		if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && s->data_bytes)
+			verdict = judge_watched(skb, s, state);
+		return verdict;
 	}
 	if (proof == LATER) {
 		bpf_sk_release(socket);

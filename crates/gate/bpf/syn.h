@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
  *
  * SYN policing (voigt §4.4): a SYN for one of our listeners is judged by the rules that ask for addresses
- * only, before anything is kept for it. Reads `control`, `listeners`, `locals`, `ignored` and the
- * tables, reads and
- * writes `words` and `pending`, writes `counts` and `tallies`. Verdicts: drop, SEND_RESET, or nothing.
+ * only, before anything is kept for it; with data (TCP Fast Open) as without. Reads `control`, `listeners`, `locals`,
+ * `ignored` and the tables, reads and writes `words` and `pending`, writes `counts` and `tallies`. Verdicts: drop,
+ * SEND_RESET, or nothing.
  */
 #pragma once
 
@@ -75,6 +75,17 @@ static __always_inline struct gate_sockets *ours(struct bpf_sock *socket, const 
 	return bpf_map_lookup_elem(&locals, s->tuple.local) ? found : 0;
 }
 
+/* Whether it goes to another server, for which handshakes are completed. */
+static __always_inline bool is_of_others(const struct segment *s)
+{
+	struct gate_listener key = { .family = GATE_OF_OTHERS };
+	struct gate_sockets *known;
+
+	key.port = bpf_ntohs(s->tuple.local_port);
+	known = bpf_map_lookup_elem(&listeners, &key);
+	return known && (known->marks & (GATE_STEERED | GATE_PROTECTED)) == (GATE_STEERED | GATE_PROTECTED);
+}
+
 /* Whether the handshake can be completed here: class sockets have the family of the public one. Another server's own
  * socket takes both families, if it was found for both. */
 static __always_inline bool is_of_family(const struct gate_sockets *known, const struct bpf_sock *socket,
@@ -88,7 +99,8 @@ static __always_inline bool is_forwarded(const struct segment *s, const struct g
 {
 	struct gate_listener key = { .family = GATE_FORWARDED };
 
-	if (!set->forwards)
+	/* what is for this machine is passed on to none */
+	if (!set->forwards || bpf_map_lookup_elem(&locals, s->tuple.local))
 		return false;
 	__builtin_memcpy(key.address, s->tuple.local, 16);
 	key.port = bpf_ntohs(s->tuple.local_port);
@@ -168,10 +180,28 @@ static __always_inline enum outcome admit(const struct segment *s, u32 sequence,
 	return outcome;
 }
 
+/* As far as we look into it, under a name of ours. */
+struct tcp_sock___multipath {
+	bool is_mptcp;
+} __attribute__((preserve_access_index));
+
+/* Whether a socket that listens makes connections of MPTCP: those the stack alone can make. */
+static __always_inline bool is_multipath(struct bpf_sock *socket)
+{
+	struct tcp_sock___multipath *listener;
+
+	if (!bpf_core_field_exists(struct tcp_sock___multipath, is_mptcp))
+		return false;
+	listener = (struct tcp_sock___multipath *)bpf_skc_to_tcp_sock(socket);
+	return listener && listener->is_mptcp;
+}
+
 /* Where a SYN goes to. */
 struct target {
 	bool is_ours; /* it is judged */
+	bool is_other; /* another server on this machine */
 	bool is_steered;
+	bool is_watched; /* its first data is to be judged, whoever completes the handshake */
 	bool in_place; /* of a connection that has just ended: the rules hold, but only the stack can answer it */
 	bool is_forwarded;
 };
@@ -187,6 +217,8 @@ static __always_inline int pass_syn(struct __sk_buff *skb, const struct gate_con
 		else
 			bpf_tail_call(skb, &programs, GATE_ANSWER);
 	}
+	if (target->is_watched)
+		bpf_tail_call(skb, &programs, GATE_WATCH);
 	return TC_ACT_UNSPEC;
 }
 
@@ -210,8 +242,14 @@ static __always_inline void find_target(struct __sk_buff *skb, struct segment *s
 		target->in_place = true;
 	}
 	known = ours(socket, s);
-	target->is_ours = known;
-	target->is_steered = known && known->marks & GATE_STEERED && is_of_family(known, socket, s);
+	if (known && !(known->marks & GATE_LEAVING)) {
+		target->is_ours = true;
+		target->is_other = known->marks & GATE_PROTECTED;
+		target->is_steered = known->marks & GATE_STEERED && is_of_family(known, socket, s);
+		target->is_watched = target->is_other && target->is_steered && set->judges;
+		if (target->is_other && is_multipath(socket))
+			target->is_steered = false;
+	}
 	bpf_sk_release(socket);
 }
 
@@ -222,17 +260,13 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 	struct target target = {};
 	struct gate_pending *before;
 	struct gate_tally *rule;
+	bool at_once;
 	u64 now;
 
 	find_target(skb, s, set, &target);
 	if (!target.is_ours)
 		return TC_ACT_UNSPEC;
 	count(GATE_SYNS);
-	/* TCP Fast Open */
-	if (s->data_bytes) {
-		count(GATE_LEFT_DATA);
-		return TC_ACT_UNSPEC;
-	}
 	decide(s, set, &decision);
 	switch (decision.action.action) {
 	case GATE_DO_DROP:
@@ -261,7 +295,9 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		count(GATE_REPEATED);
 		return pass_syn(skb, set, &target);
 	}
-	switch (admit(s, s->sequence, &decision.limit, target.is_forwarded ? GATE_AT_SYN : set->charge, now)) {
+	/* where no handshake is seen, or its connection is there before (TCP Fast Open), and nobody else charges it */
+	at_once = target.is_forwarded || (target.is_other && s->data_bytes);
+	switch (admit(s, s->sequence, &decision.limit, at_once ? GATE_AT_SYN : set->charge, now)) {
 	case ADMITTED:
 		count(GATE_PASSED);
 		rule = tally(decision.limit.slot);

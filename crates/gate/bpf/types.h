@@ -38,7 +38,8 @@ struct gate_control {
 	u32 reads_cookies; /* a rule asks for a cookie */
 	u32 default_rank;
 	u32 forwards; /* SYNs for other machines are judged */
-	u32 unused[4];
+	u32 watches;  /* handshakes are completed for another server on this machine */
+	u32 unused[3];
 };
 
 enum { GATE_OFFER_SCALE = 1, GATE_OFFER_SACK = 2, GATE_OFFER_TIMES = 4, GATE_OFFER_ECN = 8 };
@@ -50,7 +51,7 @@ struct gate_key {
 
 /* Programs that others call in their place: with a stack of their own those that most packets do not need,
  * and what a filter calls. */
-enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_REPLY = 3, GATE_PROGRAMS = 4 };
+enum { GATE_ANSWER = 0, GATE_COMPLETE = 1, GATE_JUDGE = 2, GATE_REPLY = 3, GATE_WATCH = 4, GATE_PROGRAMS = 5 };
 
 /* When a connection is charged to its rule's bucket. */
 enum { GATE_AT_SYN = 0, GATE_AT_HANDSHAKE = 1 };
@@ -172,6 +173,7 @@ struct gate_tally {
 	u64 dropped;
 	u64 reset;
 	u64 answered;
+	u64 requests; /* first requests among those that were refused */
 };
 
 /* Both ends of a connection, ports as the wire has them. */
@@ -223,6 +225,7 @@ struct gate_charged {
 
 #define GATE_REFUSED 65536
 #define GATE_CHARGED_REQUESTS 65536
+#define GATE_WATCHED 65536
 
 /* Its bucket was looked at; somebody charges it; it is charged. */
 enum { GATE_LOOKED = 1, GATE_CHARGING = 2, GATE_CHARGED = 3 };
@@ -249,8 +252,9 @@ struct gate_sockets {
 	u32 place; /* and in `turns` */
 };
 
-/* Handshakes are completed here; it is another server on this machine. */
-enum { GATE_STEERED = 1, GATE_PROTECTED = 2 };
+/* Handshakes are completed here; it is another server on this machine; it is protected no more, but clients may have an
+ * answer from here. */
+enum { GATE_STEERED = 1, GATE_PROTECTED = 2, GATE_LEAVING = 4 };
 
 /* Other servers on this machine, or on others. */
 #define GATE_OTHERS 64
@@ -277,7 +281,6 @@ enum gate_count {
 	GATE_RESET,
 	GATE_IGNORED_SYN,
 	GATE_LEFT_USER,     /* only user space can judge it */
-	GATE_LEFT_DATA,     /* the SYN has data */
 	GATE_LEFT_RACE,     /* too many charge the same bucket at the same time */
 	/* handshakes that were completed, with charge = "handshake" */
 	GATE_COMPLETED,

@@ -49,7 +49,7 @@ __noinline int holds(u32 table, u32 first, u32 count, u32 marks, u32 which)
 	struct texts *known = bpf_map_lookup_elem(&texts, &zero);
 
 	all.patterns = bpf_map_lookup_elem(&tables_patterns, &table);
-	if (!known || !all.patterns || (which == TEXT_HOST && !known->has_host))
+	if (!known || !all.patterns || !(which == TEXT_HOST ? known->has_host : known->has_path))
 		return HOLDS_PERHAPS;
 	bpf_loop(count, try_pattern, &all, 0);
 	if (all.fits)
@@ -95,6 +95,8 @@ struct found {
 	u32 action;
 	u32 limit;
 	u32 busy;
+	u32 alone;   /* it is read as READ_ALONE */
+	u32 answers; /* who has sent it understands an error */
 };
 
 struct {
@@ -130,6 +132,15 @@ static __always_inline void settle_class(struct search *search, const struct gat
 		search->by_address = 1;
 }
 
+/* Whether a rule that may fit, and may not, is passed over: where nobody knows more later. */
+static __always_inline bool passes_over(void)
+{
+	u32 zero = 0;
+	struct found *f = bpf_map_lookup_elem(&found, &zero);
+
+	return f && f->alone;
+}
+
 static long try_url(u32 at, struct search *search)
 {
 	u32 number, says, method, path, host, cookie;
@@ -160,6 +171,8 @@ static long try_url(u32 at, struct search *search)
 		return 0;
 	if (method == HOLDS_PERHAPS || path == HOLDS_PERHAPS || host == HOLDS_PERHAPS ||
 	    cookie == HOLDS_PERHAPS || rule->marks & GATE_MARK_MORE) {
+		if (passes_over())
+			return 0;
 		/* one that may end it leaves nothing certain behind it */
 		if (stops)
 			says = GATE_SAYS_ALL & ~search->told;
@@ -195,48 +208,60 @@ static __always_inline struct gate_list *list_of_path(u32 table)
 	return bpf_map_lookup_elem(paths, &known->path);
 }
 
+/* How a first segment is read: TLS is spoken there, and nothing else; nobody else judges it, so that what cannot be told
+ * counts for nothing, and whether it is TLS its bytes say. */
+enum { READ_TLS = 1, READ_ALONE = 2 };
+
 /* The rank of the request or of the hello that begins in the segment in `segments`, or GATE_UNJUDGED; with RANK_WAITS if it
  * waits where the queue is full. A function of its own to the verifier, which would otherwise look at it
  * once for each way that leads here. */
-__noinline int rank_of(struct __sk_buff *skb, u32 speaks_tls)
+__noinline int rank_of(struct __sk_buff *skb, u32 how)
 {
 	struct search search = { .rank = GATE_UNJUDGED };
 	struct gate_control *set;
 	struct gate_list *list, *by_path;
 	struct segment *s;
 	struct found *f;
-	u32 zero = 0, table, count;
+	struct texts *known;
+	u32 zero = 0, table, count, reads;
+	bool alone = how & READ_ALONE, speaks_tls = how & READ_TLS;
 
 	set = bpf_map_lookup_elem(&control, &zero);
 	s = bpf_map_lookup_elem(&segments, &zero);
 	f = bpf_map_lookup_elem(&found, &zero);
-	if (!set || !s || !f)
+	known = bpf_map_lookup_elem(&texts, &zero);
+	if (!set || !s || !f || !known)
 		return GATE_UNJUDGED;
 	f->action = f->limit = f->busy = FOUND_UNKNOWN;
-	if (speaks_tls ? !read_hello(skb) : !read_request(skb))
+	f->alone = alone;
+	if (alone && begins_tls(skb, s))
+		speaks_tls = true;
+	reads = speaks_tls ? read_hello(skb) : read_request(skb);
+	f->answers = !alone || (!speaks_tls && is_request(known));
+	if (!reads && !alone)
 		return GATE_UNJUDGED;
-	read_cookies(skb, !speaks_tls && set->reads_cookies);
+	read_cookies(skb, reads && !speaks_tls && set->reads_cookies);
 	table = f->table = set->table;
 	search.entries = bpf_map_lookup_elem(&tables_url_entries, &table);
 	search.rules = bpf_map_lookup_elem(&tables_url_rules, &table);
 	search.table = table;
 	if (!search.entries || !search.rules)
 		return GATE_UNJUDGED;
-	list = speaks_tls ? list_of(s, &tables_hello_clients4, &tables_hello_clients6, table)
-			  : list_of(s, &tables_url_clients4, &tables_url_clients6, table);
+	list = speaks_tls && !alone ? list_of(s, &tables_hello_clients4, &tables_hello_clients6, table)
+				    : list_of(s, &tables_url_clients4, &tables_url_clients6, table);
 	if (!list)
 		return GATE_UNJUDGED;
 	begin_search(&search, s, list, set);
 	count = list->count;
 	search.end = list->first + count;
-	by_path = speaks_tls ? 0 : list_of_path(table);
+	by_path = reads && !speaks_tls ? list_of_path(table) : 0;
 	if (by_path) {
 		search.first_by_path = by_path->first;
 		search.end_by_path = by_path->first + by_path->count;
 		count += by_path->count;
 	}
 	/* whoever encrypts has said nothing of a request yet */
-	if (!set->judges || speaks_tls)
+	if (!set->judges || (speaks_tls && !alone))
 		search.told = GATE_SAYS_ALL & ~GATE_SAYS_CLASS;
 	bpf_loop(count, try_url, &search, 0);
 	f->action = search.action;

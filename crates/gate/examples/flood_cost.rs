@@ -34,6 +34,8 @@ enum Load {
     Nothing,
     /// SYNs from invented addresses, so many per second.
     Syns(u32),
+    /// The same, each by itself: none finds the core at work for the one before.
+    Singles(u32),
     /// A connection for each request, so many per second.
     Connections(u32),
     /// Requests for a file of so many bytes on four connections that stay, so many per second. An event is
@@ -44,8 +46,11 @@ enum Load {
 const KB: usize = 1000;
 const MB: usize = 1000 * KB;
 
-/// In the place of lines: the server has no gate, and a filter at TC ingress drops all that comes by IPv4.
+/// In the place of lines: the server has no gate, and a filter at TC ingress drops all that comes by IPv4, or sends it back
+/// by the interface it came by. What a connection takes that the gate refuses by its first request is one of the first (the
+/// acknowledgement) and two of the second (SYN and request).
 const DROPS_ALL: &str = "# drops all\n";
+const ECHOES_ALL: &str = "# sends all back\n";
 
 const LIMIT: &str = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1/h\", over =";
 
@@ -65,6 +70,9 @@ fn modes() -> Vec<(&'static str, String, Load)> {
                    [[rule]]\nname = \"files\"\npath = \"/*\"\nclass = \"gold\"\n";
     let wide = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1000000/s\", burst = 1000, over = \"drop\" }\n";
     vec![
+        ("packet dropped, each by itself", DROPS_ALL.to_owned(), Load::Singles(8000)),
+        ("packet sent back, each by itself", ECHOES_ALL.to_owned(), Load::Singles(8000)),
+        ("SYN dropped in the kernel, each by itself", gate(&acts("drop")), Load::Singles(8000)),
         ("SYN dropped by a program that drops all", DROPS_ALL.to_owned(), Load::Syns(100_000)),
         ("SYN dropped in the kernel", gate(&acts("drop")), Load::Syns(100_000)),
         ("SYN reset in the kernel", gate(&acts("reset")), Load::Syns(100_000)),
@@ -193,12 +201,21 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     let mut server = Ended(server.args(["run", "-c"]).arg(folder.join("f.toml")).spawn().unwrap());
     thread::sleep(Duration::from_millis(400));
     assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
-    let _filter = (lines == DROPS_ALL).then(|| DropsAll::new(net));
+    let what = match lines {
+        // in classic BPF: TC_ACT_SHOT as the verdict; everything matches
+        DROPS_ALL => Some("bpf da bytecode 1,6_0_0_2"),
+        ECHOES_ALL => {
+            Some("bpf bytecode 1,6_0_0_4294967295 flowid 1:1 action mirred egress redirect dev v0")
+        }
+        _ => None,
+    };
+    let _filter = what.map(|what| Filter::new(net, what));
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
     let (kind, rate, bytes) = match load {
         Load::Nothing => ("nothing", 0, 0),
         Load::Syns(rate) => ("syns", rate, 0),
+        Load::Singles(rate) => ("singles", rate, 0),
         Load::Connections(rate) => ("connections", rate, 0),
         Load::Requests(rate, bytes) => ("requests", rate, bytes),
     };
@@ -218,27 +235,24 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     (counted, number(generator))
 }
 
-/// A program of two instructions that drops every packet, at the hook that the gate has. (XDP runs before packets are given
+/// What is done with every packet, at the hook that the gate has. (XDP runs before packets are given
 /// to the server's core, on the sender's: what it costs cannot be seen here.)
-struct DropsAll<'n>(&'n Net);
+struct Filter<'n>(&'n Net);
 
-impl DropsAll<'_> {
-    fn new(net: &Net) -> DropsAll<'_> {
-        ip(&format!("netns exec {}s tc qdisc add dev v0 clsact", net.0));
-        // TC_ACT_SHOT, as classic BPF has it
-        let words = format!(
-            "netns exec {}s tc filter add dev v0 ingress protocol ip bpf da bytecode",
-            net.0
-        );
-        let mut all: Vec<&str> = words.split(' ').collect();
-        all.push("1,6 0 0 2");
-        let status = Command::new("ip").args(all).status().unwrap();
-        assert!(status.success(), "the filter that drops all");
-        DropsAll(net)
+impl Filter<'_> {
+    fn new<'n>(net: &'n Net, what: &str) -> Filter<'n> {
+        let at = format!("netns exec {}s tc", net.0);
+        ip(&format!("{at} qdisc add dev v0 clsact"));
+        let words = format!("{at} filter add dev v0 ingress protocol ip {what}");
+        // the instructions are one word with blanks in it
+        let words: Vec<String> = words.split(' ').map(|word| word.replace('_', " ")).collect();
+        let status = Command::new("ip").args(words).status().unwrap();
+        assert!(status.success(), "the filter: {what}");
+        Filter(net)
     }
 }
 
-impl Drop for DropsAll<'_> {
+impl Drop for Filter<'_> {
     fn drop(&mut self) {
         let at = format!("{}s", self.0.0);
         let words = ["netns", "exec", &at, "tc", "qdisc", "del", "dev", "v0", "clsact"];
@@ -276,7 +290,8 @@ fn load(kind: &str, rate: u32, bytes: usize) {
             thread::sleep(all);
             return println!("0");
         }
-        "syns" => syns(rate, began, all),
+        "syns" => syns(rate, 64, began, all),
+        "singles" => syns(rate, 1, began, all),
         "connections" => paced(rate, began, all, connection),
         _ => {
             let mut kept: Vec<TcpStream> =
@@ -345,9 +360,8 @@ fn receive(stream: &mut TcpStream, bytes: usize) -> usize {
     bytes
 }
 
-/// SYNs, 64 with each call.
-fn syns(rate: u32, began: Instant, lasts: Duration) -> u32 {
-    const MANY: usize = 64;
+/// SYNs, so many with each call.
+fn syns(rate: u32, many: usize, began: Instant, lasts: Duration) -> u32 {
     // SAFETY: it has no conditions.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
@@ -355,9 +369,9 @@ fn syns(rate: u32, began: Instant, lasts: Duration) -> u32 {
     let mut to: libc::sockaddr_in = unsafe { mem::zeroed() };
     to.sin_family = libc::AF_INET as libc::sa_family_t;
     to.sin_addr.s_addr = u32::from_ne_bytes([10, 99, 0, 1]);
-    let mut packets = vec![[0_u8; 40]; MANY];
+    let mut packets = vec![[0_u8; 40]; many];
     let mut number = 0_u32;
-    paced(rate / MANY as u32, began, lasts, || {
+    paced(rate / many as u32, began, lasts, || {
         for packet in &mut packets {
             number = number.wrapping_add(1);
             *packet = syn(number);
@@ -382,8 +396,8 @@ fn syns(rate: u32, began: Instant, lasts: Duration) -> u32 {
             })
             .collect();
         // SAFETY: messages, parts and packets outlive the call.
-        unsafe { libc::sendmmsg(socket, messages.as_mut_ptr(), MANY as u32, 0) };
-    }) * MANY as u32
+        unsafe { libc::sendmmsg(socket, messages.as_mut_ptr(), many as u32, 0) };
+    }) * many as u32
 }
 
 fn syn(number: u32) -> [u8; 40] {

@@ -4,7 +4,7 @@ use crate::error::GateError;
 use crate::filters::Filter;
 use crate::interfaces::{self, InterfaceAddress};
 use crate::kernel;
-use crate::others::OtherServer;
+use crate::others::Others;
 use crate::types::{Plain, RawListener, RawSockets, mapped};
 use crate::{Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Default)]
 pub(crate) struct Attached {
     listeners: HashSet<SocketAddr>,
-    /// Other servers, each at its place.
-    pub(crate) others: Vec<OtherServer>,
+    /// Other servers.
+    pub(crate) others: Others,
     /// Those of both.
     ports: HashSet<u16>,
     locals: HashSet<IpAddr>,
@@ -173,8 +173,8 @@ impl Gate {
             self.forget_sockets();
         }
         attached.listeners = listeners;
-        let others = attached.others.iter().map(|other| other.port);
-        let ports = attached.listeners.iter().map(SocketAddr::port).chain(others).collect();
+        let own = attached.listeners.iter().map(SocketAddr::port);
+        let ports = own.chain(attached.others.ports()).collect();
         self.set_ports(&mut attached.ports, ports)
     }
 

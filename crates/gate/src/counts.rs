@@ -17,8 +17,6 @@ pub enum Count {
     Ignored,
     /// Only user space can judge it.
     LeftUser,
-    /// It has data, which is TCP Fast Open.
-    LeftData,
     /// Too many CPUs charged the same bucket at the same time.
     LeftRace,
     /// A handshake that was completed, and then charged.
@@ -63,7 +61,7 @@ pub enum Count {
 
 impl Count {
     /// All of them.
-    pub const ALL: [Count; 28] = [
+    pub const ALL: [Count; 27] = [
         Count::Syns,
         Count::Passed,
         Count::Repeated,
@@ -71,7 +69,6 @@ impl Count {
         Count::Reset,
         Count::Ignored,
         Count::LeftUser,
-        Count::LeftData,
         Count::LeftRace,
         Count::Completed,
         Count::LateDropped,

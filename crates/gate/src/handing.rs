@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 /// What the content of the maps that are kept means. It grows when that changes: then the other gate begins anew.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 
 /// What a gate has that another one goes on with.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The programs and maps in the kernel: loading, links, look-ups. Nothing here decides anything.
 
 use crate::error::GateError;
-use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain, REPLY};
+use crate::types::{ANSWER, COMPLETE, Control, JUDGE, Plain, REPLY, WATCH};
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{
     AsRawLibbpf, MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, OpenMapMut, PrintLevel,
@@ -60,7 +60,7 @@ pub(crate) struct FirstMaps {
 }
 
 /// Maps that nothing needs unless handshakes are completed.
-const OF_FIRST: [&str; 4] = ["pages", "refused", "charged", "firsts"];
+const OF_FIRST: [&str; 5] = ["pages", "refused", "charged", "watched", "firsts"];
 
 /// The maps that hold tables.
 pub(crate) struct Outer {
@@ -118,7 +118,8 @@ impl Kernel {
             }
         }
         // older kernels refuse them
-        let of_steering = [("answer", ANSWER), ("complete", COMPLETE), ("reply", REPLY)];
+        let of_steering =
+            [("answer", ANSWER), ("complete", COMPLETE), ("reply", REPLY), ("watch_first", WATCH)];
         for mut program in object.progs_mut() {
             let is_one = of_steering.iter().any(|(name, _)| program.name() == *name);
             program.set_autoload(steers || !is_one);
@@ -441,6 +442,7 @@ pub(crate) const CONTROL_PAGES: usize = std::mem::offset_of!(Control, pages);
 pub(crate) const CONTROL_READS_COOKIES: usize = std::mem::offset_of!(Control, reads_cookies);
 pub(crate) const CONTROL_DEFAULT_RANK: usize = std::mem::offset_of!(Control, default_rank);
 pub(crate) const CONTROL_FORWARDS: usize = std::mem::offset_of!(Control, forwards);
+pub(crate) const CONTROL_WATCHES: usize = std::mem::offset_of!(Control, watches);
 
 /// Whether the kernel can make a connection of a cookie that is not its own (Linux 6.9).
 pub fn makes_connections() -> bool {

@@ -146,6 +146,8 @@ pub struct Tally {
     pub reset: u64,
     /// First requests that it has refused with an error.
     pub answered: u64,
+    /// First requests among those that it has refused, in whatever way; the others are SYNs, handshakes and connections.
+    pub requests: u64,
 }
 
 /// The programs in the kernel, and what they share with this process.
@@ -409,6 +411,7 @@ impl Gate {
             dropped: sum.dropped + one.dropped,
             reset: sum.reset + one.reset,
             answered: sum.answered + one.answered,
+            requests: sum.requests + one.requests,
         })
     }
 

@@ -8,11 +8,13 @@
 use crate::error::GateError;
 use crate::kernel;
 use crate::types::{
-    FORWARDED, OF_OTHERS, OTHERS, PROTECTED, Plain, RawListener, RawSockets, STEERED, mapped,
+    COOKIE_LIFE, FORWARDED, LEAVING, OF_OTHERS, OTHERS, PROTECTED, Plain, RawListener, RawSockets,
+    STEERED, mapped,
 };
 use crate::{Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// A server that is none of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +25,31 @@ pub struct OtherServer {
     pub port: u16,
     /// So many connections may wait in its queue before one of a class below the first is made; at least 1.
     pub queue: u32,
+    /// The server is the first to say something on a connection: no first data tells anything, and a handshake that waits for
+    /// it would never end. Its SYNs alone are judged.
+    pub speaks_first: bool,
+}
+
+/// Those whose connections the kernel judges.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    /// Each at its place.
+    protected: Vec<OtherServer>,
+    /// Protected no more, since then: clients may have an answer of the gate, and have said nothing yet.
+    leaving: Vec<(OtherServer, Instant)>,
+}
+
+impl Others {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.protected.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Their ports.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
+        let leaving = self.leaving.iter().map(|(other, _)| other);
+        self.protected.iter().chain(leaving).map(|other| other.port)
+    }
 }
 
 impl OtherServer {
@@ -45,20 +72,41 @@ impl Gate {
             return Err(GateError::TooMany);
         }
         let mut attached = lock(&self.attached);
-        let map = &self.kernel.listeners;
-        for gone in attached.others.iter().filter(|known| !others.contains(known)) {
-            let _ = map.delete(gone.key().bytes());
+        let (map, now) = (&self.kernel.listeners, Instant::now());
+        let is_there = |known: &OtherServer| others.iter().any(|other| other.key() == known.key());
+        let before = std::mem::take(&mut attached.others);
+        let gone = before.protected.into_iter().filter(|known| !is_there(known));
+        let gone = gone.map(|other| (other, now));
+        let mut leaving: Vec<_> = before.leaving.into_iter().chain(gone).collect();
+        leaving.retain(|(other, since)| {
+            let is_there = is_there(other);
+            let has_left = !self.is_steered(other) || now.duration_since(*since) > COOKIE_LIFE;
+            if has_left && !is_there {
+                let _ = map.delete(other.key().bytes());
+            }
+            !has_left && !is_there
+        });
+        for (other, _) in &leaving {
+            let known = RawSockets { marks: PROTECTED | LEAVING, ..RawSockets::default() };
+            map.update(other.key().bytes(), known.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
         }
         for (place, other) in (0..).zip(others) {
-            let marks = if self.steers() { PROTECTED | STEERED } else { PROTECTED };
+            let marks = if self.is_steered(other) { PROTECTED | STEERED } else { PROTECTED };
             let queue = other.queue.max(1);
             let known = RawSockets { marks, queue, place, ..RawSockets::default() };
             map.update(other.key().bytes(), known.bytes(), MapFlags::ANY).map_err(kernel::plain)?;
         }
         let forwards = others.iter().any(|other| other.forwarded_to.is_some());
         self.control(kernel::CONTROL_FORWARDS, u32::from(forwards));
-        self.protects(others.iter().any(|other| other.forwarded_to.is_none()));
-        attached.others = others.to_vec();
+        let protects = others.iter().any(|other| self.is_steered(other));
+        self.control(kernel::CONTROL_WATCHES, u32::from(protects));
+        self.protects(protects);
+        attached.others = Others { protected: others.to_vec(), leaving };
         Ok(())
+    }
+
+    /// Whether its handshakes are completed here.
+    fn is_steered(&self, other: &OtherServer) -> bool {
+        self.steers() && other.forwarded_to.is_none() && !other.speaks_first
     }
 }

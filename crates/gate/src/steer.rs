@@ -5,18 +5,14 @@ use crate::error::GateError;
 use crate::kernel::{self, CONTROL_ANSWERS, CONTROL_COMPLETES, CONTROL_OFFERS, Kernel};
 use crate::maps::{per_cpu, read_u64};
 use crate::stack::Stack;
-use crate::types::{Plain, RawKey, RawSockets, SOCKETS, STEERED, UNJUDGED};
+use crate::types::{COOKIE_LIFE, Plain, RawKey, RawSockets, SOCKETS, STEERED, UNJUDGED};
 use crate::{Charge, Gate, lock};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
-
-/// How long a cookie holds at most: the clock of cookies ticks every 2^36 ns, and they are two ticks old
-/// at most.
-const COOKIE_LIFE: Duration = Duration::from_nanos(2 << 36);
+use std::time::Instant;
 
 /// The listening sockets of the classes of one listener.
 #[derive(Debug)]
@@ -305,6 +301,7 @@ fn number(socket: &BorrowedFd<'_>) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn handshakes_are_completed_for_as_long_as_cookies_hold() {

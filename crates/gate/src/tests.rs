@@ -9,6 +9,7 @@ mod first_packets;
 mod handing;
 mod noise;
 mod others;
+mod others_alone;
 mod paced;
 mod packets;
 mod same;

@@ -2,6 +2,11 @@
 //! offset of every field with those in the compiled program.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// How long a cookie holds at most: the clock of cookies ticks every 2^36 ns, and they are two ticks old
+/// at most.
+pub(crate) const COOKIE_LIFE: Duration = Duration::from_nanos(2 << 36);
 
 /// Rules that can have a bucket or a count in the kernel, by name, as long as the server runs.
 pub(crate) const SLOTS: usize = 4096;
@@ -67,7 +72,8 @@ shared! {
         reads_cookies: u32,
         default_rank: u32,
         forwards: u32,
-        unused: [u32; 4],
+        watches: u32,
+        unused: [u32; 3],
     }
 }
 
@@ -119,6 +125,7 @@ shared! {
         dropped: u64,
         reset: u64,
         answered: u64,
+        requests: u64,
     }
 }
 
@@ -287,6 +294,7 @@ pub(crate) const ANSWER: u32 = 0;
 pub(crate) const COMPLETE: u32 = 1;
 pub(crate) const JUDGE: u32 = 2;
 pub(crate) const REPLY: u32 = 3;
+pub(crate) const WATCH: u32 = 4;
 
 /// Sockets of classes: one half in force, one being filled.
 pub(crate) const SOCKETS: u32 = 65536;
@@ -296,6 +304,7 @@ pub(crate) const OF_OTHERS: u16 = 0;
 pub(crate) const FORWARDED: u16 = 0xffff;
 pub(crate) const STEERED: u32 = 1;
 pub(crate) const PROTECTED: u32 = 2;
+pub(crate) const LEAVING: u32 = 4;
 /// Other servers.
 pub(crate) const OTHERS: usize = 64;
 

@@ -8,6 +8,7 @@
 //! requests for this name, if nothing else is needed for it; a client that asks for another one by the same
 //! connection has said something else than it does. Nothing is refused for it.
 
+mod alone;
 mod cookies;
 mod enforced_at;
 mod hello;
@@ -17,6 +18,7 @@ use crate::condition::{ConditionKind, Conditions};
 use crate::facts::ConnectionFacts;
 use crate::policy::Policy;
 use crate::rule::{Degree, JudgePhase, Rule};
+pub use alone::FirstShown;
 pub use cookies::{FirstCookies, MOST_HEAD, MOST_PAIR, MOST_PAIRS};
 pub use enforced_at::{EnforcedAt, LeftPatterns, WhyServer, enforced_at};
 pub use hello::{FirstHello, MOST_EXTENSIONS};

@@ -50,6 +50,8 @@ pub struct AgentLoop {
 #[derive(Default)]
 struct AgentState {
     is_running: bool,
+    /// Another process moves what this one has moved.
+    is_retired: bool,
     agent: Option<Feedback>,
     /// What `agent` has said last.
     decision: AgentDecision,
@@ -164,7 +166,7 @@ impl AgentLoop {
     /// Lack of threads.
     pub fn keep_up(self: &Arc<Self>, parts: &AgentParts) -> io::Result<()> {
         let mut state = self.lock();
-        if state.is_running || !parts.live.get().policy.wants_agent_loop() {
+        if state.is_running || state.is_retired || !parts.live.get().policy.wants_agent_loop() {
             return Ok(());
         }
         let live = Arc::downgrade(&parts.live);
@@ -182,6 +184,16 @@ impl AgentLoop {
         Ok(())
     }
 
+    /// Another process takes over, with words in the kernel that both move: from now on this one moves none, and nothing
+    /// that it serves to the end stays limited.
+    pub fn retire(&self, live: &LiveSnapshot) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_retired, true) && state.is_running {
+            state.queues.lift();
+            lift(&live.get().policy);
+        }
+    }
+
     /// Asks once; what the agent has put in force is lifted when it was the last time.
     fn tick_and_lift(&self, parts: &AgentParts) -> bool {
         let _lifted = Lifted(self, &parts.live);
@@ -195,7 +207,7 @@ impl AgentLoop {
         let generation = parts.live.generation();
         let snapshot = parts.live.get();
         let policy = Arc::clone(&snapshot.policy);
-        if !policy.wants_agent_loop() {
+        if state.is_retired || !policy.wants_agent_loop() {
             // here, under the lock: a reload that starts a thread now must know
             state.is_running = false;
             return false;
@@ -303,6 +315,17 @@ fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u
     }
 }
 
+/// Nothing is limited, and rates are what rules state: also in words that another process has moved before.
+pub fn lift(policy: &InForce) {
+    let limits = vec![Limits::default(); policy.windows.len()];
+    let nothing = AgentDecision { limits, ..AgentDecision::default() };
+    let now_ns = clock::monotonic_ns();
+    put_in_force(policy, &nothing, now_ns);
+    for (rule, Movable { stated_per_s, .. }) in movable(policy) {
+        policy.state.set_rate(rule, stated_per_s, now_ns);
+    }
+}
+
 /// Whatever ends the thread: nothing stays limited by what is not adapted any more.
 struct Lifted<'s>(&'s AgentLoop, &'s LiveSnapshot);
 
@@ -313,15 +336,10 @@ impl Drop for Lifted<'_> {
         if std::thread::panicking() {
             (state.is_running, state.agent) = (false, None);
         }
-        if !state.is_running {
+        // the words of one that was retired belong to another process
+        if !state.is_running && !state.is_retired {
             state.queues.lift();
-            let policy = Arc::clone(&self.1.get().policy);
-            let limits = vec![Limits::default(); policy.windows.len()];
-            let nothing = AgentDecision { limits, ..AgentDecision::default() };
-            put_in_force(&policy, &nothing, clock::monotonic_ns());
-            for (rule, Movable { stated_per_s, .. }) in movable(&policy) {
-                policy.state.set_rate(rule, stated_per_s, clock::monotonic_ns());
-            }
+            lift(&self.1.get().policy);
         }
     }
 }

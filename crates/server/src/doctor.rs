@@ -4,14 +4,13 @@
 //! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
 
 use crate::cgroups;
-use crate::firewall;
+use crate::firewall::{self, rules};
 use crate::gate::needs::{self, Need, has_all};
-use forebay_config::{Config, FirewallMode, GateMode, Listen};
+use forebay_config::{Config, FirewallMode, GateMode, Listen, ProtectConfig};
 use forebay_sys::privileges;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::process::{Command, Stdio};
-use std::{fs, io};
+use std::fs;
 
 /// Of rules of the firewall so many are shown.
 const MOST_LINES: usize = 10;
@@ -144,7 +143,7 @@ fn ports(config: &Config) -> BTreeSet<u16> {
         Listen::At(address) => Some(address.port()),
         Listen::Unix(_) => None,
     });
-    ports.collect()
+    ports.chain(config.protects.iter().map(ProtectConfig::port)).collect()
 }
 
 /// What on this machine gets in its way, `is_full` if the kernel is to answer SYNs.
@@ -166,11 +165,7 @@ fn warnings(ports: &BTreeSet<u16>, is_full: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let lines: Vec<String> = ["nft", "iptables-save", "ip6tables-save"]
-        .into_iter()
-        .filter_map(|program| ask(program).ok())
-        .flat_map(|text| filter_rules(&text, ports))
-        .collect();
+    let lines = rules::of_input(ports);
     if !lines.is_empty() {
         let answered = match is_full {
             true => {
@@ -188,50 +183,6 @@ fn warnings(ports: &BTreeSet<u16>, is_full: bool) -> Vec<String> {
     warnings
 }
 
-/// What a program says of the firewall.
-fn ask(program: &str) -> io::Result<String> {
-    let mut command = Command::new(program);
-    if program == "nft" {
-        command.args(["list", "ruleset"]);
-    }
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output()?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// The lines of a rule set, of nft or iptables, that are about what comes in at one of the ports.
-fn filter_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
-    let (mut is_input, mut is_ours) = (false, false);
-    let mut lines = Vec::new();
-    for line in text.lines().map(str::trim) {
-        // a set that only a server of ours has; nft shows the sets of a table before its chains
-        is_ours = (is_ours || line == "set alive {") && !line.starts_with("table ");
-        if line.starts_with("chain ") {
-            is_input = false;
-        }
-        // a policy stands in the same line
-        is_input |= line.contains("hook input") || line.contains("hook prerouting");
-        let is_about = line.starts_with("-A INPUT") || is_input && !is_ours;
-        if is_about && names_port(line, ports) {
-            lines.push(line.to_owned());
-        }
-    }
-    lines
-}
-
-/// Whether a line names a port, a range or a list that holds one of `ports`.
-fn names_port(line: &str, ports: &BTreeSet<u16>) -> bool {
-    let Some((_, named)) = line.split_once("dport") else { return false };
-    let named = named.trim_start_matches('s').trim_start_matches([' ', '{', '=', '!']);
-    let mut words = named.split([' ', ',', '{', '}']).filter(|word| !word.is_empty());
-    let holds = |word: &str| {
-        let (first, last) = word.split_once(['-', ':']).unwrap_or((word, word));
-        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-        Some(ports.range(first.min(last)..=last).next().is_some())
-    };
-    // the first word that is no number ends the list
-    words.by_ref().map_while(holds).any(|holds| holds)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,29 +196,6 @@ mod tests {
         assert_eq!(said(Rung::Off), [false, false, true, true]);
         assert_eq!(said(Rung::Address), [false, false, false, true]);
         assert_eq!(said(Rung::Full), [false; 4]);
-    }
-
-    #[test]
-    fn rules_of_the_firewall_about_our_ports_are_found() {
-        let ports = BTreeSet::from([80, 8443]);
-        let nft = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy \
-                   drop;\n\t\ttcp dport { 22, 80 } accept\n\t\ttcp dport 8000-9000 drop\n\t\ttcp dport 22 \
-                   accept\n\t\tct state invalid drop\n\t}\n\tchain output {\n\t\ttype filter hook output \
-                   priority filter;\n\t\ttcp dport 80 drop\n\t}\n}\n";
-        assert_eq!(
-            filter_rules(nft, &ports),
-            ["tcp dport { 22, 80 } accept", "tcp dport 8000-9000 drop"]
-        );
-        let ours = "table inet forebay {\n\tset alive {\n\t\ttype inet_proto\n\t}\n\n\tchain input {\n\t\ttype \
-                    filter hook input priority filter - 10; policy accept;\n\t\tmeta l4proto @alive tcp \
-                    dport 80 jump judge\n\t}\n}\n";
-        assert_eq!(filter_rules(ours, &ports), [""; 0]);
-        assert_eq!(filter_rules(&format!("{ours}{nft}"), &ports).len(), 2);
-        let iptables = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp --dport 80 -j DROP\n-A INPUT -p \
-                        tcp -m multiport --dports 22,8440:8450 -j DROP\n-A OUTPUT -p tcp --dport 80 -j DROP\n\
-                        -A INPUT -p tcp --dport 8080 -j DROP\n";
-        let found = filter_rules(iptables, &ports);
-        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]

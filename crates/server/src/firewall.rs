@@ -15,10 +15,12 @@
 //! | [`lists`] | which addresses it may drop by rules |
 //! | [`ruleset`] | the table as JSON for `nft` |
 //! | [`helper`] | the process that changes it |
+//! | [`rules`] | rules of others |
 
 pub mod bans;
 pub mod helper;
 pub mod lists;
+pub(crate) mod rules;
 pub mod ruleset;
 
 use bans::{BanBatch, Bans};

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub(crate) mod needs;
+mod redirected;
 pub mod told;
 
 pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};
@@ -79,6 +80,9 @@ pub fn attach(
         Err(why) if mode == GateMode::Auto => Ok(without(why)),
         attached => attached.map(|()| {
             say(format_args!("gate: rung {}: {}{}", gate.rung(), gate.does(), next(&gate)));
+            if gate.steers() {
+                redirected::warn(&plan.protects);
+            }
             Some(gate)
         }),
     }

@@ -220,6 +220,7 @@ fn protected(other: &ProtectConfig) -> ProtectedServer {
         forwarded_to: other.address.map(|address| address.0),
         port: other.port(),
         queue: other.queue.try_into().unwrap_or(u32::MAX),
+        speaks_first: other.speaks_first(),
     }
 }
 

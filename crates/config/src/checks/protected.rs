@@ -4,8 +4,9 @@ use crate::Listen;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
-use crate::sections::protect::MOST_PROTECTED;
+use crate::sections::protect::{MOST_PROTECTED, MachineAddress};
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 /// What is wrong with one of them.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ enum ProtectFault {
     Own {
         port: u16,
     },
+    /// The address is of this machine.
+    Here,
 }
 
 impl Finding for ProtectFault {}
@@ -32,8 +35,17 @@ impl fmt::Display for ProtectFault {
             ProtectFault::Own { port } => {
                 write!(f, "this server itself listens at port {port}, where its rules hold anyway")
             }
+            ProtectFault::Here => f.write_str(
+                "packets for it are passed on to no other machine; a server on this one is named by its port alone",
+            ),
         }
     }
+}
+
+/// Whether an address can only be one of this machine.
+fn is_here(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    address.is_loopback() || address.is_unspecified()
 }
 
 impl ConfigDraft {
@@ -45,7 +57,17 @@ impl ConfigDraft {
             Listen::All(port) => Some(*port),
             Listen::Unix(_) => None,
         };
-        let own: Vec<u16> = own.filter_map(|one| port(&one.listen)).collect();
+        let own: Vec<&Listen> = own.map(|one| &one.listen).collect();
+        let own_addresses: Vec<SocketAddr> = own
+            .iter()
+            .filter_map(|listen| match listen {
+                Listen::At(address) => {
+                    Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+                }
+                Listen::All(_) | Listen::Unix(_) => None,
+            })
+            .collect();
+        let own: Vec<u16> = own.into_iter().filter_map(port).collect();
         for (index, (at, other)) in numbered("protect", &self.protects).enumerate() {
             let is_same = |known: &&crate::ProtectConfig| {
                 (known.port(), known.address) == (other.port(), other.address)
@@ -56,6 +78,13 @@ impl ConfigDraft {
                 ProtectFault::Twice
             } else if other.address.is_none() && own.contains(&other.port()) {
                 ProtectFault::Own { port: other.port() }
+            } else if let Some(MachineAddress(address)) = other.address
+                && own_addresses.contains(&SocketAddr::new(address.to_canonical(), other.port()))
+            {
+                ProtectFault::Own { port: other.port() }
+            } else if other.address.is_some_and(|MachineAddress(address)| is_here(address)) {
+                wrong.push((at.child("address"), Wrong::said(ProtectFault::Here)));
+                continue;
             } else {
                 continue;
             };

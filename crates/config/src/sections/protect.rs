@@ -6,6 +6,9 @@ use crate::values::optional::Optional;
 use crate::values::value::Written;
 use std::net::IpAddr;
 
+/// Where the server is the first to say something: FTP, SSH, Telnet, SMTP, POP3, NNTP, IMAP, submission of mail, MySQL, VNC.
+const SPEAK_FIRST: [u16; 10] = [21, 22, 23, 25, 110, 119, 143, 587, 3306, 5900];
+
 /// The most there can be.
 pub(crate) const MOST_PROTECTED: usize = 64;
 
@@ -18,6 +21,8 @@ pub struct ProtectConfig {
     pub address: Option<MachineAddress>,
     /// `queue`
     pub queue: u64,
+    /// `speaks_first`
+    pub speaks_first: Optional<bool>,
 }
 
 /// The address of another machine.
@@ -38,6 +43,11 @@ impl ProtectConfig {
     /// Its port.
     pub fn port(&self) -> u16 {
         self.port.0.and_then(|port| port.try_into().ok()).unwrap_or_default()
+    }
+
+    /// Whether the server is the first to say something on a connection.
+    pub fn speaks_first(&self) -> bool {
+        self.speaks_first.0.unwrap_or_else(|| SPEAK_FIRST.contains(&self.port()))
     }
 }
 
@@ -79,5 +89,17 @@ const SETTINGS: &[Setting<ProtectConfig>] = &[
                   few is for servers with as many processes as may answer, such as Apache prefork.",
         example: "4",
         at: |c| &mut c.queue,
+    },
+    Setting {
+        key: "speaks_first",
+        preset: Preset::Unset(
+            "the server does at ports 21, 22, 23, 25, 110, 119, 143, 587, 3306 and 5900",
+        ),
+        range: None,
+        meaning: "Whether the server is the first to say something on a connection, as with SMTP, SSH or MySQL. Then \
+                  its SYNs alone are judged, whatever gate says: with gate = \"full\" the kernel makes a connection \
+                  when the client's first data comes, which never would.",
+        example: "true",
+        at: |c| &mut c.speaks_first,
     },
 ];

@@ -288,7 +288,7 @@ fn over() -> impl Strategy<Value = Over> {
     ]
 }
 
-fn rules() -> impl Strategy<Value = Vec<Rule>> {
+pub(super) fn rules() -> impl Strategy<Value = Vec<Rule>> {
     let when = prop_oneof![
         4 => Just(When::Always),
         1 => Just(When::Overload),

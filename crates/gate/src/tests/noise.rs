@@ -117,7 +117,6 @@ fn run(packets: u64) {
         Count::Dropped,
         Count::Reset,
         Count::LeftUser,
-        Count::LeftData,
         Count::LeftOptions,
         Count::LeftFragment,
         Count::LeftShort,

@@ -13,14 +13,14 @@ use forebay_policy::rule::{Action, Limit, Over, Rule};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-const OTHER: &str = "127.0.0.1:9090";
+pub(super) const OTHER: &str = "127.0.0.1:9090";
 
-fn here(queue: u32) -> OtherServer {
-    OtherServer { forwarded_to: None, port: 9090, queue }
+pub(super) fn here(queue: u32) -> OtherServer {
+    OtherServer { forwarded_to: None, port: 9090, queue, speaks_first: false }
 }
 
 /// A gate that judges, and also for another server.
-fn protecting(rules: Vec<Rule>, queue: u32) -> (Steered, TcpListener) {
+pub(super) fn protecting(rules: Vec<Rule>, queue: u32) -> (Steered, TcpListener) {
     let other = TcpListener::bind(OTHER).unwrap();
     let steered = judging(&policy(rules));
     steered.gate.protect(&[here(queue)]).unwrap();
@@ -31,13 +31,13 @@ fn protecting(rules: Vec<Rule>, queue: u32) -> (Steered, TcpListener) {
 }
 
 /// What becomes of the first request with this path of a client with this port.
-fn ask(steered: &Steered, port: u16, path: &str) -> u32 {
+pub(super) fn ask(steered: &Steered, port: u16, path: &str) -> u32 {
     let client = SocketAddr::new([127, 0, 0, 9].into(), port);
     let segment = steered.begin(client, OTHER.parse().unwrap(), true, head(path));
     steered.gate.run_on(&segment.bytes()).unwrap().0
 }
 
-fn send(path: &str) -> TcpStream {
+pub(super) fn send(path: &str) -> TcpStream {
     let mut client = TcpStream::connect(OTHER).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.write_all(&head(path)).unwrap();
@@ -206,6 +206,7 @@ fn syns_are_judged_on_both_rungs_and_those_of_other_machines() {
             forwarded_to: Some(address.parse().unwrap()),
             port: 443,
             queue: 1,
+            speaks_first: false,
         };
         let gate = Gate::load(Charge::AtHandshake).unwrap();
         gate.enforce(&gate.lower(&policy).unwrap()).unwrap();

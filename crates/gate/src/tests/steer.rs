@@ -478,7 +478,7 @@ pub(super) fn first() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The beginning of a hello of TLS, or something like it.
-fn hello() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn hello() -> impl Strategy<Value = Vec<u8>> {
     let name = prop_oneof![
         8 => select(vec!["a.b", "x.b", "c", "a.b."]).prop_map(str::to_owned),
         1 => "[a-z.A-Z]{0,3}",

@@ -46,6 +46,8 @@ pub struct ProtectedServer {
     pub port: u16,
     /// So many connections may wait in its queue before one of a class below the first is made.
     pub queue: u32,
+    /// The server is the first to say something, so that its SYNs alone are judged.
+    pub speaks_first: bool,
 }
 
 /// What a gate hands to that of another process, as a text. Descriptors follow: of the maps, of the links, and two if

@@ -113,7 +113,7 @@ enum SettingOf {
 
 /// For action, limit on requests and number at once.
 #[derive(Debug, Default)]
-struct Deciding([SettingOf; 3]);
+pub(super) struct Deciding([SettingOf; 3]);
 
 impl Deciding {
     /// Settings that nobody has decided so far, as far as `says` has them, are decided like this.
@@ -136,7 +136,18 @@ impl Policy {
         degree: impl Into<Degree>,
         is_full: impl Fn(u32) -> bool,
     ) -> FirstRequest {
-        let Deciding([action, limit, at_once]) = self.deciding(ends, first, degree.into());
+        let deciding = self.deciding(ends, |conditions| conditions.hold(first), degree.into());
+        self.decided(&deciding, is_full, false)
+    }
+
+    /// What comes of it. `alone`: nobody keeps a limit that is left, so it counts for nothing.
+    pub(super) fn decided(
+        &self,
+        deciding: &Deciding,
+        is_full: impl Fn(u32) -> bool,
+        alone: bool,
+    ) -> FirstRequest {
+        let Deciding([action, limit, at_once]) = *deciding;
         let rule = |number: u32| self.rules().get(number as usize);
         match action {
             SettingOf::Unknown => return FirstRequest::CannotTell,
@@ -151,11 +162,11 @@ impl Policy {
             SettingOf::Unknown => return FirstRequest::CannotTell,
             SettingOf::Nobody => {}
             SettingOf::Rule(number) => match rule(number).and_then(in_flight) {
-                Some(Err(_)) => return FirstRequest::CannotTell,
+                Some(Err(_)) if !alone => return FirstRequest::CannotTell,
                 Some(Ok(answer)) if is_full(number) => {
                     return FirstRequest::Refuse(number, answer);
                 }
-                Some(Ok(_)) | None => {}
+                Some(_) | None => {}
             },
         }
         match limit {
@@ -190,10 +201,11 @@ impl Policy {
         }
     }
 
-    fn deciding(
+    /// Which rules decide, where their conditions `hold`.
+    pub(super) fn deciding(
         &self,
         ends: &ConnectionFacts,
-        first: &FirstSegment<'_>,
+        hold: impl Fn(&SegmentConditions) -> Holds,
         degree: Degree,
     ) -> Deciding {
         let mut deciding = Deciding::default();
@@ -206,7 +218,7 @@ impl Policy {
             {
                 continue;
             }
-            match SegmentConditions::of(rule).hold(first) {
+            match hold(&SegmentConditions::of(rule)) {
                 Holds::No => continue,
                 // a rule that may end it leaves nothing certain behind it
                 Holds::CannotTell if rule.stop => deciding.decide([true; 3], SettingOf::Unknown),

@@ -3,11 +3,13 @@
 //! The queue of all classes together, of listening sockets that the kernel tells no classes apart for, is one more:
 //! connections of each class wait in it.
 //!
-//! In: how long the queues are, and how many connections were ever put into them. Out: the wait of each, at
-//! the pace at which it is accepted from (Little's law). What was taken is what came, less what the queue
-//! has grown by; a queue from which nothing is taken has made its connections wait since something was.
+//! In: how long the queues are, and how many connections were ever put into them, or taken out of them. Out: how long the
+//! connection has waited that is the next to be taken. A queue is first in, first out: the next one is known by its number,
+//! and it came between two looks. That holds for the shortest samples, too, where a length divided by a pace (Little's law)
+//! is far from any connection's wait, in both directions.
 
 use forebay_handler::policy::Enforced;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How many connections wait now; `None` if that cannot be told at the moment.
@@ -29,17 +31,21 @@ pub(super) struct AcceptQueues {
     /// By rank.
     queues: Vec<AcceptQueue>,
     common: AcceptQueue,
+    /// Connections of all queues that were accepted so far.
+    accepted: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Looks that are remembered: six seconds of them.
+const MOST_LOOKS: usize = 128;
+
+#[derive(Clone, Debug, Default, PartialEq)]
 struct AcceptQueue {
-    /// When it was looked at last; `None` if never.
-    seen_ns: Option<u64>,
-    length: u64,
-    /// Connections that have come so far.
-    came: u64,
-    /// When it was empty last, or something was found to have been taken.
-    moved_ns: u64,
+    /// Times, and how many connections had come by then; the oldest first.
+    looks: VecDeque<(u64, u64)>,
+    /// As it was counted last.
+    counted: u64,
+    /// Connections that were taken so far.
+    taken: u64,
     wait_ns: u64,
 }
 
@@ -52,6 +58,7 @@ impl AcceptQueues {
     pub(super) fn forget(&mut self) {
         self.queues.clear();
         self.common = AcceptQueue::default();
+        self.accepted = None;
     }
 
     /// Looks at them: `accepted` is how many connections of all queues were accepted so far.
@@ -59,13 +66,30 @@ impl AcceptQueues {
         let Some(lengths) = self.lengths.as_ref() else { return };
         // what came is read first: what comes meanwhile makes the queue longer, not its pace faster
         let came = gate.map(Enforced::first_requests).unwrap_or_default();
-        let Some(QueuedConnections { by_rank: lengths, common }) = lengths() else { return };
-        // what was taken is known here, and so what came
-        self.common.step(now_ns, accepted + common, common);
+        let Some(lengths) = lengths() else { return };
+        self.step(now_ns, accepted, &came, &lengths);
+    }
+
+    /// `came` is how many connections were put into the queue of each class so far.
+    fn step(&mut self, now_ns: u64, accepted: u64, came: &[u64], lengths: &QueuedConnections) {
+        let is_first = self.accepted.is_none();
+        let accepted_now =
+            accepted.saturating_sub(self.accepted.replace(accepted).unwrap_or(accepted));
         self.queues.resize(came.len(), AcceptQueue::default());
+        let mut taken = 0;
         for (rank, (queue, came)) in self.queues.iter_mut().zip(came).enumerate() {
-            queue.step(now_ns, came, lengths.get(rank).copied().unwrap_or(0));
+            // the counter of another kernel program begins anew
+            if *came < queue.counted {
+                *queue = AcceptQueue::default();
+            }
+            queue.counted = *came;
+            let before = queue.taken;
+            queue.step(now_ns, *came, lengths.by_rank.get(rank).copied().unwrap_or(0));
+            taken += if is_first { 0 } else { queue.taken.saturating_sub(before) };
         }
+        // what was accepted and is of no class's queue was taken from the common one
+        let common = self.common.taken + accepted_now.saturating_sub(taken);
+        self.common.step(now_ns, common + lengths.common, lengths.common);
     }
 
     /// The wait of each class, by rank, in its own queue or in that of all.
@@ -76,24 +100,37 @@ impl AcceptQueues {
 }
 
 impl AcceptQueue {
+    /// So many have come by now, and so many of them wait.
     fn step(&mut self, now_ns: u64, came: u64, length: u64) {
-        let before = std::mem::replace(
-            self,
-            AcceptQueue { seen_ns: Some(now_ns), length, came, moved_ns: now_ns, wait_ns: 0 },
-        );
-        let Some(seen_ns) = before.seen_ns else { return };
-        let taken = (before.length + came.saturating_sub(before.came)).saturating_sub(length);
-        if length == 0 {
-            return;
+        // both are read one after another, while others change them: the length counts
+        let came_before = self.looks.back().map_or(0, |(_, came)| *came);
+        let came = came.max(came_before).max(self.taken + length);
+        self.taken = came - length;
+        self.looks.push_back((now_ns, came));
+        // the last look before the next one came is where its interval begins
+        while self.looks.len() > MOST_LOOKS
+            || self.looks.get(1).is_some_and(|(_, came)| *came <= self.taken)
+        {
+            self.looks.pop_front();
         }
-        if taken > 0 {
-            let elapsed_ns = u128::from(now_ns.saturating_sub(seen_ns));
-            let wait_ns = elapsed_ns * u128::from(length) / u128::from(taken);
-            self.wait_ns = wait_ns.try_into().unwrap_or(u64::MAX);
-        } else {
-            self.moved_ns = before.moved_ns;
-            self.wait_ns = now_ns.saturating_sub(before.moved_ns);
+        self.wait_ns = self.next_came_ns().map_or(0, |at_ns| now_ns.saturating_sub(at_ns));
+    }
+
+    /// When the next one to be taken came, if one waits: as if all between two looks had come in equal distances.
+    fn next_came_ns(&self) -> Option<u64> {
+        let (mut from_ns, mut before) = *self.looks.front()?;
+        // longer ago than is known
+        if before > self.taken {
+            return Some(from_ns);
         }
+        for (at_ns, came) in self.looks.iter().skip(1) {
+            if *came > self.taken {
+                let part = u128::from(self.taken + 1 - before) * u128::from(at_ns - from_ns);
+                return Some(from_ns + (part / u128::from(came - before)) as u64);
+            }
+            (from_ns, before) = (*at_ns, *came);
+        }
+        None
     }
 }
 
@@ -103,7 +140,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Looks every 50 ms; the waits after each, in milliseconds.
+    /// Looks every 50 ms, at how many have come and how many wait; the waits after each, in milliseconds.
     fn waits(looks: &[(u64, u64)]) -> Vec<u64> {
         let mut queue = AcceptQueue::default();
         let look = |(turn, (came, length)): (usize, &(u64, u64))| {
@@ -114,32 +151,53 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_waits_as_long_as_its_length_takes_at_its_pace() {
-        // 100 come and go in 50 ms; then 100 come and 50 go, until 300 wait for 50 in 50 ms
-        let looks = [
-            (0, 0),
-            (100, 0),
-            (200, 50),
-            (300, 100),
-            (400, 150),
-            (500, 200),
-            (600, 250),
-            (700, 300),
-        ];
-        assert_eq!(waits(&looks), [0, 0, 50, 100, 150, 200, 250, 300]);
+    fn the_next_one_has_waited_since_it_came() {
+        // 100 come and go in 50 ms; then 100 come and 50 go: each waits longer than the one before
+        let looks = [(0, 0), (100, 0), (200, 50), (300, 100), (400, 150), (500, 200), (600, 250)];
+        assert_eq!(waits(&looks), [0, 0, 24, 49, 74, 99, 124]);
     }
 
     #[test]
-    fn a_queue_that_stands_has_waited_since_it_moved() {
+    fn one_that_came_a_moment_ago_has_not_waited() {
+        // few come, and a look finds one of them now and then: it is not the length over the pace
+        assert_eq!(waits(&[(0, 0), (1, 1), (2, 1), (3, 0), (4, 1), (4, 0)]), [0; 6]);
+        // many come at once, and one is taken: the others came with it
+        assert_eq!(waits(&[(0, 0), (100, 99), (100, 98)]), [0, 49, 98]);
+    }
+
+    #[test]
+    fn a_queue_that_stands_has_waited_since_the_next_one_came() {
         let looks =
             [(10, 0), (12, 0), (15, 3), (15, 3), (16, 4), (16, 4), (16, 2), (16, 0), (17, 1)];
-        assert_eq!(waits(&looks), [0, 0, 50, 100, 150, 200, 50, 0, 50]);
+        assert_eq!(waits(&looks), [0, 0, 33, 83, 133, 183, 200, 0, 0]);
+        let stands = vec![(1, 1); 3 * MOST_LOOKS];
+        let longest = (MOST_LOOKS as u64 - 1) * 50;
+        assert_eq!(waits(&stands).last(), Some(&longest), "longer ago than is remembered");
     }
 
     #[test]
-    fn nothing_is_known_of_what_was_before_the_first_look() {
+    fn what_was_before_the_first_look_came_with_it() {
         assert_eq!(waits(&[(1_000, 400)]), [0]);
+        assert_eq!(waits(&[(1_000, 400), (1_000, 400)]), [0, 50]);
+    }
+
+    #[test]
+    fn what_is_of_no_class_was_taken_from_the_common_queue() {
+        let mut queues = AcceptQueues::default();
+        let mut look = |turn: u64, accepted, came: [u64; 2], by_rank: [u64; 2], common| {
+            let lengths = QueuedConnections { by_rank: by_rank.into(), common };
+            queues.step(turn * 50 * MS, accepted, &came, &lengths);
+            queues.waits_ns().take(2).map(|wait_ns| wait_ns / MS).collect::<Vec<_>>()
+        };
+        // of classes nothing waits and 100 are accepted each time, which is no pace of the common queue
+        assert_eq!(look(0, 1000, [500, 0], [0, 0], 0), [0, 0]);
+        assert_eq!(look(1, 1100, [600, 0], [0, 0], 2), [25, 25]);
+        assert_eq!(look(2, 1200, [700, 0], [0, 0], 2), [75, 75]);
+        assert_eq!(look(3, 1301, [800, 0], [0, 0], 1), [100, 100]);
+        // a class waits as long as the longer of both
+        assert_eq!(look(4, 1402, [900, 4], [0, 4], 0), [0, 37]);
         // the counter of another kernel program begins anew
-        assert_eq!(waits(&[(1_000, 0), (3, 1)]), [0, 50]);
+        assert_eq!(look(5, 1402, [1, 0], [1, 0], 0), [0, 0]);
+        assert_eq!(look(6, 1402, [1, 0], [1, 0], 0), [50, 0]);
     }
 }

@@ -233,6 +233,16 @@ fn when_it_is_over_everybody_may_come_again() {
 }
 
 #[test]
+fn what_is_lifted_limits_nobody() {
+    let mut server = Loop::new("on");
+    server.run(10, [GOLD, BULK]);
+    assert!(server.rates()[1].is_some());
+    lift(&server.policy);
+    assert_eq!(server.rates(), [None, None]);
+    assert_eq!(server.policy.level().0, Level::Normal);
+}
+
+#[test]
 fn an_agent_that_is_off_finds_the_level_and_limits_nothing() {
     let mut server = Loop::new("off");
     server.run(5, [GOLD, BULK]);

@@ -42,10 +42,15 @@ fn protected(text: &mut String, config: &Config, other: &ProtectConfig, judges: 
             "protect {address}, port {port}: packets are passed on to it, so its SYNs are judged by rules about \
              addresses alone, charged when they come, and refused by silence or a reset"
         ),
+        (None, _) if config.gate == GateMode::Full && other.speaks_first() => writeln!(
+            text,
+            "protect port {port}: the server speaks first there (speaks_first), so SYNs alone are judged in the \
+             kernel; what is left to the server above, nobody judges"
+        ),
         (None, true) => writeln!(
             text,
             "protect port {port}: SYNs and first requests are judged in the kernel, and connections are made by \
-             the order of classes; what is left to the server above, nobody judges"
+             the order of classes; what is left to the server above, nobody judges, and the rules behind it hold"
         ),
         (None, false) if config.gate == GateMode::Full => writeln!(
             text,

@@ -3,6 +3,7 @@
 
 use super::takeover::Wanted;
 use super::{Event, Later, Server};
+use crate::agent;
 use crate::command::CommandAnswer;
 use crate::control_socket::ControlSocket;
 use crate::firewall::FirewallKeeper;
@@ -203,6 +204,8 @@ impl Server {
         if let Some(firewall) = self.common.firewall.take() {
             if *takes_firewall { firewall.leave() } else { firewall.end() }
         }
+        // before the other process hears that this one has left
+        self.common.agent_loop.retire(&self.common.live);
         self.leave_gate(*takes_gate);
         match left.is_empty() {
             // what is on its way to an address that is not served any more is answered here
@@ -281,6 +284,8 @@ impl Server {
         predecessor.wait_until_left();
         if let Some(gate) = &snapshot.policy.gate {
             gate.gate().settle();
+            // the agent of the server before has moved words in the kernel until it left
+            agent::lift(&snapshot.policy);
         }
         let most_ns = snapshot.policy.state.most_ignored_ns();
         if let Some(Err(error)) = keeper.map(|keeper| keeper.start_after(dropped, most_ns)) {

@@ -231,8 +231,8 @@ impl KernelGate {
     /// What the kernel says.
     pub fn protect(&self, servers: &[ProtectedServer]) -> Result<(), String> {
         let others = servers.iter().map(|server| {
-            let ProtectedServer { forwarded_to, port, queue } = *server;
-            OtherServer { forwarded_to, port, queue }
+            let ProtectedServer { forwarded_to, port, queue, speaks_first } = *server;
+            OtherServer { forwarded_to, port, queue, speaks_first }
         });
         self.0.protect(&others.collect::<Vec<_>>()).map_err(|error| error.to_string())
     }
@@ -274,8 +274,7 @@ impl KernelGate {
     }
 
     pub(super) fn refused_by(&self, rule: &str) -> u64 {
-        let tally = self.0.tally(rule);
-        tally.dropped + tally.reset + tally.answered
+        self.0.tally(rule).requests
     }
 
     pub(super) fn first_requests(&self, ranks: usize) -> Vec<u64> {
@@ -338,7 +337,6 @@ impl KernelGate {
                 ("reset", count(Count::Reset)),
                 ("ignored", count(Count::Ignored)),
                 ("left_to_server", count(Count::LeftUser)),
-                ("left_data", count(Count::LeftData)),
                 ("left_contended", count(Count::LeftRace)),
             ],
             handshakes: vec![
