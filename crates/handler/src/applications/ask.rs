@@ -77,7 +77,7 @@ pub fn ask_stage(
     id: u128,
     standpoint: Standpoint<'_>,
     applications: &Applications,
-    overload: u8,
+    (class, overload): (&str, u8),
     knows_no_rules: bool,
 ) -> Result<ApplicationRequest, TargetRefusal> {
     let Request { head, peer, .. } = *request;
@@ -100,6 +100,7 @@ pub fn ask_stage(
         url: &url,
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         sent: &sent,
+        class,
         overload,
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,
