@@ -108,11 +108,13 @@ engines! { $ 6:
 /// | `conformance` | whole, in pieces, through TLS and through HTTP/2 |
 /// | `e2e/isolated.rs` | crashes, hangs, quarantine, reloads, other software: its own |
 /// | `e2e/stages.rs` | seals, feedback, other software under load: its own |
+/// | `e2e/stage_classes.rs`, `e2e/stage_commands.rs` | classes, the agent, commands and what they change: their own |
+/// | `e2e/stage_engines.rs` | `[stages]` behind each engine: answers, crashes, hangs, another engine by a reload |
 /// | `e2e/websocket.rs` | all but reloads without end: a reload starts other processes, and tunnels of those before last for the time of a drain. `e2e/stage_tunnels.rs`: crashes, hangs and a reload under tunnels |
 /// | `e2e/on_the_way.rs` | all but the slow client: its answer waits in the sockets between two stages, and not in a buffer of one |
 /// | `e2e/repeats.rs` | what may run twice, and a process that ends while it does: its own |
 /// | `alone/faults_truth.rs`, `alone/faults_slow.rs` | those that [`on_isolated`] names. Not the one that counts time-outs of bodies: another stage waits for them, and receive counts only its own |
-/// | `e2e/reload.rs` | no: a reload starts other processes; other listeners and engines need a restart. `e2e/isolated.rs` reloads under load, `e2e/stages.rs` by the control socket |
+/// | `e2e/reload.rs` | no: a reload starts other processes; other listeners need a restart. `e2e/isolated.rs` reloads under load, `e2e/stages.rs` by the control socket |
 /// | `e2e/faults_*.rs`, `alone/faults_memory.rs`, `system/faults_*.rs` | no: they limit or look into one process (its descriptors, memory, threads, log), and the one that is started here serves nobody |
 pub const ISOLATED: &str = "isolated";
 

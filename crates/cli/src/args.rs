@@ -80,6 +80,9 @@ pub(crate) enum Command {
         /// The configuration file
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
+        /// The directory that stages share, where there is a copy of it
+        #[arg(long, value_name = "PATH")]
+        links: Option<PathBuf>,
     },
     /// Run the CGI programs that a configuration file names, as the server says, until it ends: the server starts this
     #[command(hide = true)]

@@ -180,7 +180,7 @@ impl fmt::Display for CommandFailure {
             }
             CommandFailure::NotIsolated { file } => write!(
                 f,
-                "forebay: {} does not say engine = \"isolated\": its server has no stages",
+                "forebay: {} says neither engine = \"isolated\" nor [stages]: its server has no stages",
                 file.display()
             ),
             CommandFailure::NoSocket { file } => write!(

@@ -81,8 +81,10 @@ fn main() -> ExitCode {
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
         }
-        Command::Launcher { config } => {
-            forebay_server::launcher::process::run(&config).map_err(CommandFailure::Launcher)
+        Command::Launcher { config, links } => {
+            let copy = links.as_deref().and_then(isolated::copy);
+            forebay_server::launcher::process::run(&config, copy.as_deref())
+                .map_err(CommandFailure::Launcher)
         }
         Command::CgiLauncher { config, links } => {
             let copy = links.as_deref().and_then(isolated::copy);

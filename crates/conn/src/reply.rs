@@ -23,6 +23,7 @@ struct Added<'r> {
     retry_after_s: u32,
     hsts: Option<Hsts>,
     waited_ms: Option<u32>,
+    is_kept_out: bool,
     request_id: Option<&'r [u8]>,
 }
 
@@ -32,6 +33,7 @@ impl Added<'_> {
         self.retry_after_s > 0
             || self.hsts.is_some()
             || self.waited_ms.is_some()
+            || self.is_kept_out
             || self.request_id.is_some()
     }
 
@@ -41,6 +43,9 @@ impl Added<'_> {
         }
         if let Some(waited_ms) = self.waited_ms {
             write!(to, "{WAITED}: {waited_ms}\r\n")?;
+        }
+        if self.is_kept_out {
+            write!(to, "{REFUSED}: agent\r\n")?;
         }
         if let Some(id) = self.request_id {
             to.write_all(b"X-Request-ID: ")?;
@@ -53,6 +58,9 @@ impl Added<'_> {
 
 /// The field by which a stage tells the one before how long a request has waited in it.
 const WAITED: &str = "Forebay-Delay";
+
+/// The field by which a stage tells the one before that the agent has refused a request in it.
+const REFUSED: &str = "Forebay-Refused";
 
 /// Whether an answer with this status has a body, unless the request was HEAD (RFC 9110 §6.4.1).
 pub(crate) fn has_body(status: u16) -> bool {
@@ -117,6 +125,8 @@ pub struct Reply<'o, B> {
     pub hsts: Option<Hsts>,
     /// How long the request has waited here, for a stage of this server that asks.
     pub waited_ms: Option<u32>,
+    /// The agent of a stage of this server refuses the request, for the stage before to know.
+    pub is_kept_out: bool,
     /// What tells the request from all others (`X-Request-ID`), if the client is to know it: at most 128 bytes of a
     /// field's value.
     pub request_id: Option<Box<[u8]>>,
@@ -153,6 +163,7 @@ impl<'o, B> Reply<'o, B> {
             retry_after_s: 0,
             hsts: None,
             waited_ms: None,
+            is_kept_out: false,
             request_id: None,
             change: None,
             further: None,
@@ -324,6 +335,7 @@ impl<'o, B> Reply<'o, B> {
             retry_after_s: self.retry_after_s,
             hsts: self.hsts,
             waited_ms: self.waited_ms,
+            is_kept_out: self.is_kept_out,
             request_id: self.request_id.as_deref(),
         };
         if added.is_any() {
@@ -362,6 +374,7 @@ impl<'o, B> Reply<'o, B> {
             retry_after_s: self.retry_after_s,
             hsts: self.hsts,
             waited_ms: self.waited_ms,
+            is_kept_out: self.is_kept_out,
             request_id: self.request_id.as_deref(),
         };
         if added.is_any() {
@@ -442,14 +455,14 @@ mod tests {
         let mut out = Out::<()>::default();
         let mut reply = Reply::new(&mut out, DATE, true);
         (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
-        reply.waited_ms = Some(u32::MAX);
+        (reply.waited_ms, reply.is_kept_out) = (Some(u32::MAX), true);
         reply.request_id = Some([b'a'; 128].into());
         reply.head(503, HEAD);
         let expected = bake(&out.bytes);
         let asked = |write: fn(&mut Reply<'_, ()>)| {
             block(|reply| {
                 (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
-                reply.waited_ms = Some(u32::MAX);
+                (reply.waited_ms, reply.is_kept_out) = (Some(u32::MAX), true);
                 reply.request_id = Some([b'a'; 128].into());
                 write(reply);
             })

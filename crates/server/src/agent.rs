@@ -18,6 +18,7 @@ mod upstreams;
 
 use accept_queues::QueueLengths;
 pub use accept_queues::QueuedConnections;
+use forebay_config::Role;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::rules::Movable;
 use forebay_control::agent::{
@@ -41,6 +42,9 @@ use upstreams::Queues;
 /// How often the agent is asked.
 pub const PERIOD: Duration = Duration::from_millis(10);
 
+/// A class of which a stage behind has refused a request is taken to be refused for so long.
+const REFUSED_BEHIND_MS: u64 = 100;
+
 /// What the thread shares with what starts it and what shows its decisions.
 #[derive(Default)]
 pub struct AgentLoop {
@@ -57,6 +61,8 @@ struct AgentState {
     decision: AgentDecision,
     sampler: Sampler,
     queues: Queues,
+    /// This is a stage behind another: connections, and how often requests come, are none of its business.
+    is_behind: bool,
     /// The snapshot that `agent` and `sampler` belong to.
     generation: u64,
 }
@@ -212,6 +218,8 @@ impl AgentLoop {
             state.is_running = false;
             return false;
         }
+        let role = snapshot.applications.role();
+        state.is_behind = matches!(role, Some(Role::Process | Role::Respond));
         if generation != state.generation || state.agent.is_none() {
             state.generation = generation;
             if let Err(error) = state.take_over(&policy, snapshot.applications.upstreams()) {
@@ -252,13 +260,15 @@ impl AgentState {
 
     /// Has the agent see what has happened by now, and puts its answer in force.
     fn step(&mut self, now_ns: u64, policy: &InForce, cores: u32, totals: &dyn Fn() -> Totals) {
-        let AgentState { agent, decision, sampler, queues, .. } = self;
+        let AgentState { agent, decision, sampler, queues, is_behind, .. } = self;
         let Some(agent) = agent else { return };
-        let applications = queues.step(now_ns, policy.agent);
+        // what waits behind is limited there
+        let behind = policy.refused_behind(REFUSED_BEHIND_MS);
+        let applications = queues.step(now_ns, policy.agent).into_iter().chain(behind).min();
         let observed = sampler.look(now_ns, policy, cores, totals);
         let seen = Observation { applications, ..observed.as_seen(cores) };
         decision.clone_from(agent.tick(&seen));
-        put_in_force(policy, decision, now_ns);
+        put_in_force(policy, decision, !*is_behind, now_ns);
         for (rule, moved) in sampler.movable().zip(&decision.rates) {
             let per_s = if policy.agent { Some(*moved) } else { stated_per_s(policy, rule) };
             if let Some(per_s) = per_s {
@@ -291,7 +301,7 @@ fn stated_per_s(policy: &InForce, rule: u32) -> Option<f64> {
     Some(policy.policy.rules().get(rule as usize)?.requests?.rate.per_s())
 }
 
-fn put_in_force(policy: &InForce, decision: &AgentDecision, now_ns: u64) {
+fn put_in_force(policy: &InForce, decision: &AgentDecision, paces: bool, now_ns: u64) {
     policy.set_level(decision.level, decision.cause);
     for (rank, (window, limits)) in policy.windows.iter().zip(&decision.limits).enumerate() {
         let limits = if policy.agent { *limits } else { Limits::default() };
@@ -299,7 +309,7 @@ fn put_in_force(policy: &InForce, decision: &AgentDecision, now_ns: u64) {
         for (of, per_s) in
             [(Paces::Connections, limits.connections_per_s), (Paces::Requests, limits.per_s)]
         {
-            set_rate(policy, rank as u8, of, per_s, now_ns);
+            set_rate(policy, rank as u8, of, per_s.filter(|_| paces), now_ns);
         }
     }
 }
@@ -320,7 +330,7 @@ pub fn lift(policy: &InForce) {
     let limits = vec![Limits::default(); policy.windows.len()];
     let nothing = AgentDecision { limits, ..AgentDecision::default() };
     let now_ns = clock::monotonic_ns();
-    put_in_force(policy, &nothing, now_ns);
+    put_in_force(policy, &nothing, true, now_ns);
     for (rule, Movable { stated_per_s, .. }) in movable(policy) {
         policy.state.set_rate(rule, stated_per_s, now_ns);
     }

@@ -20,6 +20,8 @@ pub enum CommandKind {
     Command(String),
     /// What the program with this name wants of the rules that are its own.
     Change(String, PolicyChange),
+    /// A program that stays has connected, and has said this so far; only where another process serves such programs.
+    Session(UnixStream, Vec<u8>),
     /// Another process wants to take the place of this one, and waits at its end of this connection.
     TakeOver(UnixStream),
 }

@@ -247,11 +247,30 @@ impl ControlSocket {
         &mut self,
         tell: impl Fn(CommandRequest) + Clone + Send + 'static,
     ) -> io::Result<()> {
+        self.begin(Some(Owners::default()), tell)
+    }
+
+    /// The same where another process serves programs that stay: `tell` is given their connections.
+    ///
+    /// # Errors
+    /// As [`serve`](ControlSocket::serve).
+    pub fn serve_commands(
+        &mut self,
+        tell: impl Fn(CommandRequest) + Clone + Send + 'static,
+    ) -> io::Result<()> {
+        self.begin(None, tell)
+    }
+
+    fn begin(
+        &mut self,
+        owners: Option<Owners>,
+        tell: impl Fn(CommandRequest) + Clone + Send + 'static,
+    ) -> io::Result<()> {
         let (accepts, goes_on) = UnixStream::pair()?;
         let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
         let patience = self.patience;
         let thread = std::thread::Builder::new().name("control".to_owned());
-        thread.spawn(move || listen(&listener, &goes_on, patience, &tell))?;
+        thread.spawn(move || listen(&listener, &goes_on, patience, owners.as_ref(), &tell))?;
         self.accepts = Some(accepts);
         Ok(())
     }
@@ -272,10 +291,10 @@ fn listen(
     listener: &UnixListener,
     goes_on: &UnixStream,
     patience: ClientPatience,
+    owners: Option<&Owners>,
     tell: &(impl Fn(CommandRequest) + Clone + Send + 'static),
 ) {
     let busy = Arc::new(AtomicUsize::new(0));
-    let owners = Owners::default();
     let waited = [(listener.as_fd(), PollInterest::Read), (goes_on.as_fd(), PollInterest::Read)];
     loop {
         match poll::wait(waited, LONGEST_WAIT_MS) {
@@ -297,10 +316,10 @@ fn listen(
             turn_away(stream, patience.when_busy);
             continue;
         }
-        let (tell, owners) = (tell.clone(), Arc::clone(&owners));
+        let (tell, owners) = (tell.clone(), owners.map(Arc::clone));
         let serve = move || {
             // a command that went away needs no answer
-            let _ = serve(stream, patience.command, session_slot, &owners, &tell);
+            let _ = serve(stream, patience.command, session_slot, owners.as_ref(), &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
     }
@@ -330,7 +349,7 @@ fn serve(
     stream: UnixStream,
     patience: Duration,
     session_slot: SessionSlot,
-    owners: &Owners,
+    owners: Option<&Owners>,
     tell: &impl Fn(CommandRequest),
 ) -> io::Result<()> {
     let mut line = DeadlineStream::new(stream, patience);
@@ -340,6 +359,11 @@ fn serve(
         Err(Unheard::Session(received)) => {
             // a session that stays is counted among those that do
             drop(session_slot);
+            let Some(owners) = owners else {
+                let (asked, reply) = (CommandKind::Session(line.stream, received), bounded(1).0);
+                tell(CommandRequest { asked, reply });
+                return Ok(());
+            };
             return session::serve(line.stream, received, owners, tell);
         }
         Err(Unheard::Gone) => return Ok(()),
@@ -518,7 +542,7 @@ mod tests {
         let session_slot = SessionSlot(Arc::new(AtomicUsize::new(1)));
         let tell = |asked| panic!("{asked:?}");
         let told = std::thread::spawn(move || {
-            serve(server, LONG, session_slot, &Owners::default(), &tell)
+            serve(server, LONG, session_slot, Some(&Owners::default()), &tell)
         });
         let mut line = DeadlineStream::new(client, LONG);
         line.write_all(&vec![b'x'; MOST_REQUEST_BYTES + 1]).unwrap();

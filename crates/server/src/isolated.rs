@@ -1,4 +1,4 @@
-//! `engine = "isolated"`: the way to an answer in three stages, each in processes of its own.
+//! `[stages]`, or `engine = "isolated"`: the way to an answer in three stages, each in processes of its own.
 //!
 //! | stage | what it does |
 //! |---|---|
@@ -7,27 +7,33 @@
 //! | respond | reads the bytes, compresses, does the work |
 //!
 //! The paper has three stages and does not say which logic is in which: this cut is ours. Each process is
-//! the whole program with loops of `event` and one part of the path. What one stage asks the next goes
+//! the whole program and one part of the path: receive with the engines of its listeners, the others with loops of `event`. What one stage asks the next goes
 //! over HTTP/2 and a Unix socket, and a [link](forebay_upstream::link) decides what becomes of a request
 //! whose instance does not answer.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `changes` | what commands have changed, so that it outlives the process that holds it |
 //! | `cgroups` | limits of stages, by control groups |
+//! | `commands` | what the supervisor does with commands that the first stage answers |
 //! | `ending` | how a process has ended |
 //! | `generation` | all processes of one configuration: they are started, started again, and ended |
 //! | `links` | the directory with the sockets of the stages |
 //! | `place` | whether a supervisor has its place, or another process |
+//! | `relayed` | commands that the first stage answers |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `status` | what `forebay status` says of them |
 //! | `supervisor` | the process that has the listening sockets, and replaces one generation by the next |
 //! | `upgrade` | another process in the place of the supervisor, and this one in that of another |
 
 mod cgroups;
+pub mod changes;
+mod commands;
 mod ending;
 mod generation;
 mod links;
 mod place;
+mod relayed;
 mod stage;
 mod status;
 mod supervisor;
@@ -39,10 +45,8 @@ pub use stage::{at, next};
 pub use supervisor::run;
 
 use forebay_config::Config;
-use forebay_engine::Engine;
 
 /// Whether this configuration is for several processes, and this one is to start them.
 pub fn is_wanted(config: &Config) -> bool {
-    config.place.is_none()
-        && config.listeners.iter().any(|listener| listener.engine == Engine::Isolated)
+    config.place.is_none() && config.has_stages()
 }

@@ -22,7 +22,7 @@ mod runs;
 
 use crate::cgroups::CgroupBase;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use forebay_config::Config;
+use forebay_config::{Config, Role};
 use forebay_sys::launch::{self, MessageSocket};
 use forebay_sys::stderr::say;
 use messages::{LaunchReply, LaunchRequest};
@@ -65,7 +65,9 @@ impl LauncherKind {
         match self {
             LauncherKind::Commands => {
                 let commands = commands::of(config);
-                let is_own = !commands.is_empty() && config.place.is_none();
+                // certificates are whose clients are
+                let role = config.place.as_ref().map(|place| place.role);
+                let is_own = !commands.is_empty() && matches!(role, None | Some(Role::Receive));
                 is_own.then(|| fingerprint(&commands))
             }
             LauncherKind::Programs => {

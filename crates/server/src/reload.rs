@@ -111,7 +111,7 @@ pub enum ReloadError {
         /// Why.
         why: String,
     },
-    /// The file wants the engine `isolated`, and another one runs.
+    /// The file wants stages, and there are none.
     Isolated,
     /// The configuration is wrong, everything listed.
     Configuration(Vec<Problem>),
@@ -176,8 +176,8 @@ impl fmt::Display for ReloadError {
                 write!(f, "{key} cannot change while the server runs: restart it")
             }
             ReloadError::Isolated => f.write_str(
-                "engine = \"isolated\" holds from the start of the server, and this one runs with another engine: \
-                 restart it",
+                "stages (engine = \"isolated\" or [stages]) are there from the start of the server, and this one has none: \
+                 restart it, or have another take its place (forebay upgrade)",
             ),
             ReloadError::Listen(error) => error.fmt(f),
             ReloadError::Outside(error) => error.fmt(f),
@@ -335,7 +335,9 @@ fn prepare_config(
     current: &Current,
 ) -> Result<NextConfiguration, ReloadError> {
     at_the_start_only(&config, &current.config)?;
-    let needs = SandboxNeeds::of(&config, Some(file), None);
+    // a stage reads no file again
+    let read = config.place.is_none().then_some(file);
+    let needs = SandboxNeeds::of(&config, read, None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
     let launchers = current.launchers.prepare(&config, &current.config);
     let launchers = launchers.map_err(ReloadError::Launcher)?;

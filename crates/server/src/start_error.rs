@@ -102,7 +102,7 @@ impl fmt::Display for RunError {
             RunError::TakeOver(error) => error.fmt(f),
             RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
             RunError::NoFile => f.write_str(
-                "engine = \"isolated\" needs a configuration file, which its processes read: forebay run",
+                "stages need a configuration file, which their processes read: forebay run",
             ),
             RunError::Stage { role, why } => {
                 write!(f, "the stage {role} cannot be started: it {why}")

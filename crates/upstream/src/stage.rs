@@ -9,6 +9,7 @@
 //! | `X-Forwarded-For` | the client, alone |
 //! | `X-Forwarded-Proto` | whether it came through TLS |
 //! | `X-Forwarded-Host`, `-Port`, `-Prefix` | what a trusted proxy says of the client's address |
+//! | `Forebay-Class` | the name of its class, if there are several |
 //! | `Forebay-Local` | which address and port the client has reached, if an application may be told |
 //! | `Forebay-Overload` | how overloaded the server is, if it is, from 1 to 3 |
 //! | `Forebay-Sent` | which of `for`, `proto`, `host`, `port`, `prefix` and `real-ip` a trusted proxy has sent, if any |
@@ -46,6 +47,8 @@ pub struct Origin<'o> {
     pub local: Option<SocketAddr>,
     /// Which fields about the client a trusted proxy has sent, if an application may be told: see [`sent_fields::names`].
     pub sent: &'o [u8],
+    /// The name of its class; empty if there is one class only.
+    pub class: &'o str,
     /// How overloaded the server is, from 0 to 3.
     pub overload: u8,
     /// What it makes of its stream, by an extended CONNECT.
@@ -61,10 +64,13 @@ pub struct Origin<'o> {
 }
 
 /// Bytes that are added to a head at most.
-pub const ADDED_BYTES: usize = 734;
+pub const ADDED_BYTES: usize = 818;
 
 /// Lines that are added to a head at most.
-pub const ADDED_LINES: usize = 13;
+pub const ADDED_LINES: usize = 14;
+
+/// The field that says of which class a request is: what the first stage has decided holds in all of them.
+const CLASS: &str = "Forebay-Class";
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";
@@ -155,6 +161,9 @@ pub fn write(
     if let Some(local) = origin.local {
         push(out, format_args!("{LOCAL}: {local}\r\n"));
     }
+    if !origin.class.is_empty() {
+        line(out, CLASS, origin.class.as_bytes());
+    }
     if origin.overload > 0 {
         push(out, format_args!("{OVERLOAD}: {}\r\n", origin.overload));
     }
@@ -217,6 +226,11 @@ pub fn is_ping(head: &Head<'_>) -> bool {
 /// Whether the stage that has sent this wants to be told that it is here.
 pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
     attempt(head).is_some()
+}
+
+/// The name of the class of a request, as the stage before says.
+pub fn class<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    field(head, CLASS)
 }
 
 /// Where the client has come to, as the stage before says.
@@ -297,6 +311,7 @@ mod tests {
             url,
             local,
             sent,
+            class: if text.contains("X-Real-IP") { "gold" } else { "" },
             overload: if text.contains("X-Real-IP") { 2 } else { 0 },
             tunnel,
             may_change,
@@ -331,10 +346,12 @@ mod tests {
     #[test]
     fn what_a_proxy_has_sent_is_told_and_nothing_that_a_client_says_of_it() {
         let text = "GET / HTTP/1.1\r\nHost: a\r\nForebay-Sent: for\r\nForebay-Overload: 3\r\n\
+                    Forebay-Class: diamond\r\nforebay_class: diamond\r\n\
                     X-Real-IP: 192.0.2.9\r\n\r\n";
         let (out, _) = told(text);
         assert_eq!(out.matches("Forebay-Sent: ").count(), 1, "{out}");
         assert_eq!(out.matches("Forebay-Overload: ").count(), 1, "{out}");
+        assert!(out.contains("\r\nForebay-Class: gold\r\n") && !out.contains("diamond"), "{out}");
         assert!(out.contains("\r\nForebay-Overload: 2\r\n"), "{out}");
         assert!(
             out.contains("\r\nForebay-Sent: real-ip\r\n") && !out.contains("192.0.2.9"),
@@ -356,6 +373,7 @@ mod tests {
                 url,
                 local,
                 sent,
+                class: "",
                 overload: 0,
                 tunnel,
                 may_change,

@@ -9,7 +9,7 @@ use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, connect, untrusting};
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, on_each_engine};
+use forebay_tests::{Options, on_each_engine, on_isolated};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::thread;
 
 on_each_engine!(pebble_is_content_with_both_ways, an_authority_is_answered);
+// the other one counts what one process has got, over reloads
+on_isolated!(pebble_is_content_with_both_ways);
 
 pub(super) fn site() -> Folder {
     let folder = Folder::new();

@@ -20,6 +20,9 @@ on_each_engine! {
 }
 
 on_isolated! {
+    a_ban_holds_through_reloads_until_it_is_lifted,
+    behind_a_proxy_a_ban_is_for_the_client_that_is_stated,
+    a_ban_goes_on_in_the_process_that_takes_the_place,
     a_file_that_changes_bans_and_lifts,
 }
 

@@ -49,7 +49,7 @@ impl fmt::Display for ConditionFinding {
                  says: only `set` of a [[proxy]], and the application, have what that server has said"
             ),
             ConditionFinding::NotBehind { what } => {
-                write!(f, "not with engine = \"isolated\": {what}")
+                write!(f, "not with stages: {what}")
             }
         }
     }
@@ -104,13 +104,12 @@ impl ConfigDraft {
     fn check_variables(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site().into_iter().filter(|_| self.is_isolated()) {
             for (list, index, key, variable) in variables_of(site) {
-                let what = match variable {
-                    RequestVariable::Class => NO_CLASSES,
-                    RequestVariable::Field(name) if is_lost(&name) => NO_FIELD,
-                    _ => continue,
-                };
-                let at = path.child(list).item(index).child(key);
-                wrong.push((at, Wrong::said(ConditionFinding::NotBehind { what })));
+                let RequestVariable::Field(name) = variable else { continue };
+                if is_lost(&name) {
+                    let at = path.child(list).item(index).child(key);
+                    let what = NO_FIELD;
+                    wrong.push((at, Wrong::said(ConditionFinding::NotBehind { what })));
+                }
             }
         }
     }
@@ -182,7 +181,6 @@ fn variables_of(
     redirects.chain(headers).chain(told)
 }
 
-const NO_CLASSES: &str = "the stages behind the first are not told of classes yet";
 const NO_FIELD: &str = "the stages behind the first do not get this field as the client sent it";
 
 /// Whether the stages behind the first do not get a field as it was sent.
@@ -192,10 +190,7 @@ fn is_lost(name: &str) -> bool {
 
 /// What stages behind the first do not know of a request, by the key that asks for it.
 fn unknown_behind(conditions: &RequestConditions) -> Option<(&'static str, &'static str)> {
-    let RequestConditions { of_policy, classes, .. } = conditions;
-    if !classes.is_empty() {
-        return Some(("class", NO_CLASSES));
-    }
+    let RequestConditions { of_policy, .. } = conditions;
     if of_policy.client.iter().any(|client| client.ports().is_some()) {
         return Some(("client", "the stages behind the first do not know the port of a client"));
     }

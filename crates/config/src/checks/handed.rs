@@ -39,9 +39,9 @@ impl fmt::Display for HandOverFinding {
                 "clients come through TLS to {at}, and their sockets are of no use to another process, which has not \
                  the keys; relay = true passes such requests on, or a [[proxy]] to the same program answers them"
             ),
-            HandOverFinding::InStages => f.write_str(
-                "not with engine = \"isolated\": the process that decides has no socket of a client",
-            ),
+            HandOverFinding::InStages => {
+                f.write_str("not with stages: the process that decides has no socket of a client")
+            }
             HandOverFinding::GivesFields { field } => write!(
                 f,
                 "it reads what clients send, and [[forward_auth]] of this site is to set {field}: a client could \

@@ -1,11 +1,11 @@
-//! What means nothing with `engine = "isolated"`, and what it cannot do yet.
+//! What means nothing with stages, and what they cannot do yet.
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use crate::values::address::Listen;
-use crate::values::choice::{FirewallMode, GateMode, Switch};
+use crate::values::choice::{FirewallMode, GateMode};
 use crate::{ListenerConfig, Member, Role};
 use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
@@ -13,15 +13,15 @@ use forebay_upstream::stage::ADDED_BYTES;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// What is said beside the engine isolated.
+/// What is said beside stages.
 #[derive(Debug)]
 enum IsolatedFinding {
-    /// The engine isolated cannot do this.
+    /// There cannot be this beside stages.
     Cannot {
         /// Why.
         what: &'static str,
     },
-    /// The engine isolated does nothing with this.
+    /// No stage does anything with this.
     Idle {
         /// Why.
         what: &'static str,
@@ -33,13 +33,16 @@ impl Finding for IsolatedFinding {}
 impl fmt::Display for IsolatedFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            IsolatedFinding::Cannot { what } => write!(f, "not with engine = \"isolated\": {what}"),
+            IsolatedFinding::Cannot { what } => write!(f, "not with stages: {what}"),
             IsolatedFinding::Idle { what } => {
-                write!(f, "means nothing with engine = \"isolated\": {what}")
+                write!(f, "means nothing with stages: {what}")
             }
         }
     }
 }
+
+/// What keys of stages need.
+pub(crate) const STAGES: &str = "engine = \"isolated\" or [stages]";
 
 /// Most bytes of a head that a loop has room for.
 const MOST_HEAD_BYTES: u64 = 64 * 1024;
@@ -85,17 +88,12 @@ impl ConfigDraft {
         let sites = self.every_site();
         if !self.is_isolated() {
             let said = sites.iter().map(|(at, _)| at.child("repeat_idempotent"));
-            let needs = "engine = \"isolated\"";
+            let needs = STAGES;
             let idle = said.filter(|at| text.says(at)).map(|at| (at, Wrong::Idle { needs }));
             return remarks.extend(idle);
         }
         let mut remark =
             |at: At, what| remarks.push((at, Wrong::said(IsolatedFinding::Idle { what })));
-        if self.classes.len() > 1 {
-            let what =
-                "classes order requests in receive; behind it they are answered as they come";
-            remark(At::default().child("class").item(0).child("priority"), what);
-        }
         for (at, site) in &sites {
             let at = at.child("log").child("fields");
             let is_lost = |member: &Member| site.log.fields.contains(member);
@@ -153,7 +151,7 @@ impl ConfigDraft {
         }
     }
 
-    /// What cannot stand beside `engine = "isolated"`.
+    /// What cannot stand beside stages.
     pub(crate) fn check_isolated(&self, wrong: &mut Vec<(At, Wrong)>) {
         let listeners = self.all_listeners();
         if !self.is_isolated() {
@@ -163,8 +161,12 @@ impl ConfigDraft {
         let mut refuse = |at: At, what: &'static str| {
             wrong.push((at, Wrong::said(IsolatedFinding::Cannot { what })))
         };
-        for (at, _) in listeners.iter().filter(|(_, one)| one.engine != Engine::Isolated) {
-            refuse(at.child("engine"), "all listeners have it or none: receive accepts for all");
+        let is_other = |listener: &ListenerConfig| listener.engine != Engine::Isolated;
+        let has_asked = self.process.isolated.is_asked;
+        for (at, _) in listeners.iter().filter(|(_, one)| !has_asked && is_other(one)) {
+            let what = "all listeners have engine = \"isolated\" or none: receive accepts for all; with [stages] each has \
+                        the engine that it wants";
+            refuse(at.child("engine"), what);
         }
         let process = &self.process;
         let refused = [
@@ -174,12 +176,6 @@ impl ConfigDraft {
                 "firewall.mode",
                 "the firewall is not told of clients yet",
             ),
-            (
-                !process.acme.dns_hook.is_empty(),
-                "acme.dns_hook",
-                "its stages get no certificates by ACME yet, so that nothing is to be run",
-            ),
-            (process.agent == Switch::On, "agent", "the agent does not see the other stages yet"),
             (
                 process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,
                 "limits.head_bytes",
@@ -219,9 +215,6 @@ impl ConfigDraft {
             }
         }
         for (path, site) in self.all_sites() {
-            if site.has_acme() {
-                refuse(path.child("tls.acme"), "its stages get no certificates by ACME yet");
-            }
             for (index, _) in site
                 .auth
                 .iter()

@@ -56,7 +56,7 @@ impl fmt::Display for PassFinding {
                 f.write_str("the admin listener answers requests, and passes nothing on: leave \"tcp://\" out")
             }
             PassFinding::InStages => f.write_str(
-                "not with engine = \"isolated\": stages pass requests to one another, and these connections have none; \
+                "not with stages: stages pass requests to one another, and these connections have none; \
                  a server of its own with another engine can pass them on",
             ),
             PassFinding::NameOfSite { name } => write!(
@@ -110,8 +110,8 @@ impl ConfigDraft {
             };
             wrong.push((place, Wrong::said(finding)));
         }
-        for (at, end, engine) in ends.iter().filter(|(_, end, _)| end.raw) {
-            if *engine == Engine::Isolated {
+        for (at, end, _) in ends.iter().filter(|(_, end, _)| end.raw) {
+            if self.is_isolated() {
                 wrong.push((at.clone(), Wrong::said(PassFinding::InStages)));
             } else if !self.tcp.iter().any(|tcp| is_for(tcp, end)) {
                 wrong.push((at.clone(), Wrong::said(PassFinding::Unrouted)));

@@ -1,5 +1,6 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
+use crate::checks::isolated::STAGES;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Remarks, Wrong, see};
 use crate::problems::text_place::TextPlace;
@@ -110,7 +111,7 @@ impl ConfigDraft {
             };
             for setting in Config::SETTINGS.iter().filter(of_isolated) {
                 if text.says(&top.child(setting.key)) {
-                    remark(setting.key, "engine = \"isolated\"");
+                    remark(setting.key, STAGES);
                 }
             }
         }

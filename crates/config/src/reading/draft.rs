@@ -88,8 +88,13 @@ impl ConfigDraft {
         own.into_iter().chain(others).collect()
     }
 
-    /// Whether a listener has `engine = "isolated"`.
+    /// Whether there are stages: a listener has `engine = "isolated"`, or there is `[stages]`.
     pub fn is_isolated(&self) -> bool {
+        self.process.isolated.is_asked || self.has_isolated()
+    }
+
+    /// Whether a listener has `engine = "isolated"`.
+    pub(crate) fn has_isolated(&self) -> bool {
         self.all_listeners().iter().any(|(_, listener)| listener.engine == Engine::Isolated)
     }
 

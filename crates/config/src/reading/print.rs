@@ -40,7 +40,13 @@ impl Config {
         if let Some(site) = &mut site {
             printer.subsections(site);
         }
+        let begin = printer.text.len();
         printer.subsections(&mut config);
+        if config.isolated.is_asked {
+            let subsections = printer.text.split_off(begin);
+            let named = subsections.replacen("\n# [isolated]\n", "\n[isolated]\n", 1);
+            printer.text += &named.replacen("\n[isolated]\n", "\n[stages]\n", 1);
+        }
         if site.is_none() {
             printer.top_log(config.log);
         }

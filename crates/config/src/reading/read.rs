@@ -70,6 +70,28 @@ impl fmt::Display for IncludeFinding {
     }
 }
 
+/// Both names of the table of stages.
+const STAGES: &str = "stages";
+const ISOLATED: &str = "isolated";
+
+/// The table of stages stands there under its other name, too.
+#[derive(Debug)]
+struct SameTable {
+    other: &'static str,
+}
+
+impl Finding for SameTable {}
+
+impl fmt::Display for SameTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "this is the same table as [{}], which is there, too: write all of it into one",
+            self.other
+        )
+    }
+}
+
 impl<'t> ConfigReader<'t> {
     /// For a text; `file` is its name for messages. It names nothing outside of itself.
     pub fn new(text: &'t str, file: &'t str) -> ConfigReader<'t> {
@@ -175,6 +197,18 @@ impl<'t> ConfigReader<'t> {
         let root = Path::default();
         for (name, item) in table.iter() {
             let Some(key) = table.key(name) else { continue };
+            if [STAGES, ISOLATED].contains(&name) && !self.is_called(name) {
+                let (at, other) =
+                    (self.here(key.span()), if name == STAGES { ISOLATED } else { STAGES });
+                self.note(name, at, Wrong::said(SameTable { other }));
+                continue;
+            }
+            if let (STAGES, Some(inner)) = (name, item.as_table_like()) {
+                draft.process.isolated.is_asked = true;
+                let path = Path { shown: STAGES.to_owned(), exact: ISOLATED.to_owned() };
+                self.table(&mut draft.process, ISOLATED, &path, inner);
+                continue;
+            }
             let known = (SECTIONS.contains(&name) && self.remember(&root, key, item))
                 || self.entry(&mut draft.process, "", &root, key, item)
                 || self.entry(&mut draft.listener, "", &root, key, item)

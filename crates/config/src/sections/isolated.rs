@@ -1,4 +1,5 @@
-//! What `engine = "isolated"` is told.
+//! What stages are told: `[isolated]`, or `[stages]`, which is the same table and asks for stages whatever the engine of
+//! who accepts.
 
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
@@ -35,9 +36,11 @@ impl Written for StageAddress {
     }
 }
 
-/// What only the engine `isolated` is told.
+/// What only stages are told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Isolated {
+    /// It was called `[stages]`: there are stages whatever the engine.
+    pub is_asked: bool,
     /// `isolated.process`
     pub process: u64,
     /// `isolated.respond`
@@ -116,10 +119,14 @@ impl Isolated {
 }
 
 impl Config {
+    /// Whether requests are decided and answered by stages.
+    pub fn has_stages(&self) -> bool {
+        self.isolated.is_asked || self.listeners.iter().any(|one| one.engine == Engine::Isolated)
+    }
+
     /// Whether other software answers in the place of a stage.
     pub fn is_answered_elsewhere(&self) -> bool {
-        let is_isolated = self.listeners.iter().any(|one| one.engine == Engine::Isolated);
-        is_isolated && self.isolated.is_answered_elsewhere()
+        self.has_stages() && self.isolated.is_answered_elsewhere()
     }
 }
 

@@ -87,6 +87,8 @@ pub struct ConfigReader<'t> {
     problems: Vec<(usize, Problem)>,
     remarks: Remarks,
     pub(crate) is_toml: bool,
+    /// By which of its names the table of stages was read first.
+    stages: Option<String>,
     /// What is wrong with a key that a section does not have.
     unknown: fn(section: &str, name: &str) -> Wrong,
     /// The lists of a site, which no site inherits.
@@ -118,6 +120,7 @@ impl<'t> ConfigReader<'t> {
             problems: Vec::new(),
             remarks: Vec::new(),
             is_toml: true,
+            stages: None,
             unknown,
             site_lists,
         }
@@ -165,6 +168,19 @@ impl<'t> ConfigReader<'t> {
         self.problems.is_empty()
     }
 
+    /// Whether the table of stages has this name, if it has none yet: then it has it from now on.
+    pub(crate) fn is_called(&mut self, name: &str) -> bool {
+        self.stages.get_or_insert_with(|| name.to_owned()) == name
+    }
+
+    /// What a setting is called in messages: as in the text, if that has another name for its table.
+    fn called(&self, shown: &str) -> String {
+        match (shown.strip_prefix("isolated."), &self.stages) {
+            (Some(key), Some(name)) => format!("{name}.{key}"),
+            _ => shown.to_owned(),
+        }
+    }
+
     /// Notes what is wrong at a place that was read, or else at the section it is missing in.
     pub fn note_at(&mut self, path: &Path, wrong: Wrong) {
         let span = self.span(&path.exact).unwrap_or(0..0);
@@ -177,7 +193,7 @@ impl<'t> ConfigReader<'t> {
         let is_of_secret = is_one_of(&path.shown, &MAY_BE_SECRET)
             && self.secrets.iter().any(|(secret, _)| is_within(&secret.exact));
         let wrong = if is_of_secret { Wrong::said(OutsideFault::OfSecret) } else { wrong };
-        self.note(&path.shown, span, wrong);
+        self.note(&self.called(&path.shown), span, wrong);
     }
 
     /// Line and column of what was read at `exact`; of an inherited setting, where that stands.
@@ -326,7 +342,7 @@ impl<'t> ConfigReader<'t> {
         }
     }
 
-    fn table<T: Section>(
+    pub(crate) fn table<T: Section>(
         &mut self,
         section: &mut T,
         subsection: &str,

@@ -78,7 +78,7 @@ pub fn ask_stage(
     asked: &ExchangeTag,
     standpoint: Standpoint<'_>,
     applications: &Applications,
-    overload: u8,
+    (class, overload): (&str, u8),
     knows_no_rules: bool,
 ) -> Result<ApplicationRequest, TargetRefusal> {
     let Request { head, peer, .. } = *request;
@@ -101,6 +101,7 @@ pub fn ask_stage(
         url: &url,
         local: (!applications.is_empty()).then(|| standpoint.local_of(peer, head)),
         sent: &sent,
+        class,
         overload,
         tunnel: standpoint.tunnel_of(head),
         may_change: applications.take_tunnels,

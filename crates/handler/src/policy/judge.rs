@@ -20,6 +20,7 @@ use forebay_policy::{self as policy, ArrivedCharge, ChargeOutcome, FactsNeeded};
 use forebay_sys::clock;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Judges connections and requests for one loop or thread.
@@ -45,6 +46,8 @@ pub struct JudgeContext<'k> {
     pub verifier: Option<&'k Verifier>,
     /// The time, in milliseconds since 1970.
     pub unix_ms: u64,
+    /// The rank of the request, where the stage before has decided it.
+    pub rank: Option<u8>,
     /// The paths that rules go by, if it is not the request's own: several, if applications may take it for each.
     pub paths: &'k [Vec<u8>],
 }
@@ -156,6 +159,9 @@ impl Judge {
         let ConnectionRecord { counts, identity, has_asked: _ } = record;
         let (judgement, client, brought) = self.decide(request, known, identity);
         let Judgement { mut decisions, is_divided } = judgement;
+        if let Some(rank) = known.rank {
+            decisions.rank = rank;
+        }
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         let rule = decisions.class.and_then(RuleNumber::of);
@@ -381,6 +387,20 @@ impl Judge {
         self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Queue);
     }
 
+    /// The agent of a stage behind has refused a request that was admitted here.
+    #[cold]
+    pub fn refused_behind(&mut self, ticket: &mut Ticket) {
+        if ticket.trace.refused.is_some() {
+            return;
+        }
+        self.refund(ticket);
+        ticket.trace.refused = Some((RefusalReason::Agent, None));
+        self.refused(ticket.trace.slot, RefusedAt::Request, RefusalReason::Agent);
+        if let Some(late) = self.in_force.behind.get(usize::from(ticket.rank().0)) {
+            late.store(clock::coarse_ms(), Relaxed);
+        }
+    }
+
     /// A request is over that was not answered. If it still waits for its turn, it gives that up.
     #[inline]
     pub fn give_up_turn(&self, ticket: &mut Ticket) {
@@ -522,7 +542,9 @@ requests = { rate = "10/m", over = "queue", deadline = "60s", most = 3 }
             let normal_path = NormalPath::default();
             let request = Request::new(&head, &peer, &normal_path);
             let (trusted, mut record) = (TrustedProxies::default(), ConnectionRecord::default());
-            let known = JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, paths: &[] };
+            let trusted = &trusted;
+            let known =
+                JudgeContext { trusted, verifier: None, unix_ms: 0, rank: None, paths: &[] };
             self.judge.request(&request, &mut record, known, self.now_ns)
         }
 

@@ -44,7 +44,7 @@ use forebay_sys::clock;
 use forebay_sys::stderr::say;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A trusted proxy that names no client, in words.
@@ -93,6 +93,9 @@ pub struct InForce {
     pub shared: Option<Arc<SharedCounts>>,
     /// Where clients are left that the machine's firewall is to drop before they come here.
     pub dropped: Option<Arc<DroppedClients>>,
+    /// When the agent of a stage behind has last refused a request of each class, by rank, in milliseconds; 0 for
+    /// never.
+    behind: Box<[AtomicU64]>,
     /// How overloaded the server is, for rules that count then.
     degree: AtomicU8,
     /// How overloaded the server is, and why: for people.
@@ -146,6 +149,7 @@ impl InForce {
             gate,
             shared,
             dropped,
+            behind: policy.classes().iter().map(|_| AtomicU64::default()).collect(),
             degree: AtomicU8::new(level.0 as u8),
             level: Mutex::new(level),
             state,
@@ -173,6 +177,16 @@ impl InForce {
         }
     }
 
+    /// The first class of which the agent of a stage behind has refused a request within this time.
+    pub fn refused_behind(&self, within_ms: u64) -> Option<u8> {
+        let now_ms = clock::coarse_ms();
+        let is_recent = |at: &AtomicU64| match at.load(Relaxed) {
+            0 => false,
+            at_ms => now_ms.saturating_sub(at_ms) < within_ms,
+        };
+        self.behind.iter().position(is_recent).and_then(|rank| u8::try_from(rank).ok())
+    }
+
     /// The name of the class of the request with this ticket, or of all that have none; empty if a reload has
     /// taken the class away.
     pub fn class(&self, ticket: Option<&Ticket>) -> &str {
@@ -183,6 +197,13 @@ impl InForce {
         };
         let class = rank.and_then(|rank| self.policy.classes().get(rank));
         class.map_or("", |class| &class.name)
+    }
+
+    /// The place of the class with this name in the order of service.
+    pub fn rank(&self, class: &[u8]) -> Option<u8> {
+        let classes = self.policy.classes();
+        let rank = classes.iter().position(|known| known.name.as_bytes() == class)?;
+        u8::try_from(rank).ok()
     }
 
     /// Whether there is anything to judge by.

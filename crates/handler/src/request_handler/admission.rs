@@ -2,10 +2,13 @@
 
 use super::RequestHandler;
 use crate::limits_told::TOLD;
-use crate::policy::{ConnectionRecord, Judge, JudgeContext, Ticket};
+use crate::policy::{ConnectionRecord, InForce, Judge, JudgeContext, Ticket};
+use forebay_config::Role;
 use forebay_conn::{Admission, Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_http::client::ClientKey;
+use forebay_http::head::Head;
 use forebay_sys::clock;
+use forebay_upstream::stage;
 
 impl Admission for RequestHandler {
     fn trusts(&mut self, peer: &Peer) -> bool {
@@ -56,7 +59,11 @@ impl Admission for RequestHandler {
                     true => self.site.judged_paths(request),
                     false => Vec::new(),
                 };
-                let known = JudgeContext { trusted, verifier, unix_ms, paths: &paths };
+                let rank = match self.applications.role() {
+                    Some(Role::Process | Role::Respond) => rank_told(&self.policy, request.head),
+                    Some(Role::Receive) | None => None,
+                };
+                let known = JudgeContext { trusted, verifier, unix_ms, rank, paths: &paths };
                 let verdict = judge.request(request, record, known, clock::monotonic_ns());
                 // the others have a line
                 if matches!(verdict, Verdict::Reset) {
@@ -110,5 +117,15 @@ impl Admission for RequestHandler {
             }
             ticket.settle(end, &self.metrics);
         }
+    }
+}
+
+/// The rank that the stage before has decided. Without a word of it a request has the default class.
+fn rank_told(policy: &InForce, head: &Head<'_>) -> Option<u8> {
+    match stage::class(head) {
+        Some(class) => policy.rank(class),
+        // behind a queue of requests a process that lives would seem to hang
+        None if stage::is_ping(head) => Some(Rank::FIRST.0),
+        None => None,
     }
 }

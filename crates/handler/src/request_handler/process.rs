@@ -167,6 +167,9 @@ impl Process for RequestHandler {
         reply: &mut Reply<'_, Body>,
     ) {
         if request.is_some() {
+            // rules have been held in receive: what refuses behind it is the agent
+            let role = self.applications.role();
+            reply.is_kept_out = matches!(role, Some(Role::Process | Role::Respond));
             self.name_refusal(request, None, "", reply);
         }
         let id = self.refused.as_ref().and_then(|refused| refused.id);
@@ -347,7 +350,11 @@ impl RequestHandler {
             }
         };
         end_work(ticket);
-        if is_replied { ProcessOutcome::Replied } else { self.pass_on(request, reply) }
+        if is_replied {
+            ProcessOutcome::Replied
+        } else {
+            self.pass_on(request, ticket.as_ref(), reply)
+        }
     }
 
     /// Whether this is the request of an authority that looks whether a name is ours, which is answered then

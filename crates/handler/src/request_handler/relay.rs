@@ -14,6 +14,7 @@ use crate::job::ServerJob;
 use crate::passing::PassingExchange;
 use crate::policy::Ticket;
 use crate::upstream_threads::HeldThread;
+use forebay_config::Role;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::{
     InternalRedirect, Passed, Process, ProcessOutcome, Rank, Relay, Relayed, Reply, Request,
@@ -109,6 +110,7 @@ impl RequestHandler {
     pub(super) fn pass_on(
         &mut self,
         request: &Request<'_>,
+        ticket: Option<&Ticket>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
         let id = self.ids.number();
@@ -128,9 +130,9 @@ impl RequestHandler {
         let (content, user) = (self.site.content_number(), self.site.user(request));
         let asked = ExchangeTag { destination, content, id, user, rule: None, trace };
         let (standpoint, applications) = (self.standpoint(), &self.applications);
-        let overload = self.overload(request.head);
+        let judged = (self.class_to_tell(ticket), self.overload(request.head));
         let ask =
-            ask_stage(request, client, &asked, standpoint, applications, overload, knows_no_rules);
+            ask_stage(request, client, &asked, standpoint, applications, judged, knows_no_rules);
         let mut ask = match ask {
             Ok(ask) => ask,
             Err(refused) => {
@@ -155,6 +157,14 @@ impl RequestHandler {
                 self.refuse(status, text, reply);
                 ProcessOutcome::Replied
             }
+        }
+    }
+
+    /// The class of a request, as the next stage is to hear it; empty if there is one class only.
+    fn class_to_tell(&self, ticket: Option<&Ticket>) -> &str {
+        match self.policy.policy.classes().len() {
+            0 | 1 => "",
+            _ => self.policy.class(ticket),
         }
     }
 
@@ -218,7 +228,7 @@ impl RequestHandler {
         if relay.application().is_stage() {
             let again = u64::from(relay.attempts().saturating_sub(1));
             self.metrics.add(Counter::UpstreamRetries, again);
-            return self.relayed_stage(request, passing, reply);
+            return self.relayed_stage(request, ticket, passing, reply);
         }
         if relay.application().settings().tcp().is_some() {
             return self.passed_on(request, ticket, relay, reply);
@@ -387,6 +397,7 @@ impl RequestHandler {
     fn relayed_stage(
         &mut self,
         request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
         passing: &mut PassingExchange,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<ServerJob> {
@@ -414,6 +425,15 @@ impl RequestHandler {
         let head = &mut self.head;
         begin_head(status, head);
         let has_hsts = reply.hsts.is_some();
+        let is_refused =
+            relay.with_answer(|answer| answer.values(response::REFUSED).next().is_some());
+        // other software says what it likes
+        if is_refused == Some(true) && !self.applications.is_next_other() {
+            reply.is_kept_out = self.applications.role() == Some(Role::Process);
+            if let (Some(judge), Some(ticket)) = (&mut self.judge, ticket) {
+                judge.refused_behind(ticket);
+            }
+        }
         let has_date = relay.with_answer(|answer| {
             let notes = response::fields(answer, None, |name, value| {
                 if has_hsts && name.eq_ignore_ascii_case(HSTS) {

@@ -269,7 +269,8 @@ fn ask(judge: &mut Judge, now_ns: u64) -> Option<Pass> {
     let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
     let (normal_path, trusted) = (NormalPath::default(), TrustedProxies::default());
     let request = Request::new(&head, &peer, &normal_path);
-    let known = JudgeContext { trusted: &trusted, verifier: None, unix_ms: 0, paths: &[] };
+    let trusted = &trusted;
+    let known = JudgeContext { trusted, verifier: None, unix_ms: 0, rank: None, paths: &[] };
     match judge.request(&request, &mut ConnectionRecord::default(), known, now_ns) {
         Verdict::Admit(admitted) => {
             let mut ticket = admitted.ticket.unwrap();

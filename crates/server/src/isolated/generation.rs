@@ -9,6 +9,7 @@
 //! that ask go before those that answer: what is under way comes to its end.
 
 use super::cgroups::{Cgroups, Groups};
+use super::changes::Changes;
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
 use super::stage::addresses;
@@ -124,6 +125,7 @@ impl Generation {
     pub(super) fn start(
         common: &Arc<SupervisorShared>,
         config: Config,
+        changes: &Changes,
         cgroups: &mut Cgroups,
         tell: impl Fn() + Send + 'static,
     ) -> Result<Generation, RunError> {
@@ -132,6 +134,8 @@ impl Generation {
         let program = Program::open(&common.program).map_err(resources("the program"))?;
         let links = Links::make(user.is_some()).map_err(resources("a directory for sockets"))?;
         links.keep(&common.file).map_err(resources("a copy of the configuration"))?;
+        let left = changes.leave_in(links.path());
+        left.map_err(resources("what commands have changed"))?;
         let hearing = links.hear(tell).map_err(resources("a socket for stages that are ready"))?;
         let groups = cgroups.groups(
             &links.name(),

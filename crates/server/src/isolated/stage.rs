@@ -1,10 +1,10 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
-use super::links;
+use super::{links, relayed};
 use crate::machine::script_root;
 use forebay_config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
-    ListenEndpoint, ListenerConfig, Role, Size, StageProcess, Switch,
+    ListenEndpoint, ListenerConfig, Optional, Role, Size, StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -131,7 +131,10 @@ fn group(config: &Config, to: Vec<UpstreamAddress>) -> GroupSettings {
 /// What one stage makes of the configuration.
 #[must_use]
 pub fn at(mut config: Config, place: StageProcess) -> Config {
-    config.control.socket = ControlSocketChoice::Off;
+    config.control.socket = match place.role {
+        Role::Receive => ControlSocketChoice::At(relayed::socket(&place.links)),
+        Role::Process | Role::Respond => ControlSocketChoice::Off,
+    };
     if place.role != Role::Receive {
         stand_behind(&mut config, &place);
     }
@@ -150,14 +153,18 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
         ..ListenerConfig::default()
     }];
     config.trusted_proxies = Network::parse("unix").into_iter().collect();
-    config.classes.clear();
+    // the stage before has judged, and tells the class of each request
+    for class in &mut config.classes {
+        class.requests_per_connection = Optional::default();
+        class.keep_alive = Default::default();
+    }
     config.rules.clear();
-    config.agent = Switch::Off;
     config.ban_files.clear();
     config.admin.listen = AdminListen::default();
     // no keys are held where they are not used
     config.admin.token_file = None;
     config.admin.pairs = Default::default();
+    config.acme.dns_hook = Default::default();
     config.identity.is_verified_before = config.identity.keys.take().is_some();
     config.log.access = AccessLog::Off;
     for site in &mut config.sites {

@@ -2,10 +2,12 @@
 //! were started again.
 
 use crate::command::CommandAnswer;
+use crate::control_socket;
 use crossbeam_channel::Sender;
 use forebay_config::Role;
 use forebay_upstream::pings;
 use forebay_upstream::settings::UpstreamAddress;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,15 +43,30 @@ pub(super) enum Is {
     Other,
 }
 
-/// Asks all of them whether they live, and answers a command; on a thread of its own, because one that hangs is
+/// Asks all of them whether they live, and receive at its control socket how it is, and answers a command; on a thread of its own, because one that hangs is
 /// waited for.
-pub(super) fn tell(all: Vec<InstanceStatus>, reply: Sender<CommandAnswer>) {
+pub(super) fn tell(
+    all: Vec<InstanceStatus>,
+    receive: Option<PathBuf>,
+    reply: Sender<CommandAnswer>,
+) {
     let told = reply.clone();
-    let answer = move || drop(told.send(CommandAnswer { code: 0, text: table(&all) }));
+    let answer = move || {
+        let text = table(&all) + &receive.map(|socket| of_receive(&socket)).unwrap_or_default();
+        // a command that went away needs no answer
+        drop(told.send(CommandAnswer { code: 0, text }));
+    };
     if thread::Builder::new().name("status".to_owned()).spawn(answer).is_err() {
         let text = "there are no threads left to ask the stages\n".to_owned();
         let _ = reply.send(CommandAnswer { code: 1, text });
     }
+}
+
+/// What receive says of itself: bans, and what is not as the file says.
+fn of_receive(socket: &Path) -> String {
+    let Ok(answer) = control_socket::ask(socket, "status") else { return String::new() };
+    // its first line is about processes
+    answer.text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default()
 }
 
 fn table(all: &[InstanceStatus]) -> String {

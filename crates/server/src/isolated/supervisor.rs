@@ -6,9 +6,11 @@
 //! groups, within bounds: 5 s for those that another process has locked, half a second for those that are busy.
 
 use super::cgroups::Cgroups;
+use super::changes::Changes;
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::place::Place;
+use super::relayed::{self, RelayedAnswer, Sessions};
 use super::status::{self, InstanceStatus, Is};
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
@@ -51,6 +53,10 @@ pub(super) enum SupervisorEvent {
     Ready(u64),
     /// By a command at the control socket.
     Asked(CommandRequest),
+    /// Receive has answered a command.
+    Relayed(RelayedAnswer),
+    /// What commands have changed by now, as receive of this generation says.
+    Changed(u64, String),
     /// Of the process that takes the place of this one.
     Successor(SuccessorEvent),
     /// A server that was replaced has these connections, or has ended.
@@ -90,12 +96,24 @@ pub(super) struct Supervisor {
     waits_until: Option<Instant>,
     /// When is looked next whether the sockets of the stages are still there.
     next_look: Instant,
+    /// What commands have changed in the stages that serve.
+    pub(super) changes: Changes,
+    /// The number of the generation that serves.
+    pub(super) served_by: u64,
+    /// Commands under way that change something: one at most.
+    pub(super) changing: usize,
+    /// The number of the generation in which a command has changed something last.
+    pub(super) changed_in: u64,
+    /// Those that wait for it, or for stages that rise.
+    pub(super) held: Vec<(String, Reply<CommandAnswer>)>,
+    /// Programs that stay.
+    pub(super) sessions: Sessions,
 }
 
 /// The stages that are to serve next.
 pub(super) struct Rising {
     number: u64,
-    generation: Generation,
+    pub(super) generation: Generation,
     /// What the file says and hardly means.
     warnings: Vec<String>,
     /// They wait for the outcome.
@@ -167,6 +185,12 @@ pub fn run(
         closes_at: None,
         waits_until: None,
         next_look: Instant::now() + LOOK,
+        changes: inheritance.as_ref().map(|it| Changes::of(&it.handed)).unwrap_or_default(),
+        served_by: 0,
+        changing: 0,
+        changed_in: 0,
+        held: Vec::new(),
+        sessions: Sessions::default(),
     };
     supervisor.rising = Some(supervisor.rise(config, Vec::new())?);
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
@@ -177,7 +201,7 @@ pub fn run(
         }
         if let Some(socket) = &mut supervisor.control {
             let asked = move |asked| drop(tell.send(SupervisorEvent::Asked(asked)));
-            socket.serve(asked).map_err(resources("a thread for commands"))?;
+            socket.serve_commands(asked).map_err(resources("a thread for commands"))?;
         }
         ready(None);
         supervisor.go_on_until(&events, Supervisor::is_over)?;
@@ -266,9 +290,15 @@ impl Supervisor {
             }
             SupervisorEvent::Asked(CommandRequest { asked, reply }) => match asked {
                 CommandKind::Command(command) => self.answer(&command, reply),
-                CommandKind::Change(..) => self.answer("policy", reply),
+                // sessions are receive's
+                CommandKind::Change(..) => {}
+                CommandKind::Session(program, received) => self.relay_session(program, received),
                 CommandKind::TakeOver(stream) => self.hand_to(stream, &reply),
             },
+            SupervisorEvent::Relayed(relayed) => self.hear_answer(relayed),
+            // a command that came since knows more
+            SupervisorEvent::Changed(generation, _) if generation == self.changed_in => {}
+            SupervisorEvent::Changed(generation, text) => self.take_changes(generation, &text),
             SupervisorEvent::Successor(event) => self.hear_successor(event),
             SupervisorEvent::EarlierHas(process, open) => self.earlier.heard(process, open),
         }
@@ -290,9 +320,14 @@ impl Supervisor {
             self.replace_by(risen);
         }
         if self.rising.is_none()
+            && self.changing == 0
             && let Some(replies) = self.again.take()
         {
             self.reload(replies);
+        }
+        if self.rising.is_none() && self.changing == 0 {
+            let held = std::mem::take(&mut self.held);
+            held.into_iter().for_each(|(command, reply)| self.relay(command, reply));
         }
         let now = Instant::now();
         if now >= self.next_look {
@@ -328,6 +363,10 @@ impl Supervisor {
 
     /// The stages of before end when the new ones serve, and finish what they have.
     fn replace_by(&mut self, risen: Rising) {
+        self.served_by = risen.number;
+        self.changes = self.changes.after_reload();
+        self.sessions.leave_before(risen.number);
+        self.ask_for_changes(risen.number, risen.generation.directory());
         match self.serving.replace(risen.generation) {
             // it is said when the server before has left
             None if self.place == Place::Wanted => {}
@@ -389,7 +428,7 @@ impl Supervisor {
             Place::Left(_) => return self.stay("another process has taken the place", replies),
             Place::Wanted | Place::Own => {}
         }
-        if self.rising.is_some() {
+        if self.rising.is_some() || self.changing > 0 {
             return self.again.get_or_insert_default().extend(replies);
         }
         self.notifier.reloading();
@@ -409,7 +448,7 @@ impl Supervisor {
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         })?;
         if !super::is_wanted(&config) {
-            return Err("another engine needs a restart".to_owned());
+            return Err("a server without stages needs a restart or an upgrade".to_owned());
         }
         let is_same = |serving: &Generation| endpoints(&serving.config) == endpoints(&config);
         if !self.serving.as_ref().is_none_or(is_same) {
@@ -424,7 +463,9 @@ impl Supervisor {
         let (number, tell) = (self.generations, self.tell.clone());
         // who does not listen any more is at its end
         let tell = move || drop(tell.send(SupervisorEvent::Ready(number)));
-        let generation = Generation::start(&self.common, config, &mut self.cgroups, tell)?;
+        let changes = self.changes.after_reload();
+        let generation =
+            Generation::start(&self.common, config, &changes, &mut self.cgroups, tell)?;
         Ok(Rising { number, generation, warnings, replies: Vec::new() })
     }
 
@@ -473,20 +514,16 @@ impl Supervisor {
                 self.answer_upgrade(&other["upgrade ".len()..])
             }
             "reload" => return self.reload(vec![reply]),
-            "status" => return status::tell(self.instances(), reply),
-            other if other.starts_with("why ") => {
-                let text = "with the engine isolated no process remembers refusals for the others: the access \
-                            log has the request, with its request_id\n";
-                CommandAnswer { code: 1, text: text.to_owned() }
+            "status" => {
+                let receive = self.serving.as_ref().map(|it| relayed::socket(it.directory()));
+                return status::tell(self.instances(), receive, reply);
             }
-            other if other.starts_with("policy ban") || other.starts_with("policy unban") => {
-                let text = "with the engine isolated bans are what the files of policy.ban_files say, which \
-                            are read again when they change: write it there\n";
-                CommandAnswer { code: 1, text: text.to_owned() }
+            other if relayed::is_for_receive(other) => {
+                return self.relay(other.to_owned(), reply);
             }
-            other if other.starts_with("policy") || other.starts_with("upstream") => {
-                let text = "the engine isolated has no policy and no upstreams that can be changed \
-                            while it runs: write it into the file, and reload\n";
+            other if other.starts_with("upstream") => {
+                let text = "with stages applications are asked by the processes of respond, which take no \
+                            commands: write it into the file, and reload\n";
                 CommandAnswer { code: 1, text: text.to_owned() }
             }
             other => CommandAnswer::unknown(other),

@@ -76,7 +76,7 @@ impl Supervisor {
             // stages become another user, and this process stays who it is
             started_by: Some(privileges::current().0),
             notify: self.notifier.hand(),
-            ..Handed::default()
+            ..self.changes.handed()
         };
         let to_loop = self.tell.clone();
         let tell = move |event| to_loop.send(SupervisorEvent::Successor(event)).is_ok();
@@ -111,7 +111,8 @@ impl Supervisor {
                 let _ = words.send(LastWords { keeps_place, ..LastWords::default() });
             }
             SuccessorSays::Serves(_) => {
-                let _ = words.send(LastWords::default());
+                let bans = self.changes.handed().bans;
+                let _ = words.send(LastWords { bans, ..LastWords::default() });
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.leaving.iter().for_each(Generation::reopen_logs),

@@ -29,6 +29,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 struct LauncherProcess {
     socket: MessageSocket,
     file: PathBuf,
+    /// The copy of it that stages share.
+    copy: Option<PathBuf>,
     commands: Vec<ReadyCommand>,
     /// What was read last, and does not hold yet.
     read: Option<Vec<ReadyCommand>>,
@@ -37,15 +39,17 @@ struct LauncherProcess {
     waiting: VecDeque<(u32, u16, Vec<String>)>,
 }
 
-/// Runs the commands of `file` as it is told on standard input, until that ends.
+/// Runs the commands of `file` as it is told on standard input, until that ends. `copy` is the copy of the file that
+/// stages share.
 ///
 /// # Errors
 /// Why it cannot begin, or hear the server.
-pub fn run(file: &Path) -> io::Result<()> {
+pub fn run(file: &Path, copy: Option<&Path>) -> io::Result<()> {
     begin("forebay-launch", false)?;
     let mut launcher = LauncherProcess {
         socket: MessageSocket::of_input()?,
         file: file.to_owned(),
+        copy: copy.map(Path::to_owned),
         commands: Vec::new(),
         read: None,
         run: None,
@@ -157,7 +161,11 @@ impl LauncherProcess {
     /// Reads the file again.
     fn read(&mut self) -> LaunchReply {
         self.read = None;
-        let config = match config_file::load(&self.file) {
+        let read = match &self.copy {
+            Some(copy) => config_file::load_kept(copy, &self.file),
+            None => config_file::load(&self.file),
+        };
+        let config = match read {
             Ok(config) => config,
             Err(problems) => {
                 let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();

@@ -3,8 +3,10 @@
 use super::Server;
 use super::takeover::Wanted;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
+use crate::isolated::changes;
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::reload::RuleChange;
+use crate::upgrade::handed::{Handed, HandedBan, HandedOverride};
 use crate::upstream_command;
 use crate::why;
 use forebay_config::PolicyOverride;
@@ -22,6 +24,8 @@ impl Server {
                 return self.ask_for(Wanted::Agent(owner, change), Some(reply));
             }
             CommandKind::TakeOver(stream) => return self.hand_to(stream, &reply),
+            // sessions are served where the socket is
+            CommandKind::Session(..) => return,
         };
         if let Some(answer) = self.answer_bans(&command) {
             // the command may be gone
@@ -29,6 +33,13 @@ impl Server {
             return;
         }
         match command.as_str() {
+            "reload" if self.config.place.is_some() => {
+                let why = "a stage is replaced by the server that has started it";
+                let _ = reply.send(CommandAnswer::failed(why));
+            }
+            changes::ASKED_BY if self.config.place.is_some() => {
+                let _ = reply.send(self.changes());
+            }
             "reload" => self.ask_for(Wanted::File, Some(reply)),
             "status" => {
                 let _ = reply.send(CommandAnswer { code: 0, text: self.status_text() });
@@ -99,6 +110,20 @@ impl Server {
         }
     }
 
+    /// What operators have changed, for the supervisor.
+    fn changes(&self) -> CommandAnswer {
+        let handed = Handed {
+            bans: HandedBan::of(&self.bans),
+            overrides: HandedOverride::all(&self.config),
+            tickets: self.common.live.get().certificates.tickets(),
+            ..Handed::default()
+        };
+        match serde_json::to_string(&handed) {
+            Ok(text) => CommandAnswer { code: 0, text },
+            Err(error) => CommandAnswer::failed(error),
+        }
+    }
+
     /// How the server is, and what of it is not as the file says.
     fn status_text(&self) -> String {
         let now_s = clock::unix_coarse_ms() / 1000;
@@ -112,7 +137,7 @@ impl Server {
             overrides += &format!("policy set: {assignment} ({until})\n");
         }
         format!(
-            "one process serves; only the engine isolated has stages\n\
+            "one process serves; there are no stages\n\
              bans: {by_command} by command, {by_file} by files; refused so far: {connections} connections, \
              {requests} requests\n{overrides}{}",
             self.launchers.remarks()

@@ -26,6 +26,8 @@ impl Server {
         }
         self.plan.drain = self.plan.drain.min(time / 2);
         let patience = time.saturating_sub(self.plan.drain);
+        // the storage is another's from now on
+        self.acme = None;
         self.leave_clients(patience);
         say(format_args!(
             "replaced: connections open: {}, each gets one more answer if it asks within {patience:?}",

@@ -99,10 +99,8 @@ pub fn start(config: Config, given: Vec<OwnedFd>) -> Result<GuestServer, GuestEr
 /// Whether a configuration is one that a guest can have.
 fn check(config: &Config) -> Result<(), GuestError> {
     let sites = || config.sites.iter();
-    let isolated =
-        config.listeners.iter().any(|one| one.engine == forebay_engine::Engine::Isolated);
     let needs = [
-        (isolated, "engine = \"isolated\""),
+        (config.has_stages(), "engine = \"isolated\""),
         (sites().any(|site| !site.cgi.is_empty()), "[[cgi]]"),
         (config.gate != forebay_config::GateMode::Off, "gate"),
         (config.firewall.mode != forebay_config::FirewallMode::Off, "firewall"),

@@ -55,12 +55,14 @@ use forebay_site::Content;
 use forebay_sys::passing;
 use forebay_sys::process;
 use forebay_sys::stderr::say;
+use forebay_sys::wait_budget::WaitBudget;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 impl Server {
     pub(super) fn start(
@@ -72,11 +74,14 @@ impl Server {
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
-        let config = match &before {
-            Some((_, inheritance)) => {
-                let overrides = inheritance.handed.overrides.iter().map(HandedOverride::kept);
-                let (config, said) = set::keep(&overrides.collect::<Vec<_>>(), config);
+        let left = isolated::changes::left(&config);
+        let handed = before.as_ref().map(|(_, inheritance)| &inheritance.handed).or(left.as_ref());
+        let config = match handed {
+            Some(handed) => {
+                let overrides = handed.overrides.iter().map(HandedOverride::kept);
+                let (mut config, said) = set::keep(&overrides.collect::<Vec<_>>(), config);
                 said.lines().for_each(|line| say(format_args!("upgrade: {line}")));
+                isolated::changes::settle_overrides(&mut config, &handed.overrides);
                 config
             }
             None => config,
@@ -97,13 +102,21 @@ impl Server {
             None => Listeners::inherit().map_err(RunError::Listen)?,
         };
         // a process that can connect can also send commands
-        let lock_wait = listeners.lock_wait();
+        let mut none = WaitBudget::new(Duration::ZERO);
+        // all stages have their directory locked, and no other makes this socket
+        let lock_wait = match config.place.is_some() {
+            true => &mut none,
+            false => listeners.lock_wait(),
+        };
         let control_socket = match &mut inheritance {
             Some(handed) => {
                 let handed = handed.control();
                 control_socket::open_handed(&config, file.as_deref(), handed, lock_wait)
             }
-            None => control_socket::open(&config, file.as_deref(), lock_wait),
+            None => {
+                let of_stage = config.place.as_ref().map(|place| place.file.as_path());
+                control_socket::open(&config, file.as_deref().or(of_stage), lock_wait)
+            }
         };
         let control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
@@ -125,7 +138,9 @@ impl Server {
         };
         listeners.check_inherited(&reload::wanted(&plan)).map_err(RunError::Listen)?;
         // keys are often readable for root alone
-        let tickets = inheritance.as_mut().map(|handed| std::mem::take(&mut handed.handed.tickets));
+        let of_server = inheritance.as_mut().map(|handed| &mut handed.handed);
+        let mut left = left;
+        let tickets = of_server.or(left.as_mut()).map(|it| std::mem::take(&mut it.tickets));
         let none = Certificates::default();
         let certificates = Certificates::open(&config, &none, tickets.unwrap_or_default());
         let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
@@ -287,6 +302,7 @@ impl Server {
             let prepared = server.prepare_to_succeed(inheritance);
             prepared.map_err(resources("sockets that listen"))?;
         }
+        left.iter().for_each(|left| server.restore_bans(&left.bans));
         let is_successor = inheritance.is_some();
         // clients are served from here on
         for prepared in prepared {
@@ -375,7 +391,8 @@ fn confine(
     listeners: &mut Listeners,
     control_socket: Option<&ControlSocket>,
 ) -> Result<Sandbox, RunError> {
-    let control = control_socket.map(ControlSocket::path);
+    // its directory is none of a stage's to change
+    let control = control_socket.map(ControlSocket::path).filter(|_| config.place.is_none());
     if config.is_guest {
         // the process, and what it may, are another's
         let needs = SandboxNeeds::of(config, file, control);
@@ -384,8 +401,9 @@ fn confine(
     let given_up = match seal::is_sealed(config) {
         true => seal::give_up(config),
         false => {
-            // what is lent is the other process's to give
-            let own = control_socket.filter(|socket| !socket.is_lent());
+            // what is lent is the other process's to give, and that of a stage is the supervisor's to speak with
+            let is_stage = config.place.is_some();
+            let own = control_socket.filter(|socket| !socket.is_lent() && !is_stage);
             let own = own.map(ControlSocket::path);
             privileges::drop_to_user(config, listeners, own.as_slice())
         }

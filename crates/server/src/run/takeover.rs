@@ -98,12 +98,13 @@ impl Server {
     }
 
     fn begin_to_prepare(&mut self, task: PendingChange) {
-        let refused = match (&self.file, &task.wanted) {
+        let refused = match (self.named_file(), &task.wanted) {
             _ if self.draining.is_some() || self.is_replaced => ReloadError::Stopping,
             _ if self.is_handing => ReloadError::Handing,
             (None, Wanted::File | Wanted::Set(..) | Wanted::Rule(_)) => ReloadError::NoFile,
             (file, wanted) => {
-                let (file, current) = (file.clone().unwrap_or_default(), self.current());
+                let (file, current) =
+                    (file.map(Path::to_owned).unwrap_or_default(), self.current());
                 let (to_main, wanted) = (self.to_main.clone(), wanted.clone());
                 let prepare = move || {
                     let next = match wanted {
@@ -132,6 +133,12 @@ impl Server {
         };
         self.reload.under_way = Some(task);
         self.finish_reload(Err(refused));
+    }
+
+    /// The configuration file, as it is named where changes are told of: of a stage that of its server.
+    fn named_file(&self) -> Option<&Path> {
+        let of_stage = self.config.place.as_ref().map(|place| place.file.as_path());
+        self.file.as_deref().or(of_stage)
     }
 
     fn current(&self) -> Current {
@@ -183,7 +190,7 @@ impl Server {
             }
             Err(ReloadError::Renewal(said)) => CommandAnswer { code: 1, text: said },
             Ok(said) => {
-                let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
+                let file = self.named_file().unwrap_or(Path::new("the file")).display();
                 let kept = match wanted {
                     Wanted::Set(_, true) => {
                         format!("kept through reloads, until {file} says something else there")

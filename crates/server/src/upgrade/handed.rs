@@ -166,22 +166,31 @@ pub struct HandedOverride {
     pub assignment: String,
     /// What the file said.
     pub file_value: Option<String>,
+    /// The next reload takes it back: it is handed to a process that starts with the same file only.
+    pub until_reload: bool,
 }
 
 impl HandedOverride {
-    /// Those of a configuration.
+    /// Those of a configuration that are kept.
     pub fn of(config: &Config) -> Vec<HandedOverride> {
-        let kept = config.assigned.iter().filter(|one| one.is_kept);
-        let handed = kept.map(|PolicyOverride { assignment, file_value, .. }| HandedOverride {
-            assignment: assignment.clone(),
-            file_value: file_value.clone(),
-        });
-        handed.collect()
+        let mut handed = HandedOverride::all(config);
+        handed.retain(|one| !one.until_reload);
+        handed
+    }
+
+    /// All of a configuration.
+    pub fn all(config: &Config) -> Vec<HandedOverride> {
+        let handed = |one: &PolicyOverride| HandedOverride {
+            assignment: one.assignment.clone(),
+            file_value: one.file_value.clone(),
+            until_reload: !one.is_kept,
+        };
+        config.assigned.iter().map(handed).collect()
     }
 
     /// The same in a configuration.
     pub fn kept(&self) -> PolicyOverride {
-        let HandedOverride { assignment, file_value } = self.clone();
+        let HandedOverride { assignment, file_value, until_reload: _ } = self.clone();
         PolicyOverride { assignment, is_kept: true, file_value }
     }
 }

@@ -97,17 +97,12 @@ impl Inheritance {
 
     /// Tells the operator what stages cannot go on with, though the other server had it.
     pub fn announce_lost(&self) {
-        let Handed { bans, overrides, drained, .. } = &self.handed;
-        for (count, what) in [
-            (bans.len(), "bans by command"),
-            (overrides.len(), "changes by policy set --keep"),
-            (drained.len(), "upstreams that were taken out"),
-        ] {
-            if count > 0 {
-                say(format_args!(
-                    "upgrade: {what}: {count} hold no longer, because the engine isolated has none"
-                ));
-            }
+        let count = self.handed.drained.len();
+        if count > 0 {
+            say(format_args!(
+                "upgrade: upstreams that were taken out: {count} are asked again, because stages take no commands \
+                 about upstreams"
+            ));
         }
     }
 

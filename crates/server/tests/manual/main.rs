@@ -52,7 +52,8 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     (
         "isolated",
         "The engine isolated",
-        "How the stages of the engine `isolated` share the work, and when one is taken for lost.",
+        "How the stages of the engine `isolated` share the work, and when one is taken for lost. `[stages]` is the same \
+         table, and puts the stages behind listeners of any engine; both at once is an error.",
     ),
     ("cache", "Cache", "What is kept in memory."),
     (

@@ -15,6 +15,9 @@ use std::io::Write;
 /// The field of an answer that says for how many milliseconds the request has waited before it was worked on.
 pub const DELAY: &str = "Forebay-Delay";
 
+/// The field by which a stage says that the agent has refused a request in it.
+pub const REFUSED: &str = "Forebay-Refused";
+
 /// Interim answers to one request, at most: an upstream that sends nothing else would keep it for ever.
 const MOST_INTERIM: u8 = 32;
 
@@ -139,6 +142,7 @@ pub fn fields<'h>(
             7 if is("upgrade") && response.body != BodyFraming::Upgraded => continue,
             10 if is("connection") || is("keep-alive") => continue,
             13 if is(DELAY) => continue,
+            15 if is(REFUSED) => continue,
             14 if is("content-length") => continue,
             16 if is("x-accel-redirect") => {
                 // the first counts, as of what stands once

@@ -230,7 +230,9 @@ fn settings_of_stages_need_them() {
     let text = "root = \"site\"\n[isolated]\nprocess = 3\n";
     assert_eq!(
         folder.remarks(text),
-        ["DIR/forebay.toml:3:11: isolated.process: means nothing without engine = \"isolated\""]
+        [
+            "DIR/forebay.toml:3:11: isolated.process: means nothing without engine = \"isolated\" or [stages]"
+        ]
     );
     assert!(
         folder.remarks(&format!("engine = \"isolated\"\nuser = \"nobody\"\n{text}")).is_empty()
