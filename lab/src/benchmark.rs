@@ -6,9 +6,10 @@
 use crate::Error;
 use crate::claim::BenchmarkClaim;
 use crate::client::ClientProgram;
+use crate::columns::Column;
 use crate::options::{Axis, Options, Setting};
-use crate::record::{Column, Row};
 use crate::reference::Reference;
+use crate::rows::RawRow;
 use crate::run::{Point, Run, Trial};
 
 /// One experiment.
@@ -51,7 +52,7 @@ pub struct Benchmark {
     /// What is claimed.
     pub claims: &'static [BenchmarkClaim],
     /// Text below the tables that no table has.
-    pub more: fn(&[Row]) -> String,
+    pub more: fn(&[RawRow]) -> String,
     /// Makes what is served, and what measures it.
     pub prepare: fn(&Run) -> Result<Box<dyn Measure>, Error>,
 }
@@ -84,10 +85,10 @@ pub trait Measure {
     ///
     /// # Errors
     /// What ends the run. Bad measurements do not: their rows are flagged.
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error>;
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error>;
 
     /// Rows of a measurement that ended with an error: they are kept.
-    fn unfinished(&mut self) -> Vec<Row> {
+    fn unfinished(&mut self) -> Vec<RawRow> {
         Vec::new()
     }
 
@@ -101,7 +102,7 @@ pub trait Measure {
 }
 
 /// No text.
-pub fn nothing(_rows: &[Row]) -> String {
+pub fn nothing(_rows: &[RawRow]) -> String {
     String::new()
 }
 

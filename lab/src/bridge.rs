@@ -1,8 +1,7 @@
 //! `lab measure NAME …`: the rows of an experiment that is a value, for a file of kind `program`.
 
 use crate::benchmarks::ALL;
-use crate::record::Row;
-use crate::rows::RawRow;
+use crate::columns;
 use crate::rows::recorded::RowFile;
 use crate::{Error, arguments, profile, runner, shift};
 use clap::parser::ValueSource;
@@ -33,13 +32,7 @@ pub fn measure(words: &[String]) -> Result<(), Error> {
         "overload" => rows.retain(|row| row.text("part") != "capacity"),
         _ => {}
     }
-    let of = |is_key: bool| {
-        let columns = benchmark.columns.iter().filter(move |column| column.is_key() == is_key);
-        columns.map(|column| column.name.to_owned()).collect()
-    };
-    let (words, figures) = (of(true), of(false));
-    let rows = rows.iter().map(raw).collect();
-    let file = RowFile { header: Vec::new(), words, figures, rows, is_whole: true };
+    let file = RowFile { rows, is_whole: true, ..columns::file(benchmark.columns) };
     print!("{}", file.text());
     Ok(())
 }
@@ -52,15 +45,6 @@ pub fn command(name: &str) -> Command {
     let beginning = Arg::new("beginning").long("beginning").value_parser(value_parser!(u32));
     let beginning = beginning.help("Which round of many this one is: others begin in each [1]");
     found.map_or(Command::new("none"), |benchmark| arguments::command(benchmark).arg(beginning))
-}
-
-/// A row with its words and figures, whatever they are called.
-fn raw(row: &Row) -> RawRow {
-    let keys = row.keys().iter();
-    let raw =
-        keys.fold(RawRow::new(row.round, row.place), |raw, (name, word)| raw.word(name, word));
-    let raw = row.figures().iter().fold(raw, |raw, (name, value)| raw.figure(name, *value));
-    row.flags().iter().fold(raw, |raw, flag| raw.flag(flag, true))
 }
 
 /// What is wrong with a file's command, if it measures an experiment that is a value: its words, and the columns

@@ -4,8 +4,9 @@
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
 use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
+use crate::columns::{figure, key};
 use crate::options::Axis;
-use crate::record::{Row, figure, key};
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -30,9 +31,9 @@ pub const CALIBRATION: Benchmark = Benchmark {
     columns: &[
         key("wrong"),
         key("what"),
-        figure("recovered_pc", 0).shown("recovered, %", 0),
-        figure("low_pc", 0).shown("at least", 0),
-        figure("high_pc", 0).shown("at most", 0),
+        figure("recovered_pc").shown("recovered, %", 0),
+        figure("low_pc").shown("at least", 0),
+        figure("high_pc").shown("at most", 0),
     ],
     tables: &[],
     lines: &["wrong", "what"],
@@ -60,7 +61,7 @@ fn prepare(_run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for CalibrationMeasure {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         let found = WRONG.iter().find(|wrong| wrong.name == trial.at("wrong"));
         let Some(wrong) = found else { return Ok(Vec::new()) };
@@ -155,10 +156,12 @@ impl Recovered {
     }
 
     /// A row for what it cost, and one for what was simulated.
-    fn rows(self) -> Vec<Row> {
+    fn rows(self) -> Vec<RawRow> {
         let [part, low, high] = self.cost.unwrap_or([f64::NAN; 3]).map(|part| part * 100.0);
-        let cost = Row::new().key("what", "processor time per answer").figure("recovered_pc", part);
-        let simulated = Row::new().key("what", "simulated pipeline, mean time");
+        let cost = RawRow::default()
+            .word("what", "processor time per answer")
+            .figure("recovered_pc", part);
+        let simulated = RawRow::default().word("what", "simulated pipeline, mean time");
         let part = self.simulated.unwrap_or(f64::NAN) * 100.0;
         vec![
             cost.figure("low_pc", low).figure("high_pc", high),

@@ -1,7 +1,7 @@
 //! Claims: a figure of some rows, compared with another of the same round, and the goal that it meets or misses.
 
-use crate::record::{Row, each};
 use crate::reference::{Reference, RowKeys, other_of};
+use crate::rows::{RawRow, each};
 use crate::summary::{Spread, brief};
 use std::fmt::Write;
 
@@ -115,21 +115,21 @@ impl Goal {
 
 impl BenchmarkClaim {
     /// A verdict for each combination of words that the rows of the claim have.
-    pub fn verdicts(&self, rows: &[Row]) -> Vec<ClaimResult> {
-        let mine: Vec<&Row> = rows.iter().filter(|row| row.is(self.of)).collect();
+    pub fn verdicts(&self, rows: &[RawRow]) -> Vec<ClaimResult> {
+        let mine: Vec<&RawRow> = rows.iter().filter(|row| row.is(self.of)).collect();
         let mut names: Vec<&str> = Vec::new();
-        for (name, _) in mine.iter().flat_map(|row| row.keys()) {
-            if !names.contains(name) && !self.of.iter().any(|(known, _)| known == name) {
+        for (name, _) in mine.iter().flat_map(|row| row.words()) {
+            if !names.contains(&name.as_str()) && !self.of.iter().any(|(known, _)| known == name) {
                 names.push(name);
             }
         }
         let all = each(mine.iter().copied(), &names);
         let verdict = |values: &Vec<&str>| {
-            let is_same = |row: &&&Row| {
+            let is_same = |row: &&&RawRow| {
                 row.is_valid()
                     && names.iter().zip(values).all(|(name, value)| row.text(name) == *value)
             };
-            let group: Vec<&Row> = mine.iter().filter(is_same).copied().collect();
+            let group: Vec<&RawRow> = mine.iter().filter(is_same).copied().collect();
             self.verdict(rows, &group, &values.join(", "))
         };
         all.iter().map(verdict).collect()
@@ -146,7 +146,7 @@ impl BenchmarkClaim {
     }
 
     /// Of rows with the same words.
-    fn verdict(&self, rows: &[Row], group: &[&Row], place: &str) -> ClaimResult {
+    fn verdict(&self, rows: &[RawRow], group: &[&RawRow], place: &str) -> ClaimResult {
         let more = self.goal.more();
         let pairs: Vec<(f64, f64)> = group
             .iter()
@@ -216,8 +216,8 @@ pub fn table(verdicts: &[ClaimResult]) -> String {
 mod tests {
     use super::*;
 
-    fn row(round: u32, server: &str, load: &str, p99: f64) -> Row {
-        let row = Row::new().key("server", server).key("load", load).figure("p99", p99);
+    fn row(round: u32, server: &str, load: &str, p99: f64) -> RawRow {
+        let row = RawRow::default().word("server", server).word("load", load).figure("p99", p99);
         let mut row = row.figure("before", 1.0);
         row.round = round;
         row

@@ -7,9 +7,10 @@ pub mod load;
 
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
 use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
+use crate::columns::{figure, key};
 use crate::options::{Axis, Kind, Setting};
-use crate::record::{Row, figure, key};
 use crate::reference::RowKeys;
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::serving::{PeerProcess, Serving};
 use crate::{Error, stages};
@@ -88,12 +89,12 @@ pub const CRASHES: Benchmark = Benchmark {
     columns: &[
         key("server"),
         key("trouble"),
-        figure("requests", 0).shown("requests", 0),
-        figure("lost", 0).shown("lost", 0),
-        figure("availability_percent", 3).shown("availability %", 3),
-        figure("p99_before_ms", 1).shown("p99 ms before", 1),
-        figure("p99_with_ms", 1).shown("p99 ms with it", 1),
-        figure("timer_and_p99_before_ms", 1).shown("timer + p99 before", 1),
+        figure("requests").shown("requests", 0),
+        figure("lost").shown("lost", 0),
+        figure("availability_percent").shown("availability %", 3),
+        figure("p99_before_ms").shown("p99 ms before", 1),
+        figure("p99_with_ms").shown("p99 ms with it", 1),
+        figure("timer_and_p99_before_ms").shown("timer + p99 before", 1),
     ],
     tables: &[],
     lines: &["server", "trouble"],
@@ -303,7 +304,7 @@ fn nft(text: &str) -> Result<(), Error> {
 }
 
 impl Measure for Crashes {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let (run, trouble) = (trial.run, trial.at("trouble"));
         if (trial.server == "forebay") == stages_of(trouble).is_empty() {
             return Ok(Vec::new());
@@ -328,7 +329,7 @@ impl Measure for Crashes {
         let during = load::RunPart::of(&fates, begin, third * 2);
         let all = load::RunPart::of(&fates, Duration::ZERO, third * 3);
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        let row = Row::new()
+        let row = RawRow::default()
             .figure("requests", all.requests as f64)
             .figure("lost", all.lost as f64)
             .figure("availability_percent", all.availability())

@@ -7,9 +7,10 @@ pub mod workload;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::cage::COLD;
 use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
+use crate::columns::{Column, figure, key};
 use crate::options::{Axis, any};
-use crate::record::{Column, Row, figure, key};
 use crate::reference::Reference;
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, PeerProcess, Serving};
 use crate::{Error, load};
@@ -26,13 +27,13 @@ const COLUMNS: &[Column] = &[
     key("workload"),
     key("connections"),
     key("server"),
-    figure("rate_per_s", 0).shown("answers/s", 0),
-    figure("cpu_us", 3).shown("CPU µs", 2),
-    figure("p99_us", 0).shown("p99 µs", 0),
-    figure("failed", 0).shown("failed", 0),
-    figure("threads", 0).shown("threads", 0),
-    figure("memory_mib", 1).shown("memory MiB", 1),
-    figure("client", 2),
+    figure("rate_per_s").shown("answers/s", 0),
+    figure("cpu_us").shown("CPU µs", 2),
+    figure("p99_us").shown("p99 µs", 0),
+    figure("failed").shown("failed", 0),
+    figure("threads").shown("threads", 0),
+    figure("memory_mib").shown("memory MiB", 1),
+    figure("client"),
 ];
 
 /// What is measured.
@@ -108,7 +109,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for Engines {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         let Some(workload) = Workload::find(trial.at("workload")) else { return Ok(Vec::new()) };
         let connections = trial.number("connections") as u32;
@@ -139,7 +140,7 @@ impl Measure for Engines {
             workload.plan(port, connections, options.measured, options.client_core, &run.root)?;
         let loaded = load::run(run, &serving, &plan, &mut |_| {})?;
         let group = &loaded.report.groups[0];
-        let row = Row::new()
+        let row = RawRow::default()
             .figure("rate_per_s", group.rate)
             .figure("cpu_us", loaded.server_cores * 1e6 / group.rate.max(1e-9))
             .figure("p99_us", group.latency.p99_us)

@@ -3,11 +3,12 @@
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
+use crate::columns::{Column, figure, key};
 use crate::content::body;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting, any};
-use crate::record::{Column, Row, figure, key};
 use crate::reference::Reference;
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::arrivals::Arrivals;
@@ -94,13 +95,13 @@ pub const KEEPALIVE: Benchmark = Benchmark {
 const COLUMNS: &[Column] = &[
     key("engine"),
     key("keep"),
-    figure("offered_per_s", 1),
-    figure("served_per_s", 2).shown("served/s", 1),
-    figure("p50_ms", 3).shown("wait for a free thread: p50 ms", 1),
-    figure("p99_ms", 3).shown("p99 ms", 1),
-    figure("lost", 4).shown("lost, of 1", 3),
-    figure("threads", 0).shown("threads", 0),
-    figure("client", 2),
+    figure("offered_per_s"),
+    figure("served_per_s").shown("served/s", 1),
+    figure("p50_ms").shown("wait for a free thread: p50 ms", 1),
+    figure("p99_ms").shown("p99 ms", 1),
+    figure("lost").shown("lost, of 1", 3),
+    figure("threads").shown("threads", 0),
+    figure("client"),
 ];
 
 fn engines() -> Vec<&'static str> {
@@ -120,7 +121,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for Keepalive {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let (run, law, floor) = (trial.run, trial.at("law"), trial.at("floor"));
         let options = &run.options;
         let (keep, lines) = match law {
@@ -148,8 +149,8 @@ impl Measure for Keepalive {
         let loaded = load::run(run, &serving, &plan(run, law, serving.port())?, &mut |_| {})?;
         let group = &loaded.report.groups[0];
         let points = group.series.len().max(1) as f64;
-        let row = Row::new()
-            .key("keep", keep)
+        let row = RawRow::default()
+            .word("keep", keep)
             .figure("offered_per_s", group.offered as f64 / group.seconds.max(1e-9))
             // in the measured time: what is answered while the run drains is another matter
             .figure(

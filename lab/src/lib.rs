@@ -20,7 +20,7 @@
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
 //! | [`mod@rows`], [`judge`] | rows as files keep them; what they come to |
 //! | [`mod@report`] | everything as one page, or one table |
-//! | [`record`] | rows, written and read |
+//! | [`columns`] | what the rows of an experiment that is a value hold |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
 //! | [`claim`], [`mod@reference`] | claims, met or missed; with what rows are compared |
 //! | [`peers`], [`template`] | the servers beside Forebay: files in `lab/peers`, filled in |
@@ -73,6 +73,7 @@ pub mod case;
 pub mod catalogue;
 pub mod claim;
 pub mod client;
+pub mod columns;
 pub mod command;
 pub mod content;
 pub mod cpu;
@@ -93,7 +94,6 @@ pub mod peers;
 pub mod probe;
 pub mod profile;
 pub mod receivers;
-pub mod record;
 pub mod reference;
 pub mod reload;
 pub mod report;

@@ -19,10 +19,11 @@ pub mod voigt;
 
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure};
 use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
+use crate::columns::{figure, key};
 use crate::content::body;
 use crate::options::{Axis, Kind, Options, Setting, any};
-use crate::record::{self, figure, key};
 use crate::reference::{Reference, RowKeys};
+use crate::rows::RawRow;
 use crate::run::{Point, Run, Trial};
 use crate::{Error, peers};
 use bench::{Bench, Capacity, Settings};
@@ -218,20 +219,20 @@ pub const OVERLOAD: Benchmark = Benchmark {
         key("case"),
         key("server"),
         key("group"),
-        figure("offered_per_s", 2).shown("offered/s", 1),
-        figure("good_per_s", 2).shown("good/s", 1),
-        figure("goodput_per_s", 2).shown("in time/s", 1),
-        figure("refused_per_s", 2).shown("refused/s", 1),
-        figure("reset_per_s", 2).shown("reset/s", 1),
-        figure("lost_per_s", 2).shown("lost/s", 1),
-        figure("p50_ms", 3).shown("p50 ms", 1),
-        figure("p99_ms", 3).shown("p99 ms", 1),
-        figure("max_ms", 3),
-        figure("server_cores", 4),
-        figure("core_busy", 4),
-        figure("client", 2),
-        figure("starved", 3),
-        figure("figure", 4).shown("figure", 2),
+        figure("offered_per_s").shown("offered/s", 1),
+        figure("good_per_s").shown("good/s", 1),
+        figure("goodput_per_s").shown("in time/s", 1),
+        figure("refused_per_s").shown("refused/s", 1),
+        figure("reset_per_s").shown("reset/s", 1),
+        figure("lost_per_s").shown("lost/s", 1),
+        figure("p50_ms").shown("p50 ms", 1),
+        figure("p99_ms").shown("p99 ms", 1),
+        figure("max_ms"),
+        figure("server_cores"),
+        figure("core_busy"),
+        figure("client"),
+        figure("starved"),
+        figure("figure").shown("figure", 2),
     ],
     tables: &["part"],
     lines: &["case", "server", "group"],
@@ -319,7 +320,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for Overload {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<record::Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let Some(server) = Server::find(trial.server) else { return Ok(Vec::new()) };
         let (part, at, round) = (trial.at("part"), trial.at("at"), trial.round);
         let settings = Settings::of(&trial.run.options);
@@ -345,13 +346,13 @@ impl Measure for Overload {
         ended.map(|()| self.unfinished())
     }
 
-    fn unfinished(&mut self) -> Vec<record::Row> {
+    fn unfinished(&mut self) -> Vec<RawRow> {
         self.unfinished.drain(..).map(|row| row.record()).collect()
     }
 }
 
 /// Tables that are not rows: goodput against its own peak, applications against theirs.
-fn report(rows: &[record::Row]) -> String {
+fn report(rows: &[RawRow]) -> String {
     let rows: Vec<Row> = rows.iter().map(Row::read).collect();
     goodput::report(&rows) + &scripts::report(&rows)
 }

@@ -5,11 +5,12 @@
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
+use crate::columns::{figure, key};
 use crate::content::body;
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
-use crate::record::{Row, each, figure, key};
+use crate::rows::{RawRow, each};
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::plan::{RequestsPerConnection, StatedVersion};
@@ -73,11 +74,11 @@ pub const PROFILE: Benchmark = Benchmark {
         key("cache"),
         key("activity"),
         key("duke"),
-        figure("per_request", 2).shown("times per request", 2),
-        figure("each_us", 2).shown("µs each", 2),
-        figure("us_per_request", 2).shown("µs per request", 2),
-        figure("share_pc", 1).shown("share, %", 1),
-        figure("answers_per_s", 0).shown("answers/s", 0),
+        figure("per_request").shown("times per request", 2),
+        figure("each_us").shown("µs each", 2),
+        figure("us_per_request").shown("µs per request", 2),
+        figure("share_pc").shown("share, %", 1),
+        figure("answers_per_s").shown("answers/s", 0),
     ],
     tables: &["engine", "cache"],
     lines: &["activity", "duke"],
@@ -88,20 +89,20 @@ pub const PROFILE: Benchmark = Benchmark {
 };
 
 /// The rows with one more for each server and cache: the file opened, and asked for its size.
-pub fn with_sums(rows: Vec<Row>) -> Vec<Row> {
+pub fn with_sums(rows: Vec<RawRow>) -> Vec<RawRow> {
     let parts = ["open", "fstat"];
     let found = each(&rows, &["engine", "cache"]);
     let sum = |words: &Vec<&str>| {
-        let is_part = |row: &&Row| {
+        let is_part = |row: &&RawRow| {
             [row.text("engine"), row.text("cache")] == words[..]
                 && parts.contains(&row.text("activity"))
         };
         let of = |name: &str| rows.iter().filter(is_part).filter_map(|row| row.get(name)).sum();
-        let row = Row::new().key("engine", words[0]).key("cache", words[1]);
-        let row = row.key("activity", "open+stat").figure("us_per_request", of("us_per_request"));
+        let row = RawRow::default().word("engine", words[0]).word("cache", words[1]);
+        let row = row.word("activity", "open+stat").figure("us_per_request", of("us_per_request"));
         row.figure("share_pc", of("share_pc"))
     };
-    let sums: Vec<Row> = found.iter().map(sum).collect();
+    let sums: Vec<RawRow> = found.iter().map(sum).collect();
     rows.into_iter().chain(sums).collect()
 }
 
@@ -122,7 +123,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for ProfileMeasure {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         // duke's server opened its file for each request
         let cache = if trial.at("cache") == "off" { "cache.bytes = \"0B\"\n" } else { "" };
@@ -198,24 +199,26 @@ impl Profile {
     }
 
     /// A row for each activity, for their sum, and for each step of the start.
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<RawRow> {
         let sum: f64 = self.activities.iter().map(|(seconds, _)| seconds).sum();
         let requests = self.requests.max(1.0);
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<RawRow> = Vec::new();
         for ((name, duke), (seconds, count)) in ACTIVITIES.iter().zip(&self.activities) {
-            let row = Row::new()
-                .key("activity", *name)
-                .key("duke", *duke)
+            let row = RawRow::default()
+                .word("activity", *name)
+                .word("duke", *duke)
                 .figure("per_request", count / requests)
                 .figure("each_us", seconds * 1e6 / count.max(1.0))
                 .figure("us_per_request", seconds * 1e6 / requests)
                 .figure("share_pc", seconds * 100.0 / sum.max(1e-12));
             rows.push(row);
         }
-        let sum = Row::new().key("activity", "sum").figure("us_per_request", sum * 1e6 / requests);
+        let sum = RawRow::default()
+            .word("activity", "sum")
+            .figure("us_per_request", sum * 1e6 / requests);
         rows.push(sum.figure("share_pc", 100.0));
         for (name, seconds) in STEPS.iter().zip(&self.steps) {
-            let row = Row::new().key("activity", format!("{name}, once at the start"));
+            let row = RawRow::default().word("activity", format!("{name}, once at the start"));
             rows.push(row.figure("each_us", seconds * 1e6));
         }
         rows
@@ -240,11 +243,12 @@ mod tests {
         };
         let before = Profile::read(&metrics(10, "0.5"));
         let profile = Profile::read(&metrics(110, "0.501")).since(&before);
-        let rows: Vec<_> = profile.rows().iter().map(|row| row.csv(PROFILE.columns)).collect();
-        let text = rows.join("\n");
-        assert!(text.contains(",open,open file,1.00,10.00,10.00,50.0,,"), "{text}");
-        assert!(text.contains(",parse,parse,0.00,0.00,0.00,0.0,,"), "{text}");
-        assert!(text.contains(",sum,,,,20.00,100.0,,"), "{text}");
-        assert!(text.contains("bind, once at the start\",,,7.50,"), "{text}");
+        let file = crate::columns::file(PROFILE.columns);
+        let rows: Vec<_> = profile.rows().iter().map(|row| file.line(row)).collect();
+        let text = rows.concat();
+        assert!(text.contains(",open,open file,1,10,10,50,,"), "{text}");
+        assert!(text.contains(",parse,parse,0,0,0,0,,"), "{text}");
+        assert!(text.contains(",sum,,,,20,100,,"), "{text}");
+        assert!(text.contains("bind, once at the start\",,,7.5,"), "{text}");
     }
 }

@@ -6,12 +6,13 @@
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
+use crate::columns::{figure, key};
 use crate::content::body;
 use crate::forebay::value;
 use crate::load::{self, target};
 use crate::options::{Axis, Kind, Setting};
-use crate::record::{Row, figure, key};
 use crate::reference::Reference;
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use forebay_load::mix::{Mix, MixPath};
@@ -71,12 +72,12 @@ pub const RECEIVERS: Benchmark = Benchmark {
     columns: &[
         key("order"),
         key("group"),
-        figure("mean_ms", 4).shown("mean ms", 2),
-        figure("p99_ms", 4).shown("p99 ms", 2),
-        figure("answers_per_s", 0).shown("answers/s, of all groups", 0),
+        figure("mean_ms").shown("mean ms", 2),
+        figure("p99_ms").shown("p99 ms", 2),
+        figure("answers_per_s").shown("answers/s, of all groups", 0),
         // emu figure 8
-        figure("waits", 3).shown("waits per answer", 2),
-        figure("failed", 0).shown("failed", 0),
+        figure("waits").shown("waits per answer", 2),
+        figure("failed").shown("failed", 0),
     ],
     tables: &["group"],
     lines: &["order"],
@@ -108,7 +109,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for Receivers {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         let lines = format!(
             "root = {:?}\nengine = {:?}\nworkers = 1\ncache.file_bytes = \"4MiB\"\nsend_order = {:?}\n\
@@ -126,8 +127,8 @@ impl Measure for Receivers {
         let answers = value(&metrics, "forebay_responses_total{class=\"2xx\"}").unwrap_or(0.0);
         let groups = &report.groups;
         let row = |name: &str, mean_us: f64, p99_us: f64| {
-            Row::new()
-                .key("group", name)
+            RawRow::default()
+                .word("group", name)
                 .figure("mean_ms", mean_us / 1e3)
                 .figure("p99_ms", p99_us / 1e3)
                 .figure("answers_per_s", groups.iter().map(|group| group.rate).sum())

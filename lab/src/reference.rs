@@ -1,6 +1,6 @@
 //! What rows are compared with: other rows of the same round.
 
-use crate::record::{Row, each};
+use crate::rows::{RawRow, each};
 use crate::summary::Spread;
 
 /// Words that a row has, by the names of their columns.
@@ -17,7 +17,7 @@ pub enum Reference {
 
 impl Reference {
     /// As tables name it.
-    pub fn text(self, rows: &[Row], of: Option<&Row>, figure: &str) -> String {
+    pub fn text(self, rows: &[RawRow], of: Option<&RawRow>, figure: &str) -> String {
         match self {
             Reference::Rows(keys) => {
                 keys.iter().map(|(_, value)| *value).collect::<Vec<_>>().join(", ")
@@ -31,21 +31,21 @@ impl Reference {
 }
 
 /// Whether a row has the words of another, but for those of `names`, for which it has `keys`.
-fn is_beside(row: &Row, other: &Row, keys: &[(&str, &str)]) -> bool {
-    let is_same = |(name, value): &(&str, String)| {
+fn is_beside(row: &RawRow, other: &RawRow, keys: &[(&str, &str)]) -> bool {
+    let is_same = |(name, value): &(String, String)| {
         row.text(name) == *value || keys.iter().any(|(known, _)| known == name)
     };
-    row.is(keys) && other.keys().iter().all(is_same)
+    row.is(keys) && other.words().iter().all(is_same)
 }
 
 /// The server with the least median of a figure where `row` was measured.
-fn best<'r>(rows: &'r [Row], row: &Row, figure: &str, to: Reference) -> Option<&'r str> {
+fn best<'r>(rows: &'r [RawRow], row: &RawRow, figure: &str, to: Reference) -> Option<&'r str> {
     let Reference::Best(not) = to else { return None };
-    let is_peer = |other: &&Row| {
+    let is_peer = |other: &&RawRow| {
         let server = other.text("server");
         other.is_valid() && !not.contains(&server) && is_beside(other, row, &[("server", server)])
     };
-    let peers: Vec<&Row> = rows.iter().filter(is_peer).collect();
+    let peers: Vec<&RawRow> = rows.iter().filter(is_peer).collect();
     let medians = each(peers.iter().copied(), &["server"]).into_iter().filter_map(|names| {
         let mine = peers.iter().filter(|row| row.text("server") == names[0]);
         Some((Spread::of(mine.filter_map(|row| row.get(figure)))?.median, names[0]))
@@ -54,7 +54,12 @@ fn best<'r>(rows: &'r [Row], row: &Row, figure: &str, to: Reference) -> Option<&
 }
 
 /// The row of the same round that a row is compared with.
-pub fn other_of<'r>(rows: &'r [Row], row: &Row, figure: &str, to: Reference) -> Option<&'r Row> {
+pub fn other_of<'r>(
+    rows: &'r [RawRow],
+    row: &RawRow,
+    figure: &str,
+    to: Reference,
+) -> Option<&'r RawRow> {
     let find = |keys: &[(&str, &str)]| {
         rows.iter().find(|other| {
             other.round == row.round && other.is_valid() && is_beside(other, row, keys)
@@ -68,8 +73,8 @@ pub fn other_of<'r>(rows: &'r [Row], row: &Row, figure: &str, to: Reference) -> 
 
 /// A figure of some rows, divided by that of the reference in the same round.
 pub fn ratio<'r>(
-    all: &[Row],
-    of: impl IntoIterator<Item = &'r Row>,
+    all: &[RawRow],
+    of: impl IntoIterator<Item = &'r RawRow>,
     figure: &str,
     to: Reference,
 ) -> Option<Spread> {

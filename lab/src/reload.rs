@@ -9,8 +9,9 @@ pub mod clients;
 
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
 use crate::claim::{Against, BenchmarkClaim, DecidedBy, Goal};
+use crate::columns::{figure, key};
 use crate::options::{Axis, Kind, Setting};
-use crate::record::{Row, figure, key};
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::running::ChildProcess;
 use crate::{Error, peers};
@@ -72,15 +73,15 @@ pub const RELOAD: Benchmark = Benchmark {
     pinned: false,
     columns: &[
         key("server"),
-        figure("reloads", 0).shown("reloads", 0),
-        figure("took_s", 1).shown("in s", 1),
-        figure("answers", 0).shown("answers", 0),
-        figure("lost", 0).shown("lost", 0),
-        figure("refused", 0).shown("refused", 0),
-        figure("sent_away", 0).shown("sent away", 0),
-        figure("stale", 0).shown("stale", 0),
-        figure("command_p50_ms", 2).shown("command ms p50", 1),
-        figure("command_max_ms", 2).shown("max", 1),
+        figure("reloads").shown("reloads", 0),
+        figure("took_s").shown("in s", 1),
+        figure("answers").shown("answers", 0),
+        figure("lost").shown("lost", 0),
+        figure("refused").shown("refused", 0),
+        figure("sent_away").shown("sent away", 0),
+        figure("stale").shown("stale", 0),
+        figure("command_p50_ms").shown("command ms p50", 1),
+        figure("command_max_ms").shown("max", 1),
     ],
     tables: &[],
     lines: &["server"],
@@ -170,7 +171,7 @@ impl ReloadServer<'_> {
 }
 
 impl Measure for Reloads {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let (run, server) = (trial.run, trial.server);
         let options = &run.options;
         let (port, admin, folder) = (run.port()?, run.port()?, run.folder()?);
@@ -218,7 +219,7 @@ impl Measure for Reloads {
         run.go_on()?;
         times.sort_by(f64::total_cmp);
         let of = |counter: &AtomicU64| counter.load(Relaxed) as f64;
-        let row = Row::new()
+        let row = RawRow::default()
             .figure("reloads", reloads.into())
             .figure("took_s", took.as_secs_f64())
             .figure("answers", of(&counts.answers))

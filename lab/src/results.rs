@@ -2,13 +2,14 @@
 
 use crate::benchmark::Benchmark;
 use crate::claim;
-use crate::record::{Column, Row, each};
+use crate::columns::Column;
 use crate::reference::ratio;
+use crate::rows::{RawRow, each};
 use crate::summary::{Spread, shown};
 use std::fmt::Write;
 
 /// Claims, and a table for each point.
-pub fn results(experiment: &Benchmark, rows: &[Row]) -> String {
+pub fn results(experiment: &Benchmark, rows: &[RawRow]) -> String {
     let verdicts: Vec<_> =
         experiment.claims.iter().flat_map(|claim| claim.verdicts(rows)).collect();
     let mut text = claim::table(&verdicts);
@@ -16,17 +17,17 @@ pub fn results(experiment: &Benchmark, rows: &[Row]) -> String {
         let names = experiment.tables.iter().zip(&values);
         let heading: Vec<_> = names.map(|(name, value)| format!("{name} {value}")).collect();
         let heading = if heading.is_empty() { "Results".to_owned() } else { heading.join(", ") };
-        let is_here = |row: &&Row| {
+        let is_here = |row: &&RawRow| {
             experiment.tables.iter().zip(&values).all(|(name, value)| row.text(name) == *value)
         };
-        let here: Vec<&Row> = rows.iter().filter(is_here).collect();
+        let here: Vec<&RawRow> = rows.iter().filter(is_here).collect();
         let _ = write!(text, "\n### {heading}\n\n{}", table(experiment, rows, &here));
     }
     text + &(experiment.more)(rows)
 }
 
 /// One table: a line for each combination of the words of lines.
-fn table(experiment: &Benchmark, all: &[Row], here: &[&Row]) -> String {
+fn table(experiment: &Benchmark, all: &[RawRow], here: &[&RawRow]) -> String {
     let is_said = |column: &&Column| here.iter().any(|row| row.get(column.name).is_some());
     let columns = experiment.columns.iter().filter(|column| column.shown.is_some());
     let columns: Vec<_> = columns.filter(is_said).collect();
@@ -43,10 +44,10 @@ fn table(experiment: &Benchmark, all: &[Row], here: &[&Row]) -> String {
     let mut text = format!("| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
     // whoever comes first in the file comes first in each table
     for values in each(all, experiment.lines) {
-        let is_mine = |row: &&&Row| {
+        let is_mine = |row: &&&RawRow| {
             experiment.lines.iter().zip(&values).all(|(name, value)| row.text(name) == *value)
         };
-        let mine: Vec<&Row> = here.iter().filter(is_mine).copied().collect();
+        let mine: Vec<&RawRow> = here.iter().filter(is_mine).copied().collect();
         if mine.is_empty() {
             continue;
         }
@@ -69,7 +70,7 @@ fn table(experiment: &Benchmark, all: &[Row], here: &[&Row]) -> String {
 }
 
 /// How often each flag was raised, as `2 × noisy, 1 × errors`.
-fn flags(rows: &[&Row]) -> String {
+fn flags(rows: &[&RawRow]) -> String {
     let all: Vec<&String> = rows.iter().flat_map(|row| row.flags()).collect();
     let mut names = all.clone();
     names.sort();

@@ -80,6 +80,11 @@ impl RawRow {
         &self.figures
     }
 
+    /// Whether it has all these words.
+    pub fn is(&self, words: &[(&str, &str)]) -> bool {
+        words.iter().all(|(name, value)| self.text(name) == *value)
+    }
+
     /// What is wrong with it.
     pub fn flags(&self) -> &[String] {
         &self.flags
@@ -89,6 +94,21 @@ impl RawRow {
     pub fn is_valid(&self) -> bool {
         self.flags.iter().all(|flag| flag == NOISY)
     }
+}
+
+/// The values of some columns in these rows, each once, in their order.
+pub fn each<'r>(
+    rows: impl IntoIterator<Item = &'r RawRow>,
+    names: &[impl AsRef<str>],
+) -> Vec<Vec<&'r str>> {
+    let mut found = Vec::new();
+    for row in rows {
+        let values: Vec<_> = names.iter().map(|name| row.text(name.as_ref())).collect();
+        if !found.contains(&values) {
+            found.push(values);
+        }
+    }
+    found
 }
 
 /// The rows of one round of one experiment.

@@ -4,9 +4,11 @@
 //! made of those rows and can be made again (`forebay-bench show`).
 
 use crate::benchmark::{Benchmark, BenchmarkNetwork};
+use crate::columns;
 use crate::error::MissingProgram;
 use crate::options::{Kind, Options};
-use crate::record::{self, Recorded, Row};
+use crate::rows::recorded::{RowFile, WHOLE};
+use crate::rows::{NOISY, RawRow};
 use crate::run::{Point, Run, Trial};
 use crate::{Error, arguments, machine, network, peers, results, running};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -62,18 +64,21 @@ fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> 
     fs::create_dir_all(&run.out).map_err(Error::io("cannot make the folder", &run.out))?;
     let path = run.out.join("rows.csv");
     let mut file = File::create(&path).map_err(Error::io("cannot write", &path))?;
-    let mut write = |line: &str| {
-        println!("{line}");
-        writeln!(file, "{line}").map_err(Error::io("cannot write", &path))
+    let mut write = |text: &str| {
+        print!("{text}");
+        file.write_all(text.as_bytes()).map_err(Error::io("cannot write", &path))
     };
-    header.lines().try_for_each(|line| write(&format!("# {line}")))?;
-    write(&record::head(experiment.columns))?;
+    let form = RowFile { header: pairs(&header), ..columns::file(experiment.columns) };
+    write(&form.head())?;
     let mut rows = Vec::new();
     let ended = measure(experiment, &run, 0, &mut |row| {
-        write(&row.csv(experiment.columns))?;
+        write(&form.line(&row))?;
         rows.push(row);
         Ok(())
     });
+    if ended.is_ok() {
+        write(&format!("{WHOLE}\n"))?;
+    }
     // what was measured before an error or a signal gets its summary, too
     let unfinished = if ended.is_err() { "\nThis run did not finish.\n" } else { "" };
     let text = page(experiment, &header, unfinished, &rows);
@@ -92,12 +97,12 @@ pub fn rows(
     experiment: &'static Benchmark,
     options: Options,
     before: u32,
-) -> Result<Vec<Row>, Error> {
+) -> Result<Vec<RawRow>, Error> {
     let mut run = prepared(experiment, options, PathBuf::new())?;
     run.out = run.scratch().to_owned();
-    let mut rows = Vec::new();
+    let (form, mut rows) = (columns::file(experiment.columns), Vec::new());
     measure(experiment, &run, before, &mut |row| {
-        eprintln!("{}", row.csv(experiment.columns));
+        eprint!("{}", form.line(&row));
         rows.push(row);
         Ok(())
     })?;
@@ -148,7 +153,7 @@ fn measure(
     experiment: &Benchmark,
     run: &Run,
     before: u32,
-    keep: &mut dyn FnMut(Row) -> Result<(), Error>,
+    keep: &mut dyn FnMut(RawRow) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut measured = (experiment.prepare)(run)?;
     let points = points(experiment, &run.options);
@@ -182,11 +187,11 @@ fn measure(
 }
 
 /// A row with the words of its point and its server.
-fn named(row: Row, experiment: &Benchmark, point: &Point, server: &str) -> Row {
+fn named(row: RawRow, experiment: &Benchmark, point: &Point, server: &str) -> RawRow {
     let is_column = |name: &str| experiment.columns.iter().any(|column| column.name == name);
     let words = point.iter().map(|(key, value)| (*key, value.as_str()));
     let words = words.chain([(experiment.servers.key, server)]);
-    words.filter(|(key, _)| is_column(key)).fold(row, |row, (key, value)| row.key(key, value))
+    words.filter(|(key, _)| is_column(key)).fold(row, |row, (key, value)| row.word(key, value))
 }
 
 /// Every combination of the values of the axes, the last one varied first.
@@ -243,10 +248,18 @@ fn header(experiment: &Benchmark, options: &Options) -> String {
     text
 }
 
-fn page(experiment: &Benchmark, header: &str, note: &str, rows: &[Row]) -> String {
+/// The same for the head of a file of rows.
+fn pairs(header: &str) -> Vec<(String, String)> {
+    let pair = |line: &str| {
+        let (key, value) = line.trim_start_matches(['-', ' ']).split_once(": ")?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    header.lines().filter_map(pair).collect()
+}
+
+fn page(experiment: &Benchmark, header: &str, note: &str, rows: &[RawRow]) -> String {
     let about = format!("# {}\n\n{}\n\n", experiment.title, experiment.about);
-    let noisy =
-        rows.iter().filter(|row| row.flags().iter().any(|flag| flag == record::NOISY)).count();
+    let noisy = rows.iter().filter(|row| row.flags().iter().any(|flag| flag == NOISY)).count();
     let noisy = match noisy {
         0 => String::new(),
         noisy => format!("- {noisy} of {} rows are noisy\n", rows.len()),
@@ -298,14 +311,15 @@ fn list(experiment: &Benchmark, options: &Options) -> String {
 /// The experiment that a file of rows is of: the one with the most of its columns.
 pub fn experiment_of(
     experiments: &[&'static Benchmark],
-    recorded: &Recorded,
+    file: &RowFile,
 ) -> Option<&'static Benchmark> {
-    let has = |name: &str| recorded.names.iter().any(|known| known == name);
+    let names = || file.words.iter().chain(&file.figures);
+    let has = |name: &str| names().any(|known| known == name);
     let known = |experiment: &Benchmark| {
         experiment.columns.iter().filter(|column| has(column.name)).count()
     };
     let found = experiments.iter().copied().max_by_key(|experiment| known(experiment));
-    found.filter(|experiment| 2 * known(experiment) >= recorded.names.len())
+    found.filter(|experiment| 2 * known(experiment) >= names().count())
 }
 
 /// What the rows in a folder come to.
@@ -315,8 +329,10 @@ pub fn experiment_of(
 pub fn shown(experiments: &[&'static Benchmark], folder: &Path) -> Result<String, Error> {
     let path = folder.join("rows.csv");
     let text = fs::read_to_string(&path).map_err(Error::io("cannot read", &path))?;
-    let recorded = Recorded::read(&text);
-    let experiment = experiment_of(experiments, &recorded)
+    let experiment = experiment_of(experiments, &RowFile::read(&text))
         .ok_or_else(|| Error::Client(format!("{} has rows of no experiment", path.display())))?;
-    Ok(page(experiment, &recorded.header, "", &recorded.rows(experiment.columns)))
+    let words = experiment.columns.iter().filter(|column| column.is_key);
+    let file = RowFile::read_as(&text, &words.map(|column| column.name).collect::<Vec<_>>());
+    let header = file.header.iter().map(|(key, value)| format!("- {key}: {value}\n"));
+    Ok(page(experiment, &header.collect::<String>(), "", &file.rows))
 }

@@ -11,11 +11,12 @@ mod verdict;
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio};
+use crate::columns::{figure, key};
 use crate::forebay::{takes, value};
 use crate::load::LoadResult;
 use crate::options::{Axis, Kind as Takes, Options, Setting, any};
-use crate::record::{Row, figure, key};
 use crate::reference::Reference;
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::serving::{Forebay, Serving};
 use load::{KINDS, Shift, ShiftPhase};
@@ -97,18 +98,18 @@ pub const SHIFT: Benchmark = Benchmark {
     columns: &[
         key("policy"),
         key("phase"),
-        figure("requests", 0),
-        figure("mean_ms", 4).shown("mean time to an answer, ms", 2),
-        figure("p99_ms", 4).shown("p99 ms", 2),
-        figure("failed", 0).shown("failed", 0),
-        figure("process", 2).shown("threads of process", 1),
-        figure("send", 2).shown("of send", 1),
-        figure("moved", 0).shown("moved", 0),
-        figure("threads", 0).shown("most, all told", 0),
-        figure("threads_most", 0),
-        figure("client", 2),
-        figure("over_best_fixed", 3),
-        figure("moved_over_distance", 2),
+        figure("requests"),
+        figure("mean_ms").shown("mean time to an answer, ms", 2),
+        figure("p99_ms").shown("p99 ms", 2),
+        figure("failed").shown("failed", 0),
+        figure("process").shown("threads of process", 1),
+        figure("send").shown("of send", 1),
+        figure("moved").shown("moved", 0),
+        figure("threads").shown("most, all told", 0),
+        figure("threads_most"),
+        figure("client"),
+        figure("over_best_fixed"),
+        figure("moved_over_distance"),
     ],
     tables: &["phase"],
     lines: &["policy"],
@@ -119,7 +120,7 @@ pub const SHIFT: Benchmark = Benchmark {
 };
 
 /// The rows of one round with what the laws came to in it.
-pub fn judged(rows: Vec<Row>) -> Vec<Row> {
+pub fn judged(rows: Vec<RawRow>) -> Vec<RawRow> {
     verdict::judged(rows)
 }
 
@@ -153,19 +154,19 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
 }
 
 impl Measure for Shifting {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let options = &trial.run.options;
         let rates = ["hot", "cold", "slow"].map(|kind| options.number(kind));
         let seconds = options.measured.as_secs_f64();
         let whole = Shift { rates, seconds, cycles: options.number("cycles") as u32, alone: None };
         let mut rows = self.one(trial, &whole)?;
         // the mean is over requests, not over phases
-        let sum = |figure: fn(&Row) -> f64| rows.iter().map(figure).sum::<f64>();
-        let of = |row: &Row, name| row.get(name).unwrap_or_default();
+        let sum = |figure: fn(&RawRow) -> f64| rows.iter().map(figure).sum::<f64>();
+        let of = |row: &RawRow, name| row.get(name).unwrap_or_default();
         let requests = sum(|row| row.get("requests").unwrap_or_default());
         let total: f64 = rows.iter().map(|row| of(row, "requests") * of(row, "mean_ms")).sum();
-        let all = Row::new()
-            .key("phase", verdict::ALL)
+        let all = RawRow::default()
+            .word("phase", verdict::ALL)
             .figure("requests", requests)
             .figure("mean_ms", total / requests.max(1.0))
             .figure("failed", sum(|row| row.get("failed").unwrap_or_default()))
@@ -183,7 +184,7 @@ impl Measure for Shifting {
 
 impl Shifting {
     /// Starts the server, runs a load, stops it. A row for each phase.
-    fn one(&self, trial: &Trial<'_>, shift: &Shift) -> Result<Vec<Row>, Error> {
+    fn one(&self, trial: &Trial<'_>, shift: &Shift) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         let law = trial.server.strip_suffix(" before");
         let (program, stays) = match law {
@@ -252,12 +253,12 @@ impl Samples {
         }
     }
 
-    fn row(&self, place: usize, turn: ShiftPhase, loaded: &LoadResult, most: f64) -> Row {
+    fn row(&self, place: usize, turn: ShiftPhase, loaded: &LoadResult, most: f64) -> RawRow {
         let (group, (process, send, count)) = (&loaded.report.groups[place], self.sums[place]);
         let count = f64::from(count.max(1));
         let before = place.checked_sub(1).map_or(0.0, |last| self.moved[last]);
-        Row::new()
-            .key("phase", turn.name())
+        RawRow::default()
+            .word("phase", turn.name())
             .figure("requests", group.latency.count as f64)
             .figure("mean_ms", group.latency.mean_us / 1e3)
             .figure("p99_ms", group.latency.p99_us / 1e3)

@@ -7,10 +7,11 @@ use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::case;
 use crate::claim::{BenchmarkClaim, at_most};
 use crate::client::{self, ProgramLoad};
+use crate::columns::{figure, key};
 use crate::cpu::Used;
 use crate::options::{Axis, Kind, Setting};
-use crate::record::{Row, figure, key};
 use crate::reference::Reference;
+use crate::rows::RawRow;
 use crate::run::{Run, Trial};
 use crate::running;
 use crate::serving::{Forebay, PeerProcess, Serving};
@@ -99,8 +100,8 @@ pub const STAGES: Benchmark = Benchmark {
         key("file"),
         key("server"),
         key("tier"),
-        figure("cpu_us", 3).shown("CPU µs", 1),
-        figure("rate_per_s", 0).shown("answers/s", 0),
+        figure("cpu_us").shown("CPU µs", 1),
+        figure("rate_per_s").shown("answers/s", 0),
     ],
     tables: &["file"],
     lines: &["server", "tier"],
@@ -170,7 +171,7 @@ fn chain(run: &Run) -> Result<Serving, Error> {
 }
 
 impl Measure for StagesMeasure {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let (run, file) = (trial.run, trial.at("file"));
         let serving = match OURS.iter().find(|(name, ..)| *name == trial.server) {
             None => chain(run)?,
@@ -205,7 +206,7 @@ impl Measure for StagesMeasure {
         let counted = ask(run.options.measured)?;
         let rows = all.iter().zip(before).map(|((tier, pids), before)| {
             let used_us = read(pids).since(&before) as f64 / 1e3;
-            let row = Row::new().key("tier", *tier);
+            let row = RawRow::default().word("tier", *tier);
             let row = row.figure("cpu_us", used_us / counted.requests.max(1) as f64);
             let rate = counted.requests as f64 * 1e6 / counted.duration_us.max(1) as f64;
             let row = if *tier == "all" { row.figure("rate_per_s", rate) } else { row };

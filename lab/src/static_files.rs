@@ -7,13 +7,14 @@ use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
 use crate::case::{self, CASES, Mode, StaticCase};
 use crate::claim::{BenchmarkClaim, at_most};
 use crate::client::{self, ClientProgram, Counted, ProgramLoad};
+use crate::columns::{figure, key};
 use crate::content;
 use crate::cpu::{self, Core, Used};
 use crate::error::MissingProgram;
 use crate::options::{Axis, Kind, Setting};
 use crate::probe::{self, Answer};
-use crate::record::{NOISY, Row, figure, key};
 use crate::reference::Reference;
+use crate::rows::{NOISY, RawRow};
 use crate::run::{Run, Trial};
 use crate::serving::{PeerProcess, Serving};
 use crate::{Error, tls};
@@ -116,27 +117,27 @@ pub const STATIC: Benchmark = Benchmark {
     columns: &[
         key("case"),
         key("server"),
-        figure("requests", 0),
-        figure("duration_us", 0),
-        figure("requests_per_s", 0).shown("requests/s", 0),
-        figure("bytes", 0),
-        figure("cpu_ns", 0),
-        figure("cpu_us_per_request", 3).shown("CPU µs/request", 2),
-        figure("client_us_per_request", 3).shown("client µs/request", 2),
-        figure("connect_errors", 0),
-        figure("read_errors", 0),
-        figure("write_errors", 0),
-        figure("status_errors", 0),
-        figure("timeouts", 0),
-        figure("p50_us", 0),
-        figure("p99_us", 0),
-        figure("server_busy", 3).shown("server busy, of 1", 2),
-        figure("client_busy", 3).shown("client core busy, of 1", 2),
-        figure("foreign", 3),
-        figure("stolen", 3),
-        figure("answer_bytes", 0),
-        figure("bytes_per_answer", 0).shown("bytes/answer", 0),
-        figure("log_lines", 0),
+        figure("requests"),
+        figure("duration_us"),
+        figure("requests_per_s").shown("requests/s", 0),
+        figure("bytes"),
+        figure("cpu_ns"),
+        figure("cpu_us_per_request").shown("CPU µs/request", 2),
+        figure("client_us_per_request").shown("client µs/request", 2),
+        figure("connect_errors"),
+        figure("read_errors"),
+        figure("write_errors"),
+        figure("status_errors"),
+        figure("timeouts"),
+        figure("p50_us"),
+        figure("p99_us"),
+        figure("server_busy").shown("server busy, of 1", 2),
+        figure("client_busy").shown("client core busy, of 1", 2),
+        figure("foreign"),
+        figure("stolen"),
+        figure("answer_bytes"),
+        figure("bytes_per_answer").shown("bytes/answer", 0),
+        figure("log_lines"),
     ],
     tables: &["case"],
     lines: &["server"],
@@ -175,7 +176,7 @@ struct Probed {
 }
 
 impl Measure for StaticMeasure {
-    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<Row>, Error> {
+    fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error> {
         let (run, server) = (trial.run, trial.server);
         let Some(case) = case::find(trial.at("case")) else { return Ok(Vec::new()) };
         // the floor speaks no TLS
@@ -297,7 +298,7 @@ fn load(
     case: &StaticCase,
     serving: &Serving,
     probed: &Probed,
-) -> Result<(Row, u64), Error> {
+) -> Result<(RawRow, u64), Error> {
     let options = &run.options;
     let scheme = if case.tls { "https" } else { "http" };
     let url = format!("{scheme}://127.0.0.1:{}/{}", serving.port(), case.file);
@@ -342,10 +343,10 @@ fn load(
 }
 
 /// What the client counted.
-fn counts(counted: &Counted) -> Row {
+fn counts(counted: &Counted) -> RawRow {
     let requests = counted.requests.max(1) as f64;
     let or_none = |number: Option<u64>| number.map_or(f64::NAN, |number| number as f64);
-    Row::new()
+    RawRow::default()
         .figure("requests", counted.requests as f64)
         .figure("duration_us", counted.duration_us as f64)
         .figure("requests_per_s", requests * 1e6 / counted.duration_us.max(1) as f64)
@@ -435,8 +436,8 @@ mod tests {
     use super::*;
     use crate::{claim, results};
 
-    fn row(case: &str, server: &str, cpu_us: f64) -> Row {
-        let mut row = Row::new().key("case", case).key("server", server);
+    fn row(case: &str, server: &str, cpu_us: f64) -> RawRow {
+        let mut row = RawRow::default().word("case", case).word("server", server);
         row.round = 1;
         row.figure("cpu_us_per_request", cpu_us)
     }

@@ -1,7 +1,7 @@
 //! What is recorded and what is documented: rows in `lab/runs` are read, commands of BENCHMARKING.md are taken.
 
 use forebay_lab::benchmarks::ALL;
-use forebay_lab::record::Recorded;
+use forebay_lab::rows::recorded::RowFile;
 use forebay_lab::{arguments, runner};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,18 +24,17 @@ fn recorded_rows_are_read_whole() {
     for folder in folders.map(|entry| entry.path()) {
         let Ok(text) = fs::read_to_string(folder.join("rows.csv")) else { continue };
         let name = experiment(&folder).expect("a folder that is named after an experiment");
-        let recorded = Recorded::read(&text);
-        let found = runner::experiment_of(ALL, &recorded).expect("an experiment");
+        let found = runner::experiment_of(ALL, &RowFile::read(&text)).expect("an experiment");
         assert_eq!(found.name, name, "{}", folder.display());
-        let rows = recorded.rows(found.columns);
+        let words = found.columns.iter().filter(|column| column.is_key).map(|column| column.name);
+        let file = RowFile::read_as(&text, &words.clone().collect::<Vec<_>>());
         let lines = text.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(rows.len(), lines - 1, "{}", folder.display());
-        for row in &rows {
-            let keys = found.columns.iter().filter(|column| column.is_key());
-            assert!(keys.clone().all(|key| !row.text(key.name).is_empty()), "{row:?}");
+        assert_eq!(file.rows.len(), lines - 1, "{}", folder.display());
+        for row in &file.rows {
+            assert!(words.clone().all(|word| !row.text(word).is_empty()), "{row:?}");
             // what a file says is a number is one
-            let figures = recorded.names.iter().filter(|name| {
-                found.columns.iter().any(|column| !column.is_key() && column.name == **name)
+            let figures = file.figures.iter().filter(|name| {
+                found.columns.iter().any(|column| !column.is_key && column.name == **name)
             });
             let said = figures.filter(|name| row.get(name).is_some()).count();
             assert!(row.round > 0 && said > 2, "{}: {row:?}", folder.display());

@@ -11,7 +11,9 @@ mod proxy_header;
 pub(crate) mod websocket;
 
 use crate::certificates::Certificates;
-pub use answers::{before, failed, refused, said_of, said_of_handler, said_of_receiver, summary};
+pub use answers::{
+    before, failed, refused, said_of, said_of_handler, said_of_receiver, said_of_turn, summary,
+};
 pub use ask::{
     Asker, ExchangeTag, ExchangeTrace, Hidden, NO_TUNNEL, Standpoint, Unasked, ask, ask_authority,
     ask_passed, ask_stage,

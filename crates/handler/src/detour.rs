@@ -1,8 +1,8 @@
-//! What a request waits for as for another server: an exchange with an application, a receiver that gets its socket, a
-//! handler of the program, or a place among the requests at once of its rule.
+//! What a request waits for as for another server: an exchange with an application, or its turn for one, a receiver that
+//! gets its socket, a handler of the program, or a place among the requests at once of its rule.
 
 use crate::applications::ExchangeTag;
-use crate::passing::PassingExchange;
+use crate::passing::{PassingExchange, WaitsForTurn};
 use crate::policy::at_once::PlaceWait;
 use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
@@ -20,6 +20,8 @@ pub enum Detour {
     HandOver(Box<HandsOver>),
     /// A handler of the program, which answers it.
     Inside(Box<AsksHandler>),
+    /// Its turn to be asked of an application; then there is an exchange in the place of this.
+    Turn(Box<WaitsForTurn>),
     /// A place; then the request is processed again.
     Place(WaitsForPlace),
 }
@@ -79,6 +81,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.socket(),
             Detour::HandOver(over) => over.exchange.socket(),
             Detour::Inside(inside) => inside.exchange.socket(),
+            Detour::Turn(waits) => Some(waits.turn.socket()),
             Detour::Place(waits) => {
                 Some((waits.socket_id, waits.wait.bell(), Wants { read: true, write: false }))
             }
@@ -88,14 +91,16 @@ impl Relay for Detour {
     fn other_socket(&self) -> Option<(SocketId, BorrowedFd<'_>, Wants)> {
         match self {
             Detour::Application(passing) => passing.other_socket(),
-            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => None,
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Turn(_) | Detour::Place(_) => None,
         }
     }
 
     fn wake_slot(&self) -> Option<&WakeSlot> {
         match self {
             Detour::Inside(inside) => Some(inside.exchange.wake_slot()),
-            Detour::Application(_) | Detour::HandOver(_) | Detour::Place(_) => None,
+            Detour::Application(_) | Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => {
+                None
+            }
         }
     }
 
@@ -104,7 +109,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.ready(),
             Detour::HandOver(over) => over.exchange.ready(),
             Detour::Inside(inside) => inside.exchange.ready(),
-            Detour::Place(_) => {}
+            Detour::Turn(_) | Detour::Place(_) => {}
         }
     }
 
@@ -113,7 +118,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.capacity(),
             Detour::Inside(inside) => inside.exchange.capacity(),
-            Detour::HandOver(_) | Detour::Place(_) => 0,
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => 0,
         }
     }
 
@@ -122,7 +127,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.takes_body(),
             Detour::HandOver(over) => over.exchange.takes_body(),
             Detour::Inside(_) => true,
-            Detour::Place(_) => false,
+            Detour::Turn(_) | Detour::Place(_) => false,
         }
     }
 
@@ -148,7 +153,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.give(bytes),
             Detour::Inside(inside) => inside.exchange.give(bytes),
-            Detour::HandOver(_) | Detour::Place(_) => {}
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => {}
         }
     }
 
@@ -162,7 +167,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.finish(trailers),
             Detour::Inside(inside) => inside.exchange.finish(trailers),
-            Detour::HandOver(_) | Detour::Place(_) => {}
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => {}
         }
     }
 
@@ -178,6 +183,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.aborts_on_close(),
             Detour::HandOver(over) => over.exchange.aborts_on_close(),
             Detour::Inside(inside) => inside.exchange.aborts_on_close(),
+            Detour::Turn(waits) => waits.aborts_on_close(),
             Detour::Place(_) => false,
         }
     }
@@ -187,6 +193,8 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.advance(now_ms),
             Detour::HandOver(over) => over.exchange.advance(now_ms),
             Detour::Inside(inside) => inside.exchange.advance(),
+            Detour::Turn(waits) if waits.turn.is_over() => RelayNext::Answer,
+            Detour::Turn(_) => RelayNext::Wait,
             Detour::Place(waits) if waits.is_late || waits.wait.is_told() => RelayNext::Answer,
             Detour::Place(_) => RelayNext::Wait,
         }
@@ -195,7 +203,7 @@ impl Relay for Detour {
     fn acknowledge(&mut self) -> bool {
         match self {
             Detour::Application(passing) => passing.acknowledge(),
-            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => false,
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Turn(_) | Detour::Place(_) => false,
         }
     }
 
@@ -203,7 +211,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.interim(),
             Detour::Inside(inside) => inside.exchange.interim(),
-            Detour::HandOver(_) | Detour::Place(_) => b"",
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => b"",
         }
     }
 
@@ -211,7 +219,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.length(),
             Detour::Inside(inside) => inside.exchange.length(),
-            Detour::HandOver(_) | Detour::Place(_) => None,
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => None,
         }
     }
 
@@ -231,7 +239,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.read(out, most, now_ms),
             Detour::Inside(inside) => inside.exchange.read(out, most),
-            Detour::HandOver(_) | Detour::Place(_) => RelayRead::End,
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => RelayRead::End,
         }
     }
 
@@ -239,7 +247,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.trailers(),
             Detour::Inside(inside) => inside.exchange.trailers(),
-            Detour::HandOver(_) | Detour::Place(_) => Vec::new(),
+            Detour::HandOver(_) | Detour::Turn(_) | Detour::Place(_) => Vec::new(),
         }
     }
 
@@ -248,6 +256,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.awaits(),
             Detour::HandOver(over) => over.exchange.awaits(),
             Detour::Inside(inside) => inside.exchange.awaits(),
+            Detour::Turn(_) => Await::Slot,
             Detour::Place(_) => Await::Place,
         }
     }
@@ -255,7 +264,9 @@ impl Relay for Detour {
     fn ends_ms(&self) -> u64 {
         match self {
             Detour::Application(passing) => passing.ends_ms(),
-            Detour::HandOver(_) | Detour::Inside(_) | Detour::Place(_) => u64::MAX,
+            Detour::HandOver(_) | Detour::Inside(_) | Detour::Turn(_) | Detour::Place(_) => {
+                u64::MAX
+            }
         }
     }
 
@@ -264,6 +275,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.deadline_ms(),
             Detour::HandOver(over) => over.exchange.deadline_ms(),
             Detour::Inside(inside) => inside.exchange.deadline_ms(),
+            Detour::Turn(waits) => waits.turn.deadline_ms(),
             Detour::Place(waits) => waits.wait.until_ms(),
         }
     }
@@ -272,7 +284,7 @@ impl Relay for Detour {
         match self {
             Detour::Application(passing) => passing.looks(now_ms),
             Detour::HandOver(over) => over.exchange.looks(now_ms),
-            Detour::Inside(_) | Detour::Place(_) => false,
+            Detour::Inside(_) | Detour::Turn(_) | Detour::Place(_) => false,
         }
     }
 
@@ -281,6 +293,7 @@ impl Relay for Detour {
             Detour::Application(passing) => passing.expire(),
             Detour::HandOver(over) => over.exchange.expire(),
             Detour::Inside(inside) => inside.exchange.expire(),
+            Detour::Turn(waits) => waits.turn.expire(),
             Detour::Place(waits) => waits.is_late = true,
         }
     }

@@ -9,7 +9,7 @@ use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_engine::admission::ConnectionPlace;
 use forebay_http::coding::Coding;
 use forebay_site::Recoder;
-use forebay_upstream::exchange::Exchange;
+use forebay_upstream::exchange::{Exchange, WaitingTurn};
 use std::os::fd::BorrowedFd;
 
 /// So much is received, or compressed, at a time.
@@ -24,7 +24,19 @@ pub struct PassingExchange {
     /// It may keep a descriptor.
     place: Option<ConnectionPlace>,
     /// It may keep its thread, where each connection keeps one.
-    _thread: Option<HeldThread>,
+    thread: Option<HeldThread>,
+    /// The exchange is all that its request stands for, so that it can be made anew from that.
+    is_of_request: bool,
+}
+
+/// What is kept of one while its request waits for its turn.
+pub struct WaitsForTurn {
+    /// The wait itself.
+    pub turn: WaitingTurn<ExchangeTag>,
+    /// It may keep a descriptor.
+    place: Option<ConnectionPlace>,
+    /// It may keep its thread, where each connection keeps one.
+    thread: Option<HeldThread>,
 }
 
 /// What was received before the client has taken it.
@@ -56,12 +68,30 @@ impl PassingExchange {
         exchange: Box<Exchange<ExchangeTag>>,
         place: Option<ConnectionPlace>,
     ) -> PassingExchange {
-        PassingExchange { exchange, buffer: Buffer::default(), coder: None, place, _thread: None }
+        PassingExchange {
+            exchange,
+            buffer: Buffer::default(),
+            coder: None,
+            place,
+            thread: None,
+            is_of_request: false,
+        }
+    }
+
+    /// The exchange is what a request was made for as it came: with its turn, it can be made anew from that.
+    pub fn of_request(self, is_of_request: bool) -> PassingExchange {
+        PassingExchange { is_of_request, ..self }
+    }
+
+    /// It has just begun: what is kept of it if it waits for its turn, and can be made anew.
+    pub fn set_aside(&mut self) -> Option<WaitsForTurn> {
+        let turn = self.is_of_request.then(|| self.exchange.set_aside()).flatten()?;
+        Some(WaitsForTurn { turn, place: self.place.take(), thread: self.thread.take() })
     }
 
     /// With what lets it keep its thread.
     pub fn keeping(self, thread: Option<HeldThread>) -> PassingExchange {
-        PassingExchange { _thread: thread, ..self }
+        PassingExchange { thread, ..self }
     }
 
     /// It is over, and its place is free before the exchange is dropped.
@@ -116,6 +146,18 @@ impl PassingExchange {
             Some(end) => *end,
             None => self.exchange.read(out, most, now_ms),
         }
+    }
+}
+
+impl WaitsForTurn {
+    /// The wait is over: the same of this exchange, which was made anew.
+    pub fn passing(&mut self, exchange: Box<Exchange<ExchangeTag>>) -> PassingExchange {
+        PassingExchange::new(exchange, self.place.take()).keeping(self.thread.take())
+    }
+
+    /// Whether it is given up when its client has shut down writing, as the exchange would be.
+    pub fn aborts_on_close(&self) -> bool {
+        self.turn.application().settings().group().abort_on_close
     }
 }
 

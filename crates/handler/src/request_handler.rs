@@ -10,6 +10,7 @@
 //! | `inside` | what handlers of the program are asked, and what is made of their answers |
 //! | `passed_on` | connections whose bytes are passed on as they are |
 //! | `relay` | what applications and the next stage are asked, and what is made of their answers |
+//! | `turn` | what an application is asked, once more if the request has waited for its turn |
 //! | `authority` | what becomes of the answers of servers that decide |
 //! | `context` | who asks, for rules of a site that go by that |
 //! | `bodies` | where the bytes of an answer are |
@@ -32,6 +33,7 @@ mod refused;
 mod relay;
 mod sighting;
 mod traced;
+mod turn;
 
 use self::context::ToldName;
 use crate::applications::{Applications, Pools};

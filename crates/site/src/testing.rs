@@ -320,7 +320,7 @@ impl Client {
         let path = rewritten.as_deref().unwrap_or_default();
         let mut status = 200;
         let mut said = vec![("X-Route", route.to_string()), ("X-Path", show(path))];
-        if let Some(Script { name, path_info, file, .. }) = script {
+        if let Some(Script { name, path_info, file, .. }) = script.as_deref() {
             said.push(("X-Script", show(name)));
             said.push(("X-Info", show(path_info)));
             said.extend(file.as_deref().map(|file| ("X-File", show(file))));

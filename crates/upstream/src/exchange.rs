@@ -28,6 +28,7 @@
 //! |---|---|
 //! | `exchange.rs` | how an exchange begins, how its client drives it, how it ends: on top of all others |
 //! | `exchange/attempts.rs` | which upstream it is sent to, and which one next |
+//! | `exchange/turn.rs` | what is kept of it while it waits for its turn, which is made an exchange again then |
 //! | `exchange/sending.rs` | the request on its way |
 //! | `exchange/spooling.rs` | the body that is collected before, and goes from the disk to the upstream |
 //! | `exchange/head.rs`, `exchange/body.rs` | the answer |
@@ -81,6 +82,7 @@ mod sending;
 mod spooling;
 mod state;
 mod traced;
+mod turn;
 mod upload;
 
 use answer::{AnswerUnderWay, Coming};
@@ -96,6 +98,7 @@ pub use script::ScriptLog;
 pub use state::Exchange;
 use state::{Asked, Tries};
 pub use traced::FailedAttempt;
+pub use turn::{TurnOutcome, WaitingTurn};
 use upload::{TunnelEnd, UP_BYTES, Upload, UploadEncoding};
 
 /// What is asked of an application.

@@ -110,16 +110,18 @@ struct Waiter {
     told: OnceLock<News>,
 }
 
-/// What one that waits is told: whether it is begun, and a connection, if one was passed on.
+/// What one that waits is told: whether it is begun, and a connection, if one was passed on. While it waits there is
+/// room for no more of that than a pointer.
 #[derive(Debug)]
 struct News {
     begun: Result<Begun, Unavailable>,
-    connection: Mutex<Option<UpstreamConnection>>,
+    connection: Mutex<Option<Box<UpstreamConnection>>>,
 }
 
 impl Waiter {
     fn tell(&self, begun: Result<Begun, Unavailable>, connection: Option<UpstreamConnection>) {
-        let _ = self.told.set(News { begun, connection: Mutex::new(connection) });
+        let connection = Mutex::new(connection.map(Box::new));
+        let _ = self.told.set(News { begun, connection });
         self.bell.ring();
     }
 }
@@ -243,6 +245,11 @@ impl QueueWait {
         (self.socket_id, self.waiter.bell.as_fd())
     }
 
+    /// Whether it was told what has become of it.
+    pub(crate) fn is_told(&self) -> bool {
+        self.waiter.told.get().is_some()
+    }
+
     /// What it was told, if it was: its place, perhaps with a connection, or that there will be none.
     pub(crate) fn take(
         &mut self,
@@ -253,7 +260,7 @@ impl QueueWait {
         }
         Some(begun.map(|begun| {
             let connection = connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-            (UpstreamSlot::new(&self.upstreams, begun), connection)
+            (UpstreamSlot::new(&self.upstreams, begun), connection.map(|connection| *connection))
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! One group of clients in one measurement, and tables of medians.
 
-use crate::record::{self, NOISY};
+use crate::rows::{NOISY, RawRow};
 use crate::summary::{Spread, shown as spread_shown};
 use forebay_load::report::GroupReport;
 
@@ -77,12 +77,12 @@ impl Row {
     }
 
     /// As all experiments have them.
-    pub fn record(&self) -> record::Row {
-        let row = record::Row::new()
-            .key("part", &self.part)
-            .key("case", &self.case)
-            .key("server", &self.server)
-            .key("group", &self.group)
+    pub fn record(&self) -> RawRow {
+        let row = RawRow::default()
+            .word("part", &self.part)
+            .word("case", &self.case)
+            .word("server", &self.server)
+            .word("group", &self.group)
             .figure("offered_per_s", self.offered)
             .figure("good_per_s", self.good)
             .figure("goodput_per_s", self.goodput)
@@ -103,7 +103,7 @@ impl Row {
     }
 
     /// Of such a one.
-    pub fn read(row: &record::Row) -> Row {
+    pub fn read(row: &RawRow) -> Row {
         let of = |name: &str| row.get(name).unwrap_or_default();
         Row {
             part: row.text("part").to_owned(),

@@ -1,8 +1,8 @@
 //! Rows from before the laboratory: `lab/runs/formats.toml` says which of their columns are words, and how they
 //! are put into tables. They are shown, and never judged: clients and windows were others.
 
-use super::RawRow;
 use super::recorded::RowFile;
+use super::{RawRow, each};
 use crate::summary::{Spread, shown};
 use std::fmt::{self, Write};
 use toml_edit::{Document, Item, TableLike, Value};
@@ -168,18 +168,6 @@ impl ShownColumn {
 
 fn is(row: &RawRow, names: &[String], values: &[&str]) -> bool {
     names.iter().zip(values).all(|(name, value)| row.text(name) == *value)
-}
-
-/// The values of some columns in these rows, each once, in their order.
-fn each<'r>(rows: &'r [RawRow], names: &[String]) -> Vec<Vec<&'r str>> {
-    let mut found = Vec::new();
-    for row in rows {
-        let values: Vec<_> = names.iter().map(|name| row.text(name)).collect();
-        if !found.contains(&values) {
-            found.push(values);
-        }
-    }
-    found
 }
 
 #[cfg(test)]

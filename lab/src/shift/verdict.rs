@@ -1,7 +1,7 @@
 //! Whether a law is better than every fixed allocation, and no worse than the best for each phase; whether it
 //! moves no more threads than a shift of the load is worth, and answers no later than another build.
 
-use crate::record::{Row, each};
+use crate::rows::{RawRow, each};
 use crate::summary::Spread;
 use std::fmt::Write;
 
@@ -34,12 +34,12 @@ fn counts(policy: &str) -> Option<(u32, u32)> {
 }
 
 /// The policies that have rows, each once.
-fn policies(rows: &[Row]) -> Vec<&str> {
+fn policies(rows: &[RawRow]) -> Vec<&str> {
     each(rows, &["policy"]).into_iter().map(|names| names[0]).collect()
 }
 
 /// The phases of the load, in their order.
-fn phases(rows: &[Row]) -> Vec<&str> {
+fn phases(rows: &[RawRow]) -> Vec<&str> {
     let all = each(rows, &["phase"]).into_iter().map(|names| names[0]);
     all.filter(|phase| *phase != ALL && !phase.ends_with(ALONE)).collect()
 }
@@ -50,14 +50,14 @@ fn kind(phase: &str) -> &str {
 }
 
 /// A figure of one policy in one phase, over the repetitions.
-fn spread(rows: &[Row], policy: &str, phase: &str, figure: &str) -> Option<Spread> {
+fn spread(rows: &[RawRow], policy: &str, phase: &str, figure: &str) -> Option<Spread> {
     let mine = rows.iter().filter(|row| row.is(&[("policy", policy), ("phase", phase)]));
     Spread::of(mine.filter_map(|row| row.get(figure)))
 }
 
 /// The mean time to an answer over all requests of a repetition, ms.
-fn mean_ms(rows: &[Row], policy: &str, round: u32) -> Option<f64> {
-    let is_mine = |row: &&Row| {
+fn mean_ms(rows: &[RawRow], policy: &str, round: u32) -> Option<f64> {
+    let is_mine = |row: &&RawRow| {
         let phase = row.text("phase");
         row.round == round
             && row.text("policy") == policy
@@ -120,7 +120,7 @@ struct LawResult {
 
 impl LawResult {
     /// Of a law, if it and fixed counts were measured.
-    fn of(rows: &[Row], law: &str) -> Option<LawResult> {
+    fn of(rows: &[RawRow], law: &str) -> Option<LawResult> {
         let fixed: Vec<_> =
             policies(rows).into_iter().filter(|one| counts(one).is_some()).collect();
         let beside = |other: &&str| Some(((*other).to_owned(), ratio(rows, law, other)?));
@@ -230,7 +230,7 @@ impl LawResult {
 }
 
 /// The verdicts on all laws as markdown.
-pub(super) fn verdicts(rows: &[Row]) -> String {
+pub(super) fn verdicts(rows: &[RawRow]) -> String {
     let laws = policies(rows).into_iter().filter(|policy| ["queue", "delay"].contains(policy));
     let texts: String = laws.filter_map(|law| Some(LawResult::of(rows, law)?.text())).collect();
     if texts.is_empty() { texts } else { format!("\n## Verdict\n{texts}") }
@@ -238,7 +238,7 @@ pub(super) fn verdicts(rows: &[Row]) -> String {
 
 /// The fewest threads, process and send, that are as good as the best fixed counts for one kind alone, of
 /// those that a law could have, too.
-fn best_counts(rows: &[Row], kind: &str) -> Option<(u32, u32)> {
+fn best_counts(rows: &[RawRow], kind: &str) -> Option<(u32, u32)> {
     let most = rows.iter().filter_map(|row| row.get("threads_most")).fold(0.0, f64::max);
     let most = if most > 0.0 { most as u32 } else { USUAL_MOST };
     let medians: Vec<_> = policies(rows)
@@ -257,11 +257,11 @@ fn best_counts(rows: &[Row], kind: &str) -> Option<(u32, u32)> {
 
 /// The rows of one round with what the laws came to in it: their mean time divided by the best of the fixed
 /// counts, and the threads that they moved divided by what the shift was worth.
-pub(super) fn judged(rows: Vec<Row>) -> Vec<Row> {
+pub(super) fn judged(rows: Vec<RawRow>) -> Vec<RawRow> {
     let all = phases(&rows);
     let fixed: Vec<_> =
         policies(&rows).into_iter().filter(|policy| counts(policy).is_some()).collect();
-    let of = |row: &Row| {
+    let of = |row: &RawRow| {
         let phase = row.text("phase");
         let means = fixed.iter().filter_map(|policy| spread(&rows, policy, phase, "mean_ms"));
         let best_ms = means.map(|spread| spread.median).min_by(f64::total_cmp);
@@ -276,9 +276,9 @@ pub(super) fn judged(rows: Vec<Row>) -> Vec<Row> {
         let moved = shifted.map(|one| one.moved.median / f64::from(one.distance().max(1)));
         (over.unwrap_or(f64::NAN), moved.unwrap_or(f64::NAN))
     };
-    let is_law = |row: &Row| counts(row.text("policy")).is_none();
+    let is_law = |row: &RawRow| counts(row.text("policy")).is_none();
     let found: Vec<_> = rows.iter().map(|row| is_law(row).then(|| of(row))).collect();
-    let add = |(row, found): (Row, Option<(f64, f64)>)| match found {
+    let add = |(row, found): (RawRow, Option<(f64, f64)>)| match found {
         None => row,
         Some((over, moved)) => {
             row.figure("over_best_fixed", over).figure("moved_over_distance", moved)
@@ -288,7 +288,7 @@ pub(super) fn judged(rows: Vec<Row>) -> Vec<Row> {
 }
 
 /// One policy's mean time divided by another's in the same repetition, over all repetitions.
-fn ratio(rows: &[Row], of: &str, other: &str) -> Option<Spread> {
+fn ratio(rows: &[RawRow], of: &str, other: &str) -> Option<Spread> {
     let mut rounds: Vec<u32> = rows.iter().map(|row| row.round).collect();
     rounds.sort_unstable();
     rounds.dedup();
@@ -307,9 +307,10 @@ mod tests {
     const OTHER: &str = "fixed 8×1";
 
     /// The rows of a run in which answers of each kind took so long.
-    fn run(round: u32, policy: &str, means_ms: [f64; 3]) -> Vec<Row> {
+    fn run(round: u32, policy: &str, means_ms: [f64; 3]) -> Vec<RawRow> {
         let row = |phase: String, ms: f64| {
-            let row = Row::new().key("policy", policy).key("phase", phase).figure("mean_ms", ms);
+            let row =
+                RawRow::default().word("policy", policy).word("phase", phase).figure("mean_ms", ms);
             let row = row.figure("requests", 100.0).figure("moved", 0.0);
             let mut row = row.figure("threads_most", 11.0);
             row.round = round;
@@ -366,12 +367,12 @@ mod tests {
     #[test]
     fn what_a_shift_is_worth_is_the_distance_between_the_best_counts() {
         let mut law = run(1, "delay", [1.0, 5.0, 6.0]);
-        law[1] = law[1].with("moved", 14.0);
-        law[2] = law[2].with("moved", 15.0);
+        law[1] = law[1].clone().figure("moved", 14.0);
+        law[2] = law[2].clone().figure("moved", 15.0);
         let before = run(1, "delay before", [1.0, 5.0, 7.0]);
         let mut one = run(1, ONE, [1.0, 50.0, 6.0]);
         // what another kind has left is not held against counts that stay
-        one[2] = one[2].with("mean_ms", 90.0);
+        one[2] = one[2].clone().figure("mean_ms", 90.0);
         let rest = [
             // for the first phase all are as good, and the fewest threads are the best
             run(1, "fixed 1×1", [1.04, 50.0, 50.0]),
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     fn a_round_says_how_far_laws_are_from_the_best_counts() {
         let mut law = run(1, "delay", [1.0, 5.0, 6.0]);
-        law[1] = law[1].with("moved", 14.0);
+        law[1] = law[1].clone().figure("moved", 14.0);
         let rows = [law, run(1, ONE, [2.0, 50.0, 5.0]), run(1, OTHER, [1.0, 10.0, 50.0])].concat();
         let rows = judged(rows);
         let of = |name| rows.iter().take(3).map(|row| row.get(name)).collect::<Vec<_>>();

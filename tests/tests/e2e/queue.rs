@@ -28,6 +28,7 @@ on_each_engine!(
     an_application_that_ends_keeps_nobody_waiting,
     sites_that_share_an_application_count_together,
     bodies_wait_with_their_client,
+    what_has_waited_is_asked_as_if_it_had_not,
     a_body_that_drips_gives_its_place_up,
 );
 
@@ -42,6 +43,8 @@ pub(crate) struct Gate {
 struct State {
     /// The paths that came, in their order.
     came: Vec<String>,
+    /// Their heads.
+    heads: Vec<String>,
     /// How many of them may be answered.
     answered: usize,
     connections: usize,
@@ -91,6 +94,7 @@ impl Gate {
             let (state, changed) = &*self.state;
             let mut state = state.lock().unwrap();
             state.came.push(path);
+            state.heads.push(head);
             let number = state.came.len();
             while state.answered < number && !state.has_ended {
                 state = changed.wait(state).unwrap();
@@ -108,6 +112,14 @@ impl Gate {
 
     pub(crate) fn came(&self) -> Vec<String> {
         self.state.0.lock().unwrap().came.clone()
+    }
+
+    /// What the last but `back` was asked with, without what differs from request to request.
+    fn head(&self, back: usize) -> String {
+        let state = self.state.0.lock().unwrap();
+        let head = &state.heads[state.heads.len() - 1 - back];
+        let lines = head.split_inclusive('\n').filter(|line| !line.starts_with("X-Request-Id: "));
+        lines.collect()
     }
 
     /// So many requests are there.
@@ -626,6 +638,31 @@ fn bodies_wait_with_their_client(engine: &str) {
     second.stream().write_all(&vec![b'x'; 200_000]).unwrap();
     let answer = second.answer().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
+}
+
+/// What the application is told is written anew when a request has its turn.
+fn what_has_waited_is_asked_as_if_it_had_not(engine: &str) {
+    let gate = Gate::start();
+    let route = "in_flight = 1\nset = { X-Asked = \"$path $header.X-Mine\" }\nprefix = \"/app\"";
+    let (served, _folder) = serve(engine, &gate, route, CLASSES);
+    let head = "POST /bulk/a%20b?c HTTP/1.1\r\nHost: a\r\nX-Mine: m\r\nCookie: d=e\r\n\
+                Content-Length: 3\r\n\r\nxyz";
+    let asked = || {
+        let mut client = served.client();
+        client.stream().write_all(head.as_bytes()).unwrap();
+        client
+    };
+    let mut first = asked();
+    gate.has(1);
+    let mut second = asked();
+    wait(&served, 1);
+    gate.answer(2);
+    for client in [&mut first, &mut second] {
+        let answer = client.answer().unwrap();
+        assert_eq!((answer.status, &answer.body[..]), (200, &b"xyz"[..]), "{engine}");
+    }
+    assert!(gate.head(0).contains("X-Asked: "), "{}", gate.head(0));
+    assert_eq!(gate.head(0), gate.head(1), "{engine}");
 }
 
 /// A body that comes too slowly has its place for as long as nobody else wants it.

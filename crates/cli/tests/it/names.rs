@@ -21,7 +21,6 @@ const SHARED: &[(&str, usize, &str)] = &[
     ("Node", 3, "of a list, a trie, a graph"),
     ("Options", 3, "how that is made which its module is about"),
     ("Places", 3, "a limited number of them, as the glossary has it"),
-    ("Row", 2, "of the results of an experiment"),
     ("Sending", 2, "an answer under way to its client, in HTTP/1 and HTTP/2"),
     ("ServeOrClose", 2, "what a thread does with a connection, in pool and threads"),
     ("Server", 4, "one that runs, as its owner holds it"),

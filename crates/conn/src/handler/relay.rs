@@ -198,6 +198,8 @@ pub enum Relayed<J> {
     /// Nothing: the exchange is not wanted any more, and the request is processed again, of which this is
     /// known from now on.
     Again(Box<Passed>),
+    /// Nothing: another exchange is in the place of this one, has begun, and is driven from now on.
+    GoesOn,
     /// Nothing: another process has answered on the client's own socket, and this has become of that.
     Elsewhere(ClientReturn),
     /// Nothing, and nobody knows what another process has written: the client must see that the answer is broken.

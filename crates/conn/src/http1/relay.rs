@@ -394,7 +394,11 @@ impl<H: HandlerRoles> Http1<H> {
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
                 let keep_alive = reply.keep_alive;
-                if let Relayed::Job(..) | Relayed::Again(_) | Relayed::NeedsHttp1 = relayed {
+                if let Relayed::Job(..)
+                | Relayed::Again(_)
+                | Relayed::GoesOn
+                | Relayed::NeedsHttp1 = relayed
+                {
                     return (relayed, status, bytes, keep_alive);
                 }
                 let status = match relayed {
@@ -415,6 +419,7 @@ impl<H: HandlerRoles> Http1<H> {
                     | Relayed::Broken
                     | Relayed::Job(..)
                     | Relayed::Again(_)
+                    | Relayed::GoesOn
                     | Relayed::NeedsHttp1 => Told::Nothing,
                     Relayed::Body => {
                         let encoder = match relay.length() {
@@ -443,6 +448,11 @@ impl<H: HandlerRoles> Http1<H> {
                 kept.stage = KeptFor::Ready;
                 self.state = RequestState::Kept(kept);
                 return self.answer_kept(cx, input, None);
+            }
+            Relayed::GoesOn => {
+                kept.stage = KeptFor::Relay(relaying);
+                self.state = RequestState::Kept(kept);
+                return;
             }
             Relayed::Elsewhere(back) => {
                 kept.stage = KeptFor::Relay(relaying);

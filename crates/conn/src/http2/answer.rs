@@ -79,8 +79,8 @@ impl<H: HandlerRoles> Http2<H> {
         let mut relayed = None;
         let stage = match process(cx, request, &mut grant.ticket, None, 0) {
             AnswerOutcome::Written(page) => return self.respond(cx, asked, page, None),
-            AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
-            AnswerOutcome::Again(job) => KeptFor::Again(Some(job)),
+            AnswerOutcome::Job(job) => KeptFor::Job(Some(Box::new(job))),
+            AnswerOutcome::Again(job) => KeptFor::Again(Some(Box::new(job))),
             AnswerOutcome::HandOver => {
                 let ticket = std::mem::take(&mut grant.ticket);
                 return self.hand_back(cx, asked.stream, ticket);
@@ -136,10 +136,10 @@ impl<H: HandlerRoles> Http2<H> {
                 return self.refuse_kept(cx, stream, 500, reason);
             }
             AnswerOutcome::Relay(relay) => return self.begin_relay(stream, relay),
-            AnswerOutcome::Job(job) => KeptFor::Job(Some(job)),
+            AnswerOutcome::Job(job) => KeptFor::Job(Some(Box::new(job))),
             AnswerOutcome::Again(job) => {
                 kept.withdrawn += 1;
-                KeptFor::Again(Some(job))
+                KeptFor::Again(Some(Box::new(job)))
             }
         };
         self.asking.push_back(stream);

@@ -120,11 +120,11 @@ enum LiveState<H: HandlerRoles> {
     Relaying(Box<Http2Relaying<H>>),
 }
 
-/// What a request that is not answered waits for.
+/// What a request that is not answered waits for. Most wait for no job, so that one is elsewhere.
 enum KeptFor<J> {
     /// For this job, which is to be started, or which is running if it is gone: then it is known what
     /// answers.
-    Deciding(Option<J>),
+    Deciding(Option<Box<J>>),
     /// For its body, of which so many bytes were discarded.
     Body(u64),
     /// For the first of its body, or its end: before, the stage that sends it may yet take it elsewhere.
@@ -136,9 +136,9 @@ enum KeptFor<J> {
     /// For its turn.
     Ready,
     /// For this job, which is to be started, or which is running if it is gone.
-    Job(Option<J>),
+    Job(Option<Box<J>>),
     /// For the same; then it is answered anew, because its file was not in memory.
-    Again(Option<J>),
+    Again(Option<Box<J>>),
 }
 
 /// What is left of an answer that is written.
@@ -268,7 +268,7 @@ impl<H: HandlerRoles> Http2<H> {
                 KeptFor::Early(wait_ms) => return Some(Step::NotBefore(id, *wait_ms)),
                 KeptFor::Deciding(job) | KeptFor::Job(job) | KeptFor::Again(job) => {
                     if let Some(job) = job.take() {
-                        return Some(Step::Job(id, job));
+                        return Some(Step::Job(id, *job));
                     }
                 }
                 KeptFor::Whole => {

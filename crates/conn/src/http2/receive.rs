@@ -231,7 +231,7 @@ impl<H: HandlerRoles> Http2<H> {
         if !ends {
             return match cx.handler.decide(request, &mut ticket, None) {
                 BodyDecision::Job(job) => {
-                    keep(self, ticket, KeptFor::Deciding(Some(job)));
+                    keep(self, ticket, KeptFor::Deciding(Some(Box::new(job))));
                     // until it is known whether it is wanted
                     self.expect_upload(stream, u64::MAX);
                 }
@@ -330,7 +330,7 @@ impl<H: HandlerRoles> Http2<H> {
         });
         match decision {
             BodyDecision::Job(job) => {
-                kept.stage = KeptFor::Deciding(Some(job));
+                kept.stage = KeptFor::Deciding(Some(Box::new(job)));
                 self.asking.push_back(stream);
             }
             BodyDecision::Stream(most) if declares_more(framing, most) => {

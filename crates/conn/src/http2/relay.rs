@@ -435,7 +435,7 @@ impl<H: HandlerRoles> Http2<H> {
             Relayed::Own => return self.drop_upload(stream, relaying.upload.take()),
             Relayed::Job(job, passed) => {
                 let Http2Relaying { mut kept, upload, .. } = *relaying;
-                (kept.passed, kept.stage) = (Some(passed), KeptFor::Job(Some(job)));
+                (kept.passed, kept.stage) = (Some(passed), KeptFor::Job(Some(Box::new(job))));
                 self.live.insert(stream, Live { is_open, phase: LiveState::Asked(kept), upload });
                 return self.asking.push_back(stream);
             }
@@ -444,6 +444,10 @@ impl<H: HandlerRoles> Http2<H> {
                 (kept.passed, kept.stage) = (Some(passed), KeptFor::Ready);
                 self.live.insert(stream, Live { is_open, phase: LiveState::Asked(kept), upload });
                 return self.answer_kept(cx, stream, None);
+            }
+            Relayed::GoesOn => {
+                self.insert_relaying(stream, is_open, relaying);
+                return self.pump(cx, stream);
             }
             // a stream has no socket that could leave
             Relayed::Elsewhere(_) | Relayed::Broken => {

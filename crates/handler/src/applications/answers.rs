@@ -3,7 +3,8 @@
 use crate::log;
 use forebay_conn::Answerer;
 use forebay_metrics::RefusalReason;
-use forebay_upstream::exchange::{Exchange, Failed, Lateness};
+use forebay_sys::clock;
+use forebay_upstream::exchange::{Exchange, Failed, Lateness, WaitingTurn};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::hand_over::exchange::HandOverExchange;
 use forebay_upstream::inside::{InsideExchange, InsideFailure};
@@ -85,6 +86,21 @@ pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::LoggedUpstream<'_> {
         head_us: times.head().map(us),
         total_us: None,
         begun_ns: times.begun_ns(),
+    }
+}
+
+/// The same of one whose client has left before its turn came.
+pub fn said_of_turn<T>(turn: &WaitingTurn<T>) -> log::line::LoggedUpstream<'_> {
+    log::line::LoggedUpstream {
+        upstream: "",
+        status: None,
+        error: None,
+        attempts: 0,
+        queue_us: clock::monotonic_ns().saturating_sub(turn.begun_ns()) / 1000,
+        connect_us: None,
+        head_us: None,
+        total_us: None,
+        begun_ns: turn.begun_ns(),
     }
 }
 

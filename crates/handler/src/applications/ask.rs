@@ -120,6 +120,7 @@ pub fn ask_stage(
 }
 
 /// What an exchange must remember for its answer.
+#[derive(Clone)]
 pub struct ExchangeTag {
     /// Whose it is.
     pub destination: Destination,

@@ -1,7 +1,9 @@
 //! The role that logs requests.
 
 use super::RequestHandler;
-use crate::applications::{ExchangeTag, before, said_of, said_of_handler, said_of_receiver};
+use crate::applications::{
+    ExchangeTag, before, said_of, said_of_handler, said_of_receiver, said_of_turn,
+};
 use crate::client::client_of;
 use crate::detour::Detour;
 use crate::log::line::LoggedUpstream;
@@ -96,6 +98,7 @@ fn asked_of(detour: &Detour) -> Option<(&ExchangeTag, Option<LoggedUpstream<'_>>
         Detour::Inside(inside) => {
             Some((&inside.exchange.tag, Some(said_of_handler(&inside.exchange))))
         }
+        Detour::Turn(waits) => Some((&waits.turn.tag, Some(said_of_turn(&waits.turn)))),
         Detour::Place(_) => None,
     }
 }

@@ -134,12 +134,15 @@ impl Process for RequestHandler {
         match relay {
             Detour::Application(passing) => {
                 self.pools.with(|pool| passing.exchange.begin(pool, now_ms));
+                if let Some(waits) = passing.set_aside() {
+                    *relay = Detour::Turn(Box::new(waits));
+                }
             }
             Detour::HandOver(over) => {
                 self.pools.with(|pool| over.exchange.begin(pool, now_ms));
             }
             Detour::Inside(inside) => inside.exchange.begin(now_ms),
-            Detour::Place(_) => {}
+            Detour::Turn(_) | Detour::Place(_) => {}
         }
     }
 
@@ -149,7 +152,7 @@ impl Process for RequestHandler {
                 self.pools.with(|pool| passing.exchange.give_back(pool));
             }
             Detour::HandOver(mut over) => self.pools.with(|pool| over.exchange.give_back(pool)),
-            Detour::Inside(_) | Detour::Place(_) => {}
+            Detour::Inside(_) | Detour::Turn(_) | Detour::Place(_) => {}
         }
     }
 

@@ -3,11 +3,10 @@
 use super::context::HandlerContext;
 use super::hand_over::has_socket;
 use super::traced::place_of;
+use super::turn::{NO_APPLICATION, is_of_request};
 use super::{RequestHandler, authority, end_work};
 use crate::applications::websocket;
-use crate::applications::{
-    Asker, ExchangeTag, Hidden, Standpoint, ask, ask_authority, ask_stage, failed, refused, summary,
-};
+use crate::applications::{ExchangeTag, Standpoint, ask_stage, failed, refused, summary};
 use crate::client::{client_of, is_secure};
 use crate::detour::Detour;
 use crate::job::ServerJob;
@@ -17,7 +16,7 @@ use crate::upstream_threads::HeldThread;
 use forebay_config::Role;
 use forebay_conn::handler::relay::RelayRead;
 use forebay_conn::{
-    InternalRedirect, Passed, Process, ProcessOutcome, Rank, Relay, Relayed, Reply, Request,
+    InternalRedirect, Passed, Process, ProcessOutcome, Relay, Relayed, Reply, Request,
 };
 use forebay_engine::admission::ConnectionPlace;
 use forebay_http::challenge::without_connection;
@@ -219,6 +218,7 @@ impl RequestHandler {
             Detour::Inside(inside) => {
                 return self.handler_answered(request, ticket, inside, reply);
             }
+            Detour::Turn(_) => return self.turn_decided(request, ticket, detour, reply),
             Detour::Place(waits) => {
                 return self.place_decided(request, ticket, &mut waits.wait, reply);
             }
@@ -475,7 +475,7 @@ impl RequestHandler {
             ExchangeTag { destination: destination.clone(), content, id, user, rule, trace };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
-            self.refuse(502, "There is no such application", reply);
+            self.refuse(502, NO_APPLICATION, reply);
             return ProcessOutcome::Replied;
         };
         let relayed = application.relayed().filter(|_| !has_socket(request));
@@ -487,38 +487,12 @@ impl RequestHandler {
             return self.ask_handler(settings, asked, request, ticket, reply);
         }
         let now_ms = self.now.monotonic_ms;
-        let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
-        let is_authority =
-            application.settings().proxy().is_some_and(|proxy| proxy.authority.is_some());
-        let judged = rule.and_then(|rule| self.site.path_to_ask(request, rule));
-        let hidden = Hidden {
-            cookie: self.certificates.hidden_cookie.as_deref(),
-            fields: self.applications.given(destination.site),
-            client: self.trusted.told_field(),
-        };
-        let asker = Asker::of(request, &application, rank, self.standpoint());
-        let overload = self.overload(request.head);
-        let RequestHandler { ref mut site, ref trusted, ref policy, ref told, .. } = *self;
-        let context = HandlerContext {
-            request,
-            trusted,
-            told,
-            id: Some(id),
-            judged: Some((policy, ticket.as_ref())),
-            overload,
-            upstream: "",
-        };
-        let values = |given: &[_]| site.told_values(&destination, request, &context, given);
-        let ask = match is_authority {
-            true => ask_authority(&application, request, judged.as_deref(), &asked, asker, hidden),
-            false => ask(&application, request, &asked, asker, hidden, values),
-        };
+        let (ask, client) = self.asks(&application, &asked, request, ticket.as_ref());
         let (status, text) = match ask {
             Err(unasked) => unasked.told(),
             Ok(mut ask) => {
                 let is_tunnel = ask.written.asked.upgrade;
-                ask.spool = self.applications.spool().map(Arc::clone);
-                let (place, thread) = match self.room_for(asker.client(), is_tunnel) {
+                let (place, thread) = match self.room_for(client, is_tunnel) {
                     Ok((place, thread)) => (Some(place), thread),
                     Err(unavailable) => {
                         ask.may_ask = Err(unavailable);
@@ -529,6 +503,7 @@ impl RequestHandler {
                     // one that cannot be asked is an exchange, too, so that the log has its line
                     Ok(exchange) => {
                         let passing = PassingExchange::new(exchange, place).keeping(thread);
+                        let passing = passing.of_request(is_of_request(request, rule));
                         return ProcessOutcome::Relay(Box::new(Detour::Application(passing)));
                     }
                     Err(unavailable) => failed(Failed::Unasked(unavailable)),

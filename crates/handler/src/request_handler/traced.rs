@@ -1,7 +1,9 @@
 //! Which requests are recorded, and what their spans say: see [`crate::traces`].
 
 use super::RequestHandler;
-use crate::applications::{ExchangeTag, ExchangeTrace, said_of, said_of_handler, said_of_receiver};
+use crate::applications::{
+    ExchangeTag, ExchangeTrace, said_of, said_of_handler, said_of_receiver, said_of_turn,
+};
 use crate::client::is_secure;
 use crate::detour::Detour;
 use crate::job::{ServerJob, ServerJobDone};
@@ -144,6 +146,7 @@ fn tag_of(detour: &Detour) -> Option<&ExchangeTag> {
         Detour::Application(passing) => Some(&passing.exchange.tag),
         Detour::HandOver(over) => Some(&over.exchange.tag),
         Detour::Inside(inside) => Some(&inside.exchange.tag),
+        Detour::Turn(waits) => Some(&waits.turn.tag),
         Detour::Place(_) => None,
     }
 }
@@ -157,6 +160,7 @@ fn asked_spans(detour: &Detour, context: TraceContext) -> Option<AskedSpans> {
         }
         Detour::HandOver(over) => AskedSpans::of(context, &said_of_receiver(&over.exchange)),
         Detour::Inside(inside) => AskedSpans::of(context, &said_of_handler(&inside.exchange)),
+        Detour::Turn(waits) => AskedSpans::of(context, &said_of_turn(&waits.turn)),
         Detour::Place(_) => return None,
     })
 }

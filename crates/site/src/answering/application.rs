@@ -36,7 +36,7 @@ pub struct Destination {
     /// The path that a rule has put in the place of the one asked for, decoded.
     pub rewritten: Option<Box<[u8]>>,
     /// The file it runs; an application that runs none has none.
-    pub script: Option<Script>,
+    pub script: Option<Arc<Script>>,
 }
 
 /// What becomes of a request before an application could have it.
@@ -489,7 +489,7 @@ impl Site {
             site,
             route: script.route,
             rewritten,
-            script: Some(script.clone()),
+            script: Some(Arc::clone(script)),
         })
     }
 

@@ -53,7 +53,7 @@ pub(crate) enum EntryKind {
     /// Whatever work the query asks for.
     Work,
     /// A file that an application runs.
-    Script(Script),
+    Script(Arc<Script>),
     /// Another address.
     Redirect(Redirection),
     /// Nothing that is served. 404.

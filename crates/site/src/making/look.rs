@@ -19,6 +19,7 @@ use forebay_metrics::{Activity, Stopwatch};
 use forebay_sys::file::{self, FileKind, OpenFailure, Stamp};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// What is asked for by a key.
 pub(crate) struct Lookup {
@@ -205,7 +206,7 @@ impl Lookup {
         let header_rules = vhost.header_rules(&self.header_rules);
         let status = match outcome {
             Resolution::Alias(alias) => return EntryKind::Alias(alias),
-            Resolution::Script(script) => return EntryKind::Script(script),
+            Resolution::Script(script) => return EntryKind::Script(Arc::new(script)),
             Resolution::Slash(path) => {
                 return EntryKind::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
             }
@@ -253,7 +254,7 @@ impl PathContents {
             }
             (EntryKind::Alias(alias), Resolution::Alias(seen)) => alias == seen,
             (EntryKind::Redirect(redirect), Resolution::Slash(_)) => redirect.is_for_slash,
-            (EntryKind::Script(script), Resolution::Script(seen)) => script == seen,
+            (EntryKind::Script(script), Resolution::Script(seen)) => **script == *seen,
             (EntryKind::Missing, Resolution::Missing) => true,
             (EntryKind::Page(page), Resolution::Missing | Resolution::Unlisted) => {
                 page.status == 404

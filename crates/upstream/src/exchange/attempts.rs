@@ -103,16 +103,7 @@ impl<T> Exchange<T> {
         let ExchangePhase::Waiting(wait) = &mut self.phase else { return Ok(None) };
         let Some(told) = wait.take() else { return Ok(Some(RelayNext::Wait)) };
         self.end_wait();
-        match told {
-            Ok((slot, connection)) => {
-                // a connection that begins with one client's address is for that client alone
-                let (is_shared, now_ms) = (self.upload.preface == 0, self.now_ms);
-                let connection = connection.filter(|_| is_shared);
-                let connection = connection.and_then(|mut one| one.is_fit(now_ms).then_some(one));
-                self.begin_with(slot, connection)?;
-            }
-            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
-        }
+        self.take_turn(told)?;
         Ok(None)
     }
 
