@@ -34,7 +34,6 @@ fn answers_are_those_of_a_server_without_stages(engine: &str) {
         "GET /nothing ",
         "GET /closed/a.txt ",
         "GET /secret/a.txt ",
-        "GET /large.bin ",
         "OPTIONS / ",
         "BREW / ",
     ] {
