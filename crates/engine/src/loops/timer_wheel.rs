@@ -87,6 +87,10 @@ impl Wheel {
 
     /// How long to sleep at most before [`advance`](Wheel::advance) has something to do.
     pub(crate) fn sleep_ms(&self, now_ms: u64, most_ms: u64) -> u64 {
+        if most_ms == 0 {
+            // a fiber's own time has come already: there is no least sleep below that
+            return 0;
+        }
         let most_ms = match self.near_used {
             0 => most_ms,
             used => {
