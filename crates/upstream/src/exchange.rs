@@ -90,14 +90,13 @@ use collected::CollectedBody;
 use link_state::Linked;
 pub use link_state::{ATTEMPT, Copy};
 pub(crate) use outcome::unreached;
-pub use outcome::{ExchangeTimes, Failed, Lateness, UpstreamHandshakes};
+pub use outcome::{ExchangeTimes, Failed, FailedAttempt, Lateness, UpstreamHandshakes};
 use pace::UploadPace;
 use phase::ExchangePhase;
 use script::ScriptAnswer;
 pub use script::ScriptLog;
 pub use state::Exchange;
 use state::{Asked, Tries};
-pub use traced::FailedAttempt;
 pub use turn::{TurnOutcome, WaitingTurn};
 use upload::{TunnelEnd, UP_BYTES, Upload, UploadEncoding};
 

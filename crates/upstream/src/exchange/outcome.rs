@@ -1,7 +1,7 @@
 //! What has become of an exchange, and how long it took.
 
-use crate::group::Unavailable;
 use crate::group::retry::AttemptFailure;
+use crate::group::{MemberIndex, Unavailable};
 use forebay_sys::client;
 use forebay_tls::TlsFault;
 use std::io;
@@ -120,6 +120,23 @@ impl Lateness {
             (AttemptFailure::Resources, _) => "resources",
         }
     }
+}
+
+/// An attempt that has failed, of a request that is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedAttempt {
+    /// Which of the exchange, from 1.
+    pub number: u32,
+    /// The upstream that was asked.
+    pub upstream: MemberIndex,
+    /// When it began, in nanoseconds of a clock that never goes back.
+    pub begun_ns: u64,
+    /// When there was a connection; 0 if there was none.
+    pub connected_ns: u64,
+    /// When it failed.
+    pub ended_ns: u64,
+    /// How, in a word.
+    pub error: &'static str,
 }
 
 /// Handshakes of TLS with upstreams, by what has come of them.

@@ -3,9 +3,8 @@
 
 use super::answer::{AnswerUnderWay, BROKEN_OFF};
 use super::link_state::Linked;
-use super::outcome::{ExchangeTimes, Failed, UpstreamHandshakes};
+use super::outcome::{ExchangeTimes, Failed, FailedAttempt, UpstreamHandshakes};
 use super::phase::ExchangePhase;
-use super::traced::FailedAttempt;
 use super::upload::Upload;
 use crate::application::Application;
 use crate::group::{MemberIndex, Unavailable};

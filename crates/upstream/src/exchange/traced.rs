@@ -1,7 +1,7 @@
 //! What a trace is told of an exchange: each attempt is a span of its own, and what was asked names it.
 
+use super::outcome::FailedAttempt;
 use super::state::Exchange;
-use crate::group::MemberIndex;
 use forebay_http::trace_context::{self, TraceContext};
 use forebay_sys::clock;
 
@@ -13,23 +13,6 @@ const SPAN_DIGITS: usize = 16;
 
 /// What the name of the field ends in before its value, in a head and in the parameters of a script.
 const NAMES: [&[u8]; 2] = [b"raceparent: ", b"RACEPARENT"];
-
-/// An attempt that has failed, of a request that is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailedAttempt {
-    /// Which of the exchange, from 1.
-    pub number: u32,
-    /// The upstream that was asked.
-    pub upstream: MemberIndex,
-    /// When it began, in nanoseconds of a clock that never goes back.
-    pub begun_ns: u64,
-    /// When there was a connection; 0 if there was none.
-    pub connected_ns: u64,
-    /// When it failed.
-    pub ended_ns: u64,
-    /// How, in a word.
-    pub error: &'static str,
-}
 
 impl<T> Exchange<T> {
     /// The attempts that have failed, the first one first; none of a request that is not recorded.
