@@ -5,7 +5,8 @@ use crate::parts::{BuilderParts, ConfigText, HandlerOptions};
 use crate::server::Server;
 use forebay_server::run::guest;
 use forebay_upstream::inside::{
-    HandlerPlaces, HandlerResult, InsideRequest, InsideResponse, RequestCode,
+    DetachedCode, HandlerCode, HandlerPlaces, HandlerResult, InsideRequest, InsideResponse,
+    RequestCode,
 };
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -131,12 +132,54 @@ impl ServerBuilder {
         options: HandlerOptions,
         handler: impl RequestCode,
     ) -> ServerBuilder {
-        self.parts.handlers.push((path.into(), options, Arc::new(handler)));
+        self.parts.handlers.push((path.into(), options, HandlerCode::Waits(Arc::new(handler))));
         self
     }
 
-    /// Sets how many handlers run at the same time with the engine `fibers`, over all loops; more requests get 503.
-    /// Default: 10,000. A waiting one takes the pages of its stack that it has used, 8 KiB or more, of at most 128 KiB.
+    /// Has this code, which must not wait, be given the requests of a path, to be answered later by tasks or threads of
+    /// the program: no fiber and no thread of the server is used. The crate `forebay-tower` has services of `tower`,
+    /// `axum` for one, answer so.
+    ///
+    /// ```
+    /// use std::sync::{Mutex, mpsc};
+    ///
+    /// let (sender, requests) = mpsc::channel();
+    /// let sender = Mutex::new(sender);
+    /// let server = forebay::Server::builder()
+    ///     .detached("/queue", forebay::HandlerOptions::default(), move |request, response| {
+    ///         // if nothing receives it, its response is dropped: 500
+    ///         if let Ok(sender) = sender.lock() {
+    ///             let _ = sender.send((request, response));
+    ///         }
+    ///     })
+    ///     .start()?;
+    /// std::thread::spawn(move || {
+    ///     for (_, mut response) in requests {
+    ///         // one whose client has left cannot be answered
+    ///         let _ = response.text("by a thread\n").and_then(|()| response.complete());
+    ///     }
+    /// });
+    /// # use std::io::{Read, Write};
+    /// # let mut client = std::net::TcpStream::connect(server.addresses()[0])?;
+    /// # client.write_all(b"GET /queue HTTP/1.0\r\n\r\n")?;
+    /// # let mut answer = String::new();
+    /// # client.read_to_string(&mut answer)?;
+    /// # assert!(answer.ends_with("by a thread\n"), "{answer}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn detached(
+        mut self,
+        path: impl Into<String>,
+        options: HandlerOptions,
+        code: impl DetachedCode,
+    ) -> ServerBuilder {
+        self.parts.handlers.push((path.into(), options, HandlerCode::Detached(Arc::new(code))));
+        self
+    }
+
+    /// Sets how many handlers run at the same time with the engine `fibers`, over all loops, detached ones of all
+    /// engines among them; more requests get 503. Default: 10,000. A waiting one takes the pages of its stack that it has used, 8 KiB or more, of at most 128 KiB.
     #[must_use]
     pub fn most_fibers(mut self, count: usize) -> ServerBuilder {
         self.fibers = count;

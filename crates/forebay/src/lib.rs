@@ -32,8 +32,12 @@
 //!   ([`HandlerOptions::answer_within`]) and when the server stops: pass it on with `?`.
 //! * An error or a panic is 500 if nothing of the answer was sent; else the client sees that it is broken. The program
 //!   goes on.
+//! * It may change the protocol, to a WebSocket for one ([`Response::switch`], [`HandlerOptions::upgrades`]).
 //! * On `fibers` a wait of the standard library (`std::thread::sleep`, `Mutex::lock` for long, a blocking socket)
 //!   holds up all clients of the loop; use those of this crate, or an engine with threads.
+//!
+//! A [detached handler](ServerBuilder::detached) is given its requests to keep, and answers them from tasks or threads
+//! of the program's own: with the crate `forebay-tower`, services of `tower` and `axum` do.
 //!
 //! # What the process keeps
 //!
@@ -67,7 +71,8 @@ pub use forebay_fiber::anywhere::{
 };
 pub use forebay_fiber::{JoinError, MainHandle, MainThread};
 pub use forebay_upstream::inside::{
-    HandlerResult, InsideRequest as Request, InsideResponse as Response, RequestCode as Handler,
+    DetachedCode as DetachedHandler, HandlerResult, InsideRequest as Request,
+    InsideResponse as Response, RequestCode as Handler, SwitchedStream,
 };
 pub use parts::HandlerOptions;
 pub use server::Server;

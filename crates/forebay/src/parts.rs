@@ -5,7 +5,7 @@ use crate::error::ServerError;
 use forebay_config::{Config, ConfigDraft, HandlerRoute, Wrong};
 use forebay_server::config_file;
 use forebay_site::rules::Scope;
-use forebay_upstream::inside::{HandlerLimits, HandlerPlaces, InsideCode, RequestCode};
+use forebay_upstream::inside::{HandlerCode, HandlerLimits, HandlerPlaces, InsideCode};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,10 @@ pub struct HandlerOptions {
     /// Whether a client that has ended its direction of the connection still wants its answer. Default: no, it has
     /// left, as browsers do; some scripts do otherwise.
     pub keeps_half_closed: bool,
+    /// Whether the handler may change the protocol ([`Response::switch`](crate::Response::switch)). Default: no. Then a
+    /// request over HTTP/1 that asks for another is answered as any other, and an extended CONNECT of HTTP/2 gets 501.
+    /// If any handler may, clients of HTTP/2 are told so.
+    pub upgrades: bool,
 }
 
 impl Default for HandlerOptions {
@@ -41,6 +45,7 @@ impl Default for HandlerOptions {
             answer_within: Some(Duration::from_secs(60)),
             body_bytes: 16 * 1024 * 1024,
             keeps_half_closed: false,
+            upgrades: false,
         }
     }
 }
@@ -60,7 +65,7 @@ pub(crate) struct BuilderParts {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// Where given sockets listen.
     pub(crate) given: Vec<String>,
-    pub(crate) handlers: Vec<(String, HandlerOptions, Arc<dyn RequestCode>)>,
+    pub(crate) handlers: Vec<(String, HandlerOptions, HandlerCode)>,
 }
 
 impl Default for ConfigText {
@@ -124,13 +129,14 @@ impl BuilderParts {
     }
 
     fn routes(&self, places: &Arc<HandlerPlaces>) -> Result<Vec<HandlerRoute>, ServerError> {
-        let route = |(path, options, code): &(String, HandlerOptions, Arc<dyn RequestCode>)| {
+        let route = |(path, options, code): &(String, HandlerOptions, HandlerCode)| {
             let scope = Scope::parse(path).map_err(|error| ServerError::Setting {
                 key: format!("handler {path}"),
                 why: error.to_string(),
             })?;
-            let HandlerOptions { answer_within, body_bytes, keeps_half_closed } = *options;
-            let (code, places) = (Arc::clone(code), Arc::clone(places));
+            let HandlerOptions { answer_within, body_bytes, keeps_half_closed, upgrades } =
+                *options;
+            let (code, places) = (code.clone(), Arc::clone(places));
             Ok(HandlerRoute {
                 path: scope,
                 code: InsideCode { name: path.as_str().into(), code, places },
@@ -138,6 +144,7 @@ impl BuilderParts {
                     head: answer_within,
                     most_bytes: body_bytes,
                     abort_on_close: !keeps_half_closed,
+                    upgrades,
                 },
             })
         };

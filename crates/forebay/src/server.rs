@@ -57,6 +57,13 @@ impl Server {
         self.guest.metrics()
     }
 
+    /// What was decided about a request that was refused, or that no handler or application has answered, in a sentence,
+    /// as `forebay why` says it. `id` is [that of the request](crate::Request::id), which pages of errors and the access
+    /// log have as well; the last ones are remembered.
+    pub fn why(&self, id: &str) -> Option<String> {
+        self.guest.why(id)
+    }
+
     /// Reads the configuration once more and puts it in force. Open connections stay, and so do the handlers.
     ///
     /// # Errors

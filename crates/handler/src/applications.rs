@@ -327,5 +327,8 @@ fn given_by(routes: &[settings::ApplicationSettings]) -> Vec<FieldName> {
 
 /// Whether an application may be asked for another protocol.
 fn takes_tunnels(application: &settings::ApplicationSettings) -> bool {
-    application.proxy().is_some_and(|proxy| proxy.request.upgrade)
+    match application {
+        settings::ApplicationSettings::Inside(inside) => inside.limits.upgrades,
+        other => other.proxy().is_some_and(|proxy| proxy.request.upgrade),
+    }
 }

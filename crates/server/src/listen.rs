@@ -5,11 +5,13 @@
 //! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
 //!
 //! Where the kernel tells classes apart, an address has sockets for each of them besides (`of_class`). A process that
-//! takes the place of this one is given all of them (`handing`).
+//! takes the place of this one is given all of them (`handing`); which ones a service manager has meant for what,
+//! `passed` finds.
 
 mod address;
 pub mod handing;
 mod of_class;
+mod passed;
 
 pub use address::{ListenAddress, ListenError};
 
@@ -45,11 +47,23 @@ fn with_scheme(url: String, endpoint: &ListenEndpoint) -> String {
 /// A socket to accept with, and what the engine must know of it.
 pub type AcceptSocket = forebay_engine::accept::Listener;
 
+/// Whom sockets are for. A port that the kernel chooses is another one for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum SocketsFor {
+    /// Clients.
+    #[default]
+    Clients,
+    /// The admin listener.
+    Admin,
+}
+
 /// The sockets of one address.
 #[derive(Debug)]
 struct AddressSockets {
     /// What was asked for.
     wanted: ListenAddress,
+    /// Whom for.
+    purpose: SocketsFor,
     /// What it is bound to; a port 0 is resolved.
     address: ListenAddress,
     /// Where it comes from.
@@ -91,6 +105,8 @@ pub struct Listeners {
     owner: Option<(u32, u32)>,
     /// What opening them has taken so far.
     times: Arc<OpenTimes>,
+    /// Whom sockets are taken for just now.
+    purpose: SocketsFor,
     /// Sockets that are opened listen only once it is [said](Listeners::begin_listening).
     is_silent: bool,
     /// How long directories of Unix sockets are waited for that other processes have locked.
@@ -175,6 +191,20 @@ impl Listeners {
         self.take_ranked(wanted, loops, 0)
     }
 
+    /// As [`take_endpoints`](Listeners::take_endpoints) for one loop, that of the admin listener.
+    ///
+    /// # Errors
+    /// As [`take`](Listeners::take).
+    pub fn take_admin(
+        &mut self,
+        wanted: &[ListenEndpoint],
+    ) -> Result<Vec<Vec<AcceptSocket>>, ListenError> {
+        self.purpose = SocketsFor::Admin;
+        let taken = self.take_endpoints(wanted, 1);
+        self.purpose = SocketsFor::Clients;
+        taken
+    }
+
     /// As [`take_endpoints`](Listeners::take_endpoints); where a request can be read from the first segment,
     /// each loop has sockets of so many classes, too.
     ///
@@ -224,21 +254,33 @@ impl Listeners {
         &'l self,
         wanted: &'l [ListenEndpoint],
     ) -> impl Iterator<Item = String> + use<'l> {
-        self.bound(wanted).map(|(address, endpoint)| with_scheme(address.url(), endpoint))
+        let bound = self.bound(wanted, SocketsFor::Clients);
+        bound.map(|(address, endpoint)| with_scheme(address.url(), endpoint))
+    }
+
+    /// The same of the admin listener.
+    pub fn admin_urls<'l>(
+        &'l self,
+        wanted: &'l [ListenEndpoint],
+    ) -> impl Iterator<Item = String> + use<'l> {
+        let bound = self.bound(wanted, SocketsFor::Admin);
+        bound.map(|(address, endpoint)| with_scheme(address.url(), endpoint))
     }
 
     /// What a browser on this machine can open.
     pub fn local_url(&self, wanted: &[ListenEndpoint]) -> Option<String> {
-        let mut bound = self.bound(wanted).filter(|(_, endpoint)| !endpoint.raw);
+        let bound = self.bound(wanted, SocketsFor::Clients);
+        let mut bound = bound.filter(|(_, endpoint)| !endpoint.raw);
         bound.find_map(|(address, endpoint)| Some(with_scheme(address.local_url()?, endpoint)))
     }
 
     fn bound<'l>(
         &'l self,
         wanted: &'l [ListenEndpoint],
+        purpose: SocketsFor,
     ) -> impl Iterator<Item = (ListenAddress, &'l ListenEndpoint)> + use<'l> {
-        wanted.iter().flat_map(|endpoint| {
-            let addresses = self.addresses(std::slice::from_ref(&endpoint.listen));
+        wanted.iter().flat_map(move |endpoint| {
+            let addresses = self.addresses_for(std::slice::from_ref(&endpoint.listen), purpose);
             addresses.into_iter().map(move |address| (address, endpoint))
         })
     }
@@ -260,36 +302,6 @@ impl Listeners {
             Err(ListenError::Bind { error, .. }) if has_no_ipv6(&error) => Ok(()),
             given => given,
         }
-    }
-
-    /// What the service manager calls the socket that it has opened at a port for both families, if it has.
-    fn passed_for_both(&self, port: u16) -> Option<&str> {
-        let [_, v6] = all_addresses(port);
-        let passed = self.inherited.iter().find(|passed| {
-            let InheritedAddress::Internet { with_ipv4: true, .. } = passed.bound else {
-                return false;
-            };
-            address_of(&passed.bound).as_ref() == Some(&v6)
-        });
-        let open = || {
-            self.open.iter().find_map(|open| match &open.origin {
-                SocketOrigin::Inherited { name, with_ipv4: true } if open.address == v6 => {
-                    Some(&**name)
-                }
-                _ => None,
-            })
-        };
-        passed.map(|passed| &*passed.name).or_else(open)
-    }
-
-    /// Whether the connections of an endpoint come to such a socket, and are those of its listener there, too: that
-    /// names all addresses of both families, one by one.
-    fn comes_to_both(&self, endpoint: &ListenEndpoint, wanted: &[ListenEndpoint]) -> bool {
-        let Listen::At(address) = endpoint.listen else { return false };
-        let [v4, v6] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()]
-            .map(|ip: IpAddr| SocketAddr::new(ip, address.port()));
-        let both = ListenEndpoint { listen: Listen::At(v6), ..endpoint.clone() };
-        address == v4 && wanted.contains(&both) && self.passed_for_both(v4.port()).is_some()
     }
 
     /// Why an address cannot be had.
@@ -334,34 +346,8 @@ impl Listeners {
     fn find(&self, wanted: &ListenAddress) -> Option<usize> {
         self.open.iter().position(|open| {
             let is_gone = open.left.is_some() && matches!(open.origin, SocketOrigin::File(_));
-            !is_gone && (open.wanted == *wanted || open.address == *wanted)
-        })
-    }
-
-    fn take_inherited(&mut self, wanted: &ListenAddress) -> Option<AddressSockets> {
-        let is_wanted = |passed: &Inherited| match (address_of(&passed.bound), wanted) {
-            // whatever port it has
-            (Some(ListenAddress::Tcp(bound)), ListenAddress::Tcp(asked)) if asked.port() == 0 => {
-                bound.ip() == asked.ip()
-            }
-            (bound, wanted) => bound.as_ref() == Some(wanted),
-        };
-        let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
-        let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
-        // several share an address where each loop of another process had one
-        let is_same = |other: &mut Inherited| other.bound == passed.bound;
-        let others = self.inherited.extract_if(.., is_same).map(|other| other.socket);
-        let others: Vec<_> = others.collect();
-        let with_ipv4 = matches!(passed.bound, InheritedAddress::Internet { with_ipv4: true, .. });
-        Some(AddressSockets {
-            wanted: wanted.clone(),
-            address,
-            origin: SocketOrigin::Inherited { name: passed.name, with_ipv4 },
-            sockets: std::iter::once(passed.socket).chain(others).collect(),
-            in_force: 0,
-            of_classes: SocketsOfClasses::default(),
-            silent: 0,
-            left: None,
+            let is_same = open.wanted == *wanted && open.is_for(self.purpose);
+            !is_gone && (is_same || open.address == *wanted)
         })
     }
 
@@ -383,6 +369,7 @@ impl Listeners {
         let wanted = wanted.clone();
         let bound = AddressSockets {
             wanted,
+            purpose: self.purpose,
             address,
             origin,
             sockets,
@@ -435,31 +422,15 @@ impl Listeners {
         }
     }
 
-    /// The addresses sockets are bound to for `wanted`.
+    /// The addresses sockets for clients are bound to for `wanted`.
     pub fn addresses(&self, wanted: &[Listen]) -> Vec<ListenAddress> {
-        let bound = self.open.iter().filter(|open| open.left.is_none() && open.is_wanted(wanted));
-        bound.map(|open| open.address.clone()).collect()
+        self.addresses_for(wanted, SocketsFor::Clients)
     }
 
-    /// Whether `wanted` names every socket that the service manager passed on: it would go on to
-    /// queue connections that are not accepted.
-    ///
-    /// # Errors
-    /// [`ListenError::Unnamed`], the first that is not.
-    pub fn check_inherited(&self, wanted: &[Listen]) -> Result<(), ListenError> {
-        if let Some(passed) = self.inherited.first() {
-            let (address, name) = (address_of(&passed.bound), passed.name.clone());
-            return Err(ListenError::Unnamed { address, name });
-        }
-        let unnamed = self.open.iter().filter(|open| !open.is_wanted(wanted));
-        let mut names = unnamed.filter_map(|open| match &open.origin {
-            SocketOrigin::Inherited { name, .. } => Some((open.address.clone(), name.clone())),
-            _ => None,
-        });
-        match names.next() {
-            Some((address, name)) => Err(ListenError::Unnamed { address: Some(address), name }),
-            None => Ok(()),
-        }
+    fn addresses_for(&self, wanted: &[Listen], purpose: SocketsFor) -> Vec<ListenAddress> {
+        let open = self.open.iter().filter(|open| open.left.is_none() && open.is_for(purpose));
+        let bound = open.filter(|open| open.is_wanted(wanted));
+        bound.map(|open| open.address.clone()).collect()
     }
 
     /// Has all sockets belong to this user and group, those of later calls of
@@ -503,6 +474,11 @@ impl Listeners {
 }
 
 impl AddressSockets {
+    /// Whether they may be meant where sockets are named for this.
+    fn is_for(&self, purpose: SocketsFor) -> bool {
+        self.purpose == purpose || self.wanted.port() != Some(0)
+    }
+
     fn is_wanted(&self, wanted: &[Listen]) -> bool {
         wanted.iter().any(|listen| match ListenAddress::try_from(listen) {
             Ok(address) => address == self.wanted || address == self.address,

@@ -445,7 +445,10 @@ fn limits(config: &Config) -> ConnectionLimits {
 
 /// Whether clients are told that streams of HTTP/2 may become tunnels.
 fn takes_tunnels(config: &Config) -> bool {
-    config.sites.iter().flat_map(|site| &site.proxies).any(ProxyConfig::upgrades)
+    config.sites.iter().any(|site| {
+        site.proxies.iter().any(ProxyConfig::upgrades)
+            || site.handlers.iter().any(|handler| handler.limits.upgrades)
+    })
 }
 
 fn timeouts(config: &Config) -> Timeouts {

@@ -412,7 +412,7 @@ fn admin(
 ) -> Result<Option<AdminListener>, ReloadError> {
     let Some(admin) = &plan.admin else { return Ok(None) };
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-    let taken = listeners.take_endpoints(&admin.listen, 1).map_err(ReloadError::Listen);
+    let taken = listeners.take_admin(&admin.listen).map_err(ReloadError::Listen);
     let made = taken.and_then(|mut sockets| {
         let (live, status) = (Arc::clone(&current.common.live), Arc::clone(&current.status));
         let own = Arc::clone(&certificates.admin);

@@ -2,14 +2,16 @@
 //! that the server is a part of, and the answer comes back through it.
 //!
 //! A handler is straight-line code that may wait. Where the thread [hosts fibers](forebay_fiber::is_hosted), each
-//! request has a fiber; elsewhere it has one of a bounded number of threads (`threads`). To the protocol it is an
-//! exchange like that with any other application ([`InsideExchange`]), but there is no socket: the two ends of the
+//! request has a fiber; elsewhere it has one of a bounded number of threads (`threads`). A detached handler is given
+//! the request to keep, and has neither. To the protocol it is an exchange like that with any other application ([`InsideExchange`]), but there is no socket: the two ends of the
 //! pipe wake one another, the handler by its fiber or thread, the exchange by its [slot](forebay_conn::WakeSlot).
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `pipe` | the pipe: a request's body one way, the answer the other, and how either end leaves |
 //! | `request`, `response` | what a handler is given |
+//! | `switched` | both as one stream, after a change of protocol |
+//! | `taken` | what detached handlers keep of what there is little of |
 //! | `run` | a handler with its request |
 //! | `threads` | threads for handlers where no fibers are |
 //! | `place` | where a handler runs, and how many may |
@@ -21,13 +23,16 @@ mod place;
 mod request;
 mod response;
 mod run;
+mod switched;
+mod taken;
 mod threads;
 
 pub use exchange::{InsideExchange, InsideFailure};
 pub use pipe::HandlerHead;
 pub use place::HandlerPlaces;
-pub use request::{InsideRequest, RequestParts};
+pub use request::{InsideRequest, RequestParts, UpgradeParts, asked_protocols};
 pub use response::InsideResponse;
+pub use switched::SwitchedStream;
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,13 +60,52 @@ where
     }
 }
 
+/// Code of the program that is given requests to keep, and answers them later from a task or a thread of its own: that
+/// of other runtimes. It runs on the thread of the connection and must not wait.
+///
+/// The answer is whole when the response is [completed](InsideResponse::complete); a response that is dropped before has
+/// failed.
+pub trait DetachedCode: Send + Sync + 'static {
+    /// Takes a request, and what it is answered with.
+    fn take(&self, request: InsideRequest, response: InsideResponse);
+}
+
+impl<F> DetachedCode for F
+where
+    F: Fn(InsideRequest, InsideResponse) + Send + Sync + 'static,
+{
+    fn take(&self, request: InsideRequest, response: InsideResponse) {
+        self(request, response);
+    }
+}
+
+/// The code of a handler.
+#[derive(Clone)]
+pub enum HandlerCode {
+    /// It has a fiber or a thread for each request, and may wait.
+    Waits(Arc<dyn RequestCode>),
+    /// It is given each request to keep, and does not wait.
+    Detached(Arc<dyn DetachedCode>),
+}
+
+impl HandlerCode {
+    fn is(&self, other: &HandlerCode) -> bool {
+        match (self, other) {
+            (HandlerCode::Waits(one), HandlerCode::Waits(other)) => Arc::ptr_eq(one, other),
+            (HandlerCode::Detached(one), HandlerCode::Detached(other)) => Arc::ptr_eq(one, other),
+            (HandlerCode::Waits(_), HandlerCode::Detached(_))
+            | (HandlerCode::Detached(_), HandlerCode::Waits(_)) => false,
+        }
+    }
+}
+
 /// A handler, what it is called, and where it runs.
 #[derive(Clone)]
 pub struct InsideCode {
     /// What logs call it.
     pub name: Arc<str>,
     /// The code.
-    pub code: Arc<dyn RequestCode>,
+    pub code: HandlerCode,
     /// Where it runs.
     pub places: Arc<HandlerPlaces>,
 }
@@ -70,7 +114,7 @@ pub struct InsideCode {
 impl PartialEq for InsideCode {
     fn eq(&self, other: &InsideCode) -> bool {
         self.name == other.name
-            && Arc::ptr_eq(&self.code, &other.code)
+            && self.code.is(&other.code)
             && Arc::ptr_eq(&self.places, &other.places)
     }
 }
@@ -92,4 +136,6 @@ pub struct HandlerLimits {
     pub most_bytes: u64,
     /// Whether a client has left that has ended its direction of the connection.
     pub abort_on_close: bool,
+    /// Whether it may change the protocol of the connection.
+    pub upgrades: bool,
 }

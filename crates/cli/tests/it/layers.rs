@@ -35,6 +35,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-server", 6),
     // What programs have inside.
     ("forebay", 7),
+    ("forebay-tower", 8),
     // What people run. Nothing imports these.
     ("forebay-cli", 7),
     ("forebay-tests", 7),

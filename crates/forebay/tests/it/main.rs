@@ -2,6 +2,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+/// Counts what is in use.
+#[global_allocator]
+static HEAP: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;
+
 /// A module of tests for each engine.
 macro_rules! on_each_engine {
     ($($test:ident),* $(,)?) => {
@@ -23,5 +27,7 @@ mod client;
 mod examples;
 mod handlers;
 mod http2;
+mod policy;
 mod process;
 mod servers;
+mod upgrades;

@@ -15,11 +15,9 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Bytes of memory that is not shared.
-fn memory() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: Vec<usize> = statm.split(' ').filter_map(|n| n.trim().parse().ok()).collect();
-    (pages[1] - pages[2]) * 4096
+/// Bytes of the heap that are in use.
+fn heap() -> usize {
+    crate::HEAP.current_usage()
 }
 
 /// Each engine in turn: it serves a handler that waits and a file, and is stopped while a connection is open.
@@ -68,16 +66,13 @@ fn a_hundred_servers_leave_nothing() {
     let settled = || {
         // the main thread, and that of the test
         soon("threads end", || threads().len() <= 2);
-        (threads(), descriptors(), memory())
+        (threads().len(), descriptors(), heap())
     };
     let before = settled();
     (0..100).for_each(start_and_stop);
     let after = settled();
     println!("before {before:?}, after {after:?}");
-    assert_eq!(before.0.len(), after.0.len(), "threads: {:?} then {:?}", before.0, after.0);
-    assert_eq!(before.1, after.1, "descriptors");
-    let grown = after.2.saturating_sub(before.2);
-    assert!(grown < 100 * 32 * 1024, "{grown} bytes more");
+    assert_eq!(before, after, "threads, descriptors, bytes of the heap");
 }
 
 /// In a process of its own, because what is counted is the process's.

@@ -31,6 +31,25 @@ fn several_serve_side_by_side_at_sockets_that_are_given() {
     assert_eq!(get(two.addresses()[0], "/any/path").text(), "two");
 }
 
+/// A port that the kernel chooses is another one for the admin listener: what comes to the server is not its.
+#[test]
+fn an_admin_listener_has_a_port_of_its_own() {
+    let text = "listen = [\"127.0.0.1:0\"]\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let mut server = Server::builder()
+        .config(text)
+        .handler("/", |_, response| Ok(response.text("one")?))
+        .start()
+        .unwrap();
+    for _ in 0..2 {
+        let addresses = server.addresses().to_vec();
+        assert_eq!((addresses.len(), server.urls().len()), (1, 1));
+        for _ in 0..50 {
+            assert_eq!(get(addresses[0], "/metrics").text(), "one");
+        }
+        server.reload().unwrap();
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_before_anything_starts() {
     let error = |builder: forebay::ServerBuilder| match builder.start() {

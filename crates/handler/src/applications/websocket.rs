@@ -21,7 +21,7 @@ pub(crate) fn key(request: u128) -> String {
 }
 
 /// What it is to answer to a key (RFC 6455 §4.2.2).
-fn accept(key: &str) -> String {
+pub(crate) fn accept(key: &str) -> String {
     let text = [key, GUID].concat();
     Base64::encode_string(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref())
 }

@@ -1,8 +1,8 @@
 //! A request that a handler of the program answers: what it is given, and what is made of its answer.
 
 use super::RequestHandler;
-use super::relay::begin_head;
-use crate::applications::{ExchangeTag, ExchangeTrace, Hidden, NO_TUNNEL};
+use super::relay::{NOT_CHANGED, begin_head};
+use crate::applications::{ExchangeTag, ExchangeTrace, Hidden, NO_TUNNEL, websocket};
 use crate::client::{client_end, is_secure};
 use crate::detour::{AsksHandler, Detour};
 use crate::job::ServerJob;
@@ -17,7 +17,9 @@ use forebay_metrics::{Counter, Unanswered};
 use forebay_site::Body;
 use forebay_upstream::cookies;
 use forebay_upstream::group::Unavailable;
-use forebay_upstream::inside::{InsideExchange, InsideFailure, RequestParts};
+use forebay_upstream::inside::{
+    InsideExchange, InsideFailure, RequestParts, UpgradeParts, asked_protocols,
+};
 use forebay_upstream::settings::InsideSettings;
 use std::borrow::Cow;
 
@@ -32,9 +34,10 @@ impl RequestHandler {
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
     ) -> ProcessOutcome<ServerJob, Detour> {
-        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
-        let parts = match self.parts_of(&asked, request, ticket.as_ref()) {
-            Some(parts) if !is_tunnel => parts,
+        let tunnel = self.standpoint().tunnel_of(request.head);
+        let takes_upgrades = settings.limits.upgrades;
+        let parts = match self.parts_of(&asked, request, ticket.as_ref(), takes_upgrades) {
+            Some(parts) if tunnel.is_none() || parts.upgrade.is_some() => parts,
             parts => {
                 let (status, text) = match parts {
                     Some(_) => (501, NO_TUNNEL),
@@ -51,9 +54,10 @@ impl RequestHandler {
         let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
         let framing = request.head.framing;
         let has_body = framing != Framing::None && framing != Framing::Sized(0);
+        let may_switch = parts.upgrade.is_some();
         let exchange =
             InsideExchange::new(&settings.code, settings.limits, parts, has_body, rank.0, asked);
-        let thread = self.thread.as_mut().map(|thread| thread.take(false)).transpose();
+        let thread = self.thread.as_mut().map(|thread| thread.take(may_switch)).transpose();
         let (exchange, thread) = match thread {
             _ if matches!(framing, Framing::Sized(length) if length > settings.limits.most_bytes) => {
                 (exchange.failed(InsideFailure::TooLarge), None)
@@ -73,6 +77,7 @@ impl RequestHandler {
         asked: &ExchangeTag,
         request: &Request<'_>,
         ticket: Option<&Ticket>,
+        takes_upgrades: bool,
     ) -> Option<RequestParts> {
         let Request { head, peer, .. } = *request;
         let path = match &asked.destination.rewritten {
@@ -85,7 +90,19 @@ impl RequestHandler {
             fields: self.applications.given(asked.destination.site),
             client: None,
         };
+        let mut fields = fields_for(request, hidden, asked.trace.as_ref());
+        let tunnel = self.standpoint().tunnel_of(head);
+        let upgrade = takes_upgrades.then(|| asked_protocols(head, tunnel)).flatten();
+        let upgrade = upgrade.map(|protocols| {
+            if tunnel.is_some() {
+                as_http1(&protocols, asked.id, &mut fields);
+            }
+            let key = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(websocket::KEY));
+            let key = key.and_then(|(_, value)| std::str::from_utf8(value).ok());
+            UpgradeParts { protocols, accept: key.map(|key| websocket::accept(key).into()) }
+        });
         Some(RequestParts {
+            upgrade,
             method: head.method_text.into(),
             path,
             target: head.target.into(),
@@ -97,7 +114,7 @@ impl RequestHandler {
                 Version::Http2 => 20,
             },
             is_secure: is_secure(peer, head, &self.trusted),
-            fields: fields_for(request, hidden, asked.trace.as_ref()),
+            fields,
             client,
             local: (!peer.local.ip().is_unspecified()).then_some(peer.local),
             class: self.policy.class(ticket).into(),
@@ -131,6 +148,11 @@ impl RequestHandler {
             }
         };
         self.metrics.add(Counter::UpstreamAnswered, 1);
+        let is_tunnel = self.standpoint().tunnel_of(request.head).is_some();
+        if is_tunnel && (200..300).contains(&answer.status) {
+            let ticket = ticket.as_ref();
+            return self.refuse_for(&exchange.tag, request, ticket, 502, NOT_CHANGED, reply);
+        }
         let overload = self.overload(request.head);
         let RequestHandler { site, head, trusted, policy, told, .. } = self;
         let tag = &exchange.tag;
@@ -148,10 +170,16 @@ impl RequestHandler {
         let is = |name: &str, known: &str| name.eq_ignore_ascii_case(known);
         let has_date = answer.fields.iter().any(|(name, _)| is(name, "Date"));
         let has_hsts = reply.hsts.is_some();
-        let said =
-            answer.fields.iter().filter(|(name, _)| !(has_hsts && is(name, super::relay::HSTS)));
+        let is_dropped = |name: &str| {
+            (has_hsts && is(name, super::relay::HSTS)) || (is_tunnel && is(name, websocket::ACCEPT))
+        };
+        let said = answer.fields.iter().filter(|(name, _)| !is_dropped(name));
         let said = said.map(|(name, value)| (&**name, Cow::Borrowed(&**value))).collect();
         site.write_fields(&tag.destination, request, answer.status, said, head);
+        if answer.status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
+        }
         reply.relayed(answer.status, head, answer.length, has_date);
         Relayed::Body
     }
@@ -192,6 +220,15 @@ impl RequestHandler {
         }
         (status, text)
     }
+}
+
+/// Adds what a client of HTTP/1 says that asks for another protocol: a handler sees that, whichever version it was asked
+/// by.
+fn as_http1(protocols: &str, id: u128, fields: &mut Vec<(Box<str>, Box<[u8]>)>) {
+    let key = websocket::key(id);
+    let said = [("Connection", "upgrade"), ("Upgrade", protocols), (websocket::KEY, &key)];
+    fields.retain(|(name, _)| !said.iter().any(|(known, _)| name.eq_ignore_ascii_case(known)));
+    fields.extend(said.map(|(name, value)| (name.into(), value.as_bytes().into())));
 }
 
 /// The fields of a request as a handler may see them: without those that only others may give, with what those have

@@ -54,7 +54,8 @@ const OFFER: &str = "WWW-Authenticate";
 const DROPPED_BYTES: usize = 16 * 1024;
 
 const NOT_ACCEPTED: &str = "The application has not accepted the WebSocket as it must";
-const NOT_CHANGED: &str = "The application has not changed to the protocol of the tunnel";
+pub(super) const NOT_CHANGED: &str =
+    "The application has not changed to the protocol of the tunnel";
 const NO_DECISION: &str = "It could not be found out whether this is for you";
 const NOT_TO_BE_SENT: &str = "The application may not have that sent";
 

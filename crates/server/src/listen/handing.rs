@@ -2,7 +2,7 @@
 //! whoever ends first.
 
 use super::of_class::SocketsOfClasses;
-use super::{AddressSockets, BACKLOG, ListenAddress, Listeners, SocketOrigin};
+use super::{AddressSockets, BACKLOG, ListenAddress, Listeners, SocketOrigin, SocketsFor};
 use forebay_config::Listen;
 use forebay_sys::inherited::{self, InheritedAddress};
 use forebay_sys::socket;
@@ -121,6 +121,7 @@ impl Listeners {
                 in_force: 0,
                 of_classes: SocketsOfClasses::default(),
                 silent: 0,
+                purpose: SocketsFor::default(),
                 left: None,
             });
         }

@@ -7,9 +7,11 @@ use crate::listen::ListenAddress;
 use crate::start_error::RunError;
 use crate::start_error::resources;
 use crate::status::Status;
+use crate::why;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use forebay_config::Config;
 use forebay_metrics::render;
+use forebay_sys::clock;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -127,6 +129,14 @@ impl GuestServer {
     pub fn metrics(&self) -> String {
         let running = self.running.as_ref();
         running.map(|(status, _)| render::prometheus(&status.snapshot())).unwrap_or_default()
+    }
+
+    /// What was decided about a request that was refused or not answered, by its id, if it is remembered.
+    pub fn why(&self, id: &str) -> Option<String> {
+        let (_, common) = self.running.as_ref()?;
+        let live = common.live.get();
+        let answer = why::answer(id, &live.refusals, clock::unix_coarse_ms());
+        (answer.code == 0).then(|| answer.text.trim_end().to_owned())
     }
 
     /// Connections that are open.

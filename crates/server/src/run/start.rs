@@ -131,7 +131,7 @@ impl Server {
             listener_sets.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let admin_set = match &plan.admin {
             Some(admin) => {
-                let listener_sets = listeners.take_endpoints(&admin.listen, 1);
+                let listener_sets = listeners.take_admin(&admin.listen);
                 listener_sets.map_err(RunError::Listen)?.pop().map(|set| (set, admin.clone()))
             }
             None => None,
@@ -457,7 +457,7 @@ fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     });
     let groups = groups.collect::<Vec<_>>().join(" and ");
     let admin = plan.admin.as_ref().map(|admin| {
-        let bound = listeners.urls(&admin.listen);
+        let bound = listeners.admin_urls(&admin.listen);
         let bound: Vec<_> = bound.map(|url| url.replacen("http://", "", 1)).collect();
         format!(", admin on {}", bound.join(" "))
     });

@@ -21,6 +21,9 @@ use std::time::Duration;
 /// So long a client may send nothing of a body for which there is room.
 const SILENCE_MS: u64 = 60_000;
 
+/// So long a client may leave its direction open after a handler that has changed the protocol has ended.
+const LINGER_MS: u64 = 5_000;
+
 /// Why a handler has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsideFailure {
@@ -70,6 +73,10 @@ pub struct InsideExchange<T> {
     is_head: bool,
     /// The answer was looked at.
     is_told: bool,
+    /// The answer changes the protocol.
+    is_switched: bool,
+    /// Until when the client may leave its direction open, once the other has ended.
+    linger_ms: Option<u64>,
     /// A client that waits to be asked for the body is to be asked.
     owes_continue: bool,
     failure: Option<InsideFailure>,
@@ -123,6 +130,8 @@ impl<T> InsideExchange<T> {
             rank,
             is_head,
             is_told: false,
+            is_switched: false,
+            linger_ms: None,
             owes_continue: has_body,
             failure: None,
             head_ms: limits.head.map(ms),
@@ -191,6 +200,7 @@ impl<T> InsideExchange<T> {
             (Some(head), _) => {
                 let us = clock::monotonic_ns().saturating_sub(self.begun_ns) / 1000;
                 self.head_us = Some(us);
+                self.is_switched = head.status == 101;
                 return Ok(head);
             }
             (None, Some(HandlerEnd::Panicked)) => InsideFailure::Panicked,
@@ -259,6 +269,9 @@ impl<T> InsideExchange<T> {
 
     /// The next bytes of the request's body.
     pub fn give(&mut self, bytes: &[u8]) {
+        if self.is_switched {
+            return self.pipe.give(bytes);
+        }
         match self.left_bytes.checked_sub(bytes.len() as u64) {
             Some(left) => {
                 self.left_bytes = left;
@@ -317,6 +330,9 @@ impl<T> InsideExchange<T> {
                 if let Some(HandlerEnd::Whole(trailers)) = self.pipe.answer().1 {
                     self.trailers = trailers;
                 }
+                if self.is_switched {
+                    self.linger_ms.get_or_insert(clock::coarse_ms() + LINGER_MS);
+                }
                 RelayRead::End
             }
             PipeRead::Broken => RelayRead::Broken,
@@ -335,13 +351,22 @@ impl<T> InsideExchange<T> {
 
     /// What is waited for.
     pub fn awaits(&self) -> Await {
-        if self.is_told { Await::Flow } else { Await::Answer }
+        match (self.is_told, self.linger_ms) {
+            (false, _) => Await::Answer,
+            (true, None) => Await::Flow,
+            // another wait than before: its deadline is an earlier one
+            (true, Some(_)) => Await::Ending,
+        }
     }
 
-    /// Until when: for a client that owes more of its body, and for the head of the answer.
+    /// Until when: for a client that owes more of its body, for the head of the answer, and for the client's end after
+    /// that of a handler that has changed the protocol.
     pub fn deadline_ms(&self) -> u64 {
         if matches!(self.bell.get(), Some(None)) {
             return 0;
+        }
+        if self.is_switched {
+            return self.linger_ms.unwrap_or(u64::MAX);
         }
         let (is_uploading, since_ms) = self.pipe.upload();
         let time = match is_uploading {
@@ -365,7 +390,7 @@ impl<T> Drop for InsideExchange<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HandlerPlaces, HandlerResult, InsideRequest};
+    use super::super::{HandlerCode, HandlerPlaces, HandlerResult, InsideRequest};
     use super::*;
 
     fn places(most_threads: usize, most_waiting: usize) -> Arc<HandlerPlaces> {
@@ -377,10 +402,11 @@ mod tests {
         code: impl Fn(&mut InsideRequest, &mut InsideResponse) -> HandlerResult + Send + Sync + 'static,
         has_body: bool,
     ) -> InsideExchange<()> {
-        let code =
-            InsideCode { name: "test".into(), code: Arc::new(code), places: Arc::clone(places) };
+        let code = HandlerCode::Waits(Arc::new(code));
+        let code = InsideCode { name: "test".into(), code, places: Arc::clone(places) };
         let head = Some(Duration::from_secs(10));
-        let limits = HandlerLimits { head, most_bytes: 1 << 20, abort_on_close: false };
+        let limits =
+            HandlerLimits { head, most_bytes: 1 << 20, abort_on_close: false, upgrades: false };
         let parts = RequestParts {
             method: "POST".into(),
             path: (*b"/").into(),
@@ -395,6 +421,7 @@ mod tests {
             class: "".into(),
             user: None,
             id: "1".into(),
+            upgrade: None,
         };
         InsideExchange::new(&code, limits, parts, has_body, 0, ())
     }

@@ -1,13 +1,16 @@
 //! The pipe between a connection and a handler. Both directions hold a bounded number of bytes: a handler that writes
 //! more waits for the client, a client that sends more waits for the handler.
 //!
-//! Whoever has changed something that the other end waits for wakes it, once, after the lock was let go.
+//! Whoever has changed something that the other end waits for wakes it, once, after the lock was let go. A handler waits
+//! by parking its fiber or thread, or, if it is detached, by the waker of a task. Its two directions wait apart: after a
+//! switch of protocols one thread may read while another writes.
 
 use forebay_conn::WakeSlot;
 use forebay_fiber::anywhere::{self, AnyUnparker};
 use forebay_sys::clock;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 /// So much of a request's body waits for its handler, and so much of an answer for its client, at most.
 pub(super) const PIPE_BYTES: usize = 64 * 1024;
@@ -74,13 +77,32 @@ struct PipeState {
     body_at: usize,
     end: Option<HandlerEnd>,
     left: Option<LeftBy>,
-    /// What wakes the handler, while it waits.
-    handler: Option<HandlerWait>,
+    /// The protocol was changed: both directions carry bytes as they are.
+    is_switched: bool,
+    /// What wakes the handler, while it waits for bytes from the client.
+    reader: Option<HandlerWait>,
+    /// What wakes the handler, while it waits for the client to take some.
+    writer: Option<HandlerWait>,
+    /// What wakes a task that waits until the connection's end leaves.
+    leaver: Option<Waker>,
     /// The connection has found nothing, and is to be woken.
     is_asked: bool,
 }
 
-struct HandlerWait(AnyUnparker);
+/// What wakes a handler.
+enum HandlerWait {
+    Parked(AnyUnparker),
+    Polled(Waker),
+}
+
+impl HandlerWait {
+    fn end(self) {
+        match self {
+            HandlerWait::Parked(unparker) => unparker.unpark(),
+            HandlerWait::Polled(waker) => waker.wake(),
+        }
+    }
+}
 
 impl std::fmt::Debug for HandlerWait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -102,6 +124,10 @@ impl PipeState {
 
     /// How many bytes of the request's body there is room for. The connection is woken when there is some again.
     fn room(&mut self) -> usize {
+        // what comes behind the end of a handler that has switched is dropped, so that the client's end is seen
+        if self.is_switched && self.end.is_some() {
+            return PIPE_BYTES;
+        }
         if self.upload_end.is_some() || self.end.is_some() {
             return 0;
         }
@@ -112,6 +138,57 @@ impl PipeState {
 
     fn body_bytes(&self) -> usize {
         self.body.len() - self.body_at
+    }
+
+    /// The next bytes from the client; 0 at the end of them. `None` while there are none.
+    fn read(&mut self, out: &mut [u8]) -> Option<io::Result<usize>> {
+        let count = self.upload_bytes().min(out.len());
+        if count > 0 {
+            if self.upload_bytes() >= PIPE_BYTES {
+                // the client could not go on before
+                self.upload_ms = clock::coarse_ms();
+            }
+            let at = self.upload_at;
+            out[..count].copy_from_slice(&self.upload[at..at + count]);
+            self.upload_at += count;
+            if self.upload_at == self.upload.len() {
+                (self.upload, self.upload_at) = (Vec::new(), 0);
+            }
+            return Some(Ok(count));
+        }
+        if out.is_empty() || self.upload_end.is_some() {
+            return Some(Ok(0));
+        }
+        self.left.map(|left| Err(left.error()))
+    }
+
+    /// Takes some of these bytes for the client. `None` while there is no room.
+    fn write(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        if let Some(left) = self.left {
+            return Some(Err(left.error()));
+        }
+        let count = PIPE_BYTES.saturating_sub(self.body_bytes()).min(bytes.len());
+        if count == 0 && !bytes.is_empty() {
+            return None;
+        }
+        put(&mut self.body, &mut self.body_at, &bytes[..count]);
+        Some(Ok(count))
+    }
+}
+
+/// Which of a handler's waits it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitFor {
+    Bytes,
+    Room,
+}
+
+impl PipeState {
+    fn wait_of(&mut self, wait: WaitFor) -> &mut Option<HandlerWait> {
+        match wait {
+            WaitFor::Bytes => &mut self.reader,
+            WaitFor::Room => &mut self.writer,
+        }
     }
 }
 
@@ -149,18 +226,18 @@ impl HandlerPipe {
         }
     }
 
-    /// Lets go of the lock, and wakes the handler if it waits.
-    fn tell_handler(&self, mut state: MutexGuard<'_, PipeState>) {
-        let handler = state.handler.take();
+    /// Lets go of the lock, and wakes the handler if it waits for this.
+    fn tell_handler(&self, mut state: MutexGuard<'_, PipeState>, of: WaitFor) {
+        let handler = state.wait_of(of).take();
         drop(state);
-        if let Some(HandlerWait(handler)) = handler {
-            handler.unpark();
+        if let Some(handler) = handler {
+            handler.end();
         }
     }
 
     /// The handler waits until the connection's end has done something.
-    fn wait(&self, mut state: MutexGuard<'_, PipeState>) -> io::Result<()> {
-        state.handler = Some(HandlerWait(anywhere::unparker()));
+    fn wait(&self, mut state: MutexGuard<'_, PipeState>, of: WaitFor) -> io::Result<()> {
+        *state.wait_of(of) = Some(HandlerWait::Parked(anywhere::unparker()));
         drop(state);
         let parked = anywhere::park(None);
         // why is told by who has interrupted it
@@ -172,36 +249,43 @@ impl HandlerPipe {
 
     // What a handler does.
 
-    /// The next bytes of the request's body; none at its end. Waits for them.
+    /// The next bytes from the client; none at the end of them. Waits for them.
     pub(super) fn read_body(&self, out: &mut [u8]) -> io::Result<usize> {
-        if out.is_empty() {
-            return Ok(0);
-        }
         loop {
             let mut state = self.lock();
-            let count = state.upload_bytes().min(out.len());
-            if count > 0 {
-                if state.upload_bytes() >= PIPE_BYTES {
-                    // the client could not go on before
-                    state.upload_ms = clock::coarse_ms();
-                }
-                let at = state.upload_at;
-                out[..count].copy_from_slice(&state.upload[at..at + count]);
-                state.upload_at += count;
-                if state.upload_at == state.upload.len() {
-                    (state.upload, state.upload_at) = (Vec::new(), 0);
-                }
-                self.tell_connection(state);
-                return Ok(count);
+            match state.read(out) {
+                Some(read) => return self.have_read(state, read),
+                None => self.wait(state, WaitFor::Bytes)?,
             }
-            if state.upload_end.is_some() {
-                return Ok(0);
-            }
-            if let Some(left) = state.left {
-                return Err(left.error());
-            }
-            self.wait(state)?;
         }
+    }
+
+    /// The same for a task, which is woken.
+    pub(super) fn poll_read_body(
+        &self,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.lock();
+        match state.read(out) {
+            Some(read) => Poll::Ready(self.have_read(state, read)),
+            None => {
+                state.reader = Some(HandlerWait::Polled(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Lets go of the lock; the connection is told that there is room.
+    fn have_read(
+        &self,
+        state: MutexGuard<'_, PipeState>,
+        read: io::Result<usize>,
+    ) -> io::Result<usize> {
+        if matches!(read, Ok(1..)) {
+            self.tell_connection(state);
+        }
+        read
     }
 
     /// What followed the request's body, once all of that was read.
@@ -212,6 +296,12 @@ impl HandlerPipe {
         } else {
             state.upload_end.clone().unwrap_or_default()
         }
+    }
+
+    /// Whether all of the request's body was read, or there is none.
+    pub(super) fn is_upload_over(&self) -> bool {
+        let state = self.lock();
+        state.upload_end.is_some() && state.upload_bytes() == 0
     }
 
     /// The head of the answer is there.
@@ -225,24 +315,59 @@ impl HandlerPipe {
         Ok(())
     }
 
+    /// The head of an answer that changes the protocol is there: what the client sends from now on is read as it is.
+    pub(super) fn switch(&self, head: HandlerHead) -> io::Result<()> {
+        let mut state = self.lock();
+        // a request that asks for this has no body, whose end was known
+        (state.is_switched, state.upload_end) = (true, None);
+        drop(state);
+        self.send_head(head)
+    }
+
     /// Writes to the body of the answer. Waits while the client takes nothing.
     pub(super) fn write_body(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let mut state = self.lock();
-            if let Some(left) = state.left {
-                return Err(left.error());
+            match state.write(bytes) {
+                Some(written) => {
+                    bytes = &bytes[written?..];
+                    self.tell_connection(state);
+                }
+                None => self.wait(state, WaitFor::Room)?,
             }
-            let count = PIPE_BYTES.saturating_sub(state.body_bytes()).min(bytes.len());
-            if count == 0 {
-                self.wait(state)?;
-                continue;
-            }
-            let PipeState { body, body_at, .. } = &mut *state;
-            put(body, body_at, &bytes[..count]);
-            bytes = &bytes[count..];
-            self.tell_connection(state);
         }
         Ok(())
+    }
+
+    /// Writes some of this to the body of the answer, for a task, which is woken when there is room.
+    pub(super) fn poll_write_body(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.lock();
+        match state.write(bytes) {
+            Some(written) => {
+                self.tell_connection(state);
+                Poll::Ready(written)
+            }
+            None => {
+                state.writer = Some(HandlerWait::Polled(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Why the connection's end has left, once it has; the task is woken then.
+    pub(super) fn poll_left(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let mut state = self.lock();
+        match state.left {
+            Some(left) => Poll::Ready(left.error()),
+            None => {
+                state.leaver = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     /// All that may be known of an answer at once: then its length is.
@@ -260,6 +385,11 @@ impl HandlerPipe {
         let mut state = self.lock();
         state.end.get_or_insert(end);
         self.tell_connection(state);
+    }
+
+    /// Whether the handler has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().end.is_some()
     }
 
     /// Whether the connection's end has left.
@@ -289,10 +419,12 @@ impl HandlerPipe {
     /// The next bytes of the request's body.
     pub(super) fn give(&self, bytes: &[u8]) {
         let mut state = self.lock();
-        let PipeState { upload, upload_at, .. } = &mut *state;
-        put(upload, upload_at, bytes);
+        if state.end.is_none() {
+            let PipeState { upload, upload_at, .. } = &mut *state;
+            put(upload, upload_at, bytes);
+        }
         state.upload_ms = clock::coarse_ms();
-        self.tell_handler(state);
+        self.tell_handler(state, WaitFor::Bytes);
     }
 
     /// The request's body is whole.
@@ -300,7 +432,7 @@ impl HandlerPipe {
         let mut state = self.lock();
         state.upload_end.get_or_insert(trailers);
         state.upload_ms = clock::coarse_ms();
-        self.tell_handler(state);
+        self.tell_handler(state, WaitFor::Bytes);
     }
 
     /// Whether the head of the answer is there, or there never will be one; else the connection is woken when it is.
@@ -336,7 +468,7 @@ impl HandlerPipe {
                 }
             },
             count => {
-                self.tell_handler(state);
+                self.tell_handler(state, WaitFor::Room);
                 PipeRead::Bytes(count)
             }
         }
@@ -347,7 +479,13 @@ impl HandlerPipe {
         let mut state = self.lock();
         state.left.get_or_insert(left);
         let goes_on = state.end.is_none();
-        self.tell_handler(state);
+        let (reader, writer) = (state.reader.take(), state.writer.take());
+        let leaver = state.leaver.take();
+        drop(state);
+        reader.into_iter().chain(writer).for_each(HandlerWait::end);
+        if let Some(leaver) = leaver {
+            leaver.wake();
+        }
         goes_on
     }
 }
@@ -367,82 +505,4 @@ impl LeftBy {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    fn head(status: u16) -> HandlerHead {
-        HandlerHead { status, ..HandlerHead::default() }
-    }
-
-    #[test]
-    fn a_handler_that_writes_more_than_there_is_room_for_waits() {
-        let pipe = Arc::<HandlerPipe>::default();
-        let writer = Arc::clone(&pipe);
-        let handler = std::thread::spawn(move || {
-            writer.send_head(head(200)).unwrap();
-            writer.write_body(&vec![b'a'; 10 * PIPE_BYTES]).unwrap();
-            writer.end(HandlerEnd::Whole(Vec::new()));
-        });
-        let (mut out, mut most) = (Vec::new(), 0);
-        loop {
-            let before = out.len();
-            match pipe.read_answer(&mut out, usize::MAX) {
-                PipeRead::Bytes(count) => most = most.max(count),
-                PipeRead::Nothing => std::thread::yield_now(),
-                PipeRead::End => break,
-                PipeRead::Broken => unreachable!(),
-            }
-            assert!(out.len() - before <= PIPE_BYTES);
-        }
-        handler.join().unwrap();
-        assert_eq!(out.len(), 10 * PIPE_BYTES);
-    }
-
-    #[test]
-    fn a_handler_whose_client_leaves_is_told_in_each_wait() {
-        for waits in [
-            |pipe: &HandlerPipe| pipe.read_body(&mut [0; 8]).map(|_| ()),
-            |pipe: &HandlerPipe| pipe.write_body(&vec![0; 2 * PIPE_BYTES]),
-        ] {
-            let pipe = Arc::<HandlerPipe>::default();
-            let other = Arc::clone(&pipe);
-            let handler = std::thread::spawn(move || waits(&other));
-            while pipe.lock().handler.is_none() {
-                std::thread::yield_now();
-            }
-            assert!(pipe.leave(LeftBy::Client), "the handler goes on");
-            let error = handler.join().unwrap().unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
-            assert!(pipe.send_head(head(200)).is_err());
-        }
-    }
-
-    #[test]
-    fn what_has_come_of_a_body_is_read_to_its_end() {
-        let pipe = HandlerPipe::default();
-        pipe.give(b"abc");
-        pipe.finish(vec![("x".into(), (*b"1").into())]);
-        let mut out = [0; 2];
-        assert_eq!(pipe.read_body(&mut out).unwrap(), 2);
-        assert_eq!(pipe.request_trailers(), []);
-        assert_eq!(pipe.read_body(&mut out).unwrap(), 1);
-        assert_eq!(pipe.read_body(&mut out).unwrap(), 0);
-        assert_eq!(pipe.request_trailers().len(), 1);
-        assert_eq!(pipe.capacity(), 0, "nothing more is taken");
-    }
-
-    #[test]
-    fn an_answer_that_breaks_off_is_no_whole_one() {
-        let pipe = HandlerPipe::default();
-        assert!(!pipe.has_answer());
-        pipe.send_head(head(200)).unwrap();
-        assert!(pipe.has_answer());
-        pipe.write_body(b"half").unwrap();
-        pipe.end(HandlerEnd::Panicked);
-        let mut out = Vec::new();
-        assert_eq!(pipe.read_answer(&mut out, 9), PipeRead::Bytes(4));
-        assert_eq!(pipe.read_answer(&mut out, 9), PipeRead::Broken);
-        assert!(!pipe.leave(LeftBy::Client), "it has ended");
-    }
-}
+mod tests;

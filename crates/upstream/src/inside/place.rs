@@ -1,13 +1,14 @@
 //! Where a handler runs: on a fiber of the loop that has its request, or on a thread. Both are bounded.
 
 use super::run::HandlerRun;
+use super::taken::HandlerPlace;
 use super::threads::HandlerThreads;
 use forebay_fiber::Fiber;
 use forebay_fiber::anywhere::ThreadInterrupt;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Places for the handlers of one server.
 pub struct HandlerPlaces {
@@ -29,6 +30,8 @@ impl fmt::Debug for HandlerPlaces {
 pub(super) enum RunningHandler {
     Fiber(Fiber<()>),
     Thread(ThreadInterrupt),
+    /// Somewhere in the program: its pipe tells it.
+    Detached,
 }
 
 impl RunningHandler {
@@ -37,23 +40,30 @@ impl RunningHandler {
         match self {
             RunningHandler::Fiber(fiber) => fiber.interrupt(),
             RunningHandler::Thread(interrupt) => interrupt.give(),
+            RunningHandler::Detached => {}
         }
     }
 }
 
 impl HandlerPlaces {
-    /// At most so many fibers, over all loops; at most so many threads, and so many that wait for one.
+    /// At most so many fibers and detached handlers, over all loops; at most so many threads, and so many that wait for
+    /// one.
     pub fn new(most_fibers: usize, most_threads: usize, most_waiting: usize) -> HandlerPlaces {
         let threads = HandlerThreads::new(most_threads, most_waiting);
         HandlerPlaces { threads, fibers: Arc::default(), most_fibers }
     }
 
-    /// Begins a handler: on a fiber, where the calling thread hosts some. `false` if there is no room for it.
+    /// Begins a handler: on a fiber, where the calling thread hosts some; or gives it away. `None` if there is no room
+    /// for it.
     pub(super) fn begin(&self, run: HandlerRun, rank: u8) -> Option<RunningHandler> {
+        if run.is_detached() {
+            run.give_away(HandlerPlace::take(&self.fibers, self.most_fibers)?);
+            return Some(RunningHandler::Detached);
+        }
         if !forebay_fiber::is_hosted() {
             return self.threads.begin(run, rank).ok().map(RunningHandler::Thread);
         }
-        let place = FiberPlace::take(&self.fibers, self.most_fibers)?;
+        let place = HandlerPlace::take(&self.fibers, self.most_fibers)?;
         let name = run.name();
         let fiber = forebay_fiber::begin(&name, move || {
             let _place = place;
@@ -65,7 +75,13 @@ impl HandlerPlaces {
     /// Nothing more is begun on threads; those that run are interrupted. Waits for them, for this long at most; says
     /// whether all have ended.
     pub fn close(&self, patience: Duration) -> bool {
-        self.threads.close(patience)
+        let until = Instant::now() + patience;
+        let have_ended = self.threads.close(patience);
+        // tasks of the program, which were told by their pipes
+        while self.fibers() > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        have_ended && self.fibers() == 0
     }
 
     /// Threads alive.
@@ -79,25 +95,8 @@ impl HandlerPlaces {
         self.threads.waiting()
     }
 
-    /// Handlers on fibers that have not ended.
+    /// Handlers on fibers, and detached ones, that have not ended.
     pub fn fibers(&self) -> usize {
         self.fibers.load(Ordering::Relaxed)
-    }
-}
-
-/// One of as many fibers as there may be.
-struct FiberPlace(Arc<AtomicUsize>);
-
-impl FiberPlace {
-    fn take(count: &Arc<AtomicUsize>, most: usize) -> Option<FiberPlace> {
-        let place = FiberPlace(Arc::clone(count));
-        // given back by dropping it
-        (count.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
-    }
-}
-
-impl Drop for FiberPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,9 +1,12 @@
 //! What a handler is given of a request: its own, whatever becomes of the connection's buffers.
 
 use super::pipe::HandlerPipe;
+use crate::messages::request::protocols;
+use forebay_http::head::{Head, Method, Tunnel};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// What is known of a request.
 #[derive(Clone, Debug)]
@@ -34,6 +37,25 @@ pub struct RequestParts {
     pub user: Option<Box<[u8]>>,
     /// Under what number it is known in logs.
     pub id: Box<str>,
+    /// What other protocol the client asks for, if the handler may change to one.
+    pub upgrade: Option<UpgradeParts>,
+}
+
+/// What other protocol a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpgradeParts {
+    /// One, or several in the order of the client's choice, as in the field `Upgrade`.
+    pub protocols: Box<str>,
+    /// What the key of a WebSocket is answered with.
+    pub accept: Option<Box<str>>,
+}
+
+/// The protocols that a request asks for whose method and framing allow a change; `tunnel` is what it asks for by an
+/// extended CONNECT.
+pub fn asked_protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Option<Box<str>> {
+    let protocols = protocols(head, tunnel);
+    let is_asked = !protocols.is_empty() && head.method != Method::Head;
+    is_asked.then(|| String::from_utf8_lossy(&protocols).into())
 }
 
 /// A request, as a handler has it: head, client, and the body to be read.
@@ -143,6 +165,30 @@ impl InsideRequest {
         &self.parts.id
     }
 
+    /// What other protocol the client asks for, such as `websocket`; of several all, with commas. `None` also where the
+    /// handler takes no upgrades. An answer that [changes to one](super::InsideResponse::switch) is the handler's to
+    /// give; any other answer refuses it.
+    pub fn upgrade(&self) -> Option<&str> {
+        self.parts.upgrade.as_ref().map(|upgrade| &*upgrade.protocols)
+    }
+
+    /// What a key is answered with, if the client asks for this protocol.
+    pub(super) fn switches_to(&self, protocol: &str) -> Option<Option<&str>> {
+        let upgrade = self.parts.upgrade.as_ref()?;
+        let mut asked = upgrade.protocols.split(',').map(str::trim);
+        let is_asked = asked.any(|asked| asked.eq_ignore_ascii_case(protocol));
+        let accept = upgrade.accept.as_deref();
+        is_asked.then(|| accept.filter(|_| protocol.eq_ignore_ascii_case("websocket")))
+    }
+
+    /// Reads the body for a task: the task is woken when more of it has come. 0 at its end.
+    ///
+    /// # Errors
+    /// The client has left.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.pipe.poll_read_body(cx, out)
+    }
+
     /// The whole body, of at most so many bytes.
     ///
     /// # Errors
@@ -161,6 +207,11 @@ impl InsideRequest {
     /// What followed the body, once all of that was read.
     pub fn trailers(&self) -> Vec<(Box<str>, Box<[u8]>)> {
         self.pipe.request_trailers()
+    }
+
+    /// Whether all of the body was read, or there is none.
+    pub fn is_at_end(&self) -> bool {
+        self.pipe.is_upload_over()
     }
 
     /// Whether the client has left: what is still answered is read by nobody.

@@ -2,13 +2,18 @@
 
 use super::HandlerResult;
 use super::pipe::{HandlerEnd, HandlerHead, HandlerPipe, PassedField};
+use super::taken::DetachedRun;
 use forebay_http::field::FieldName;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 /// An answer that is not longer is sent in one piece, with its length.
 const BUFFER_BYTES: usize = 16 * 1024;
+
+/// The field that answers the key of a WebSocket.
+const ACCEPT: &str = "Sec-WebSocket-Accept";
 
 /// Fields that say how an answer is sent: the server's, not a handler's.
 const OF_CONNECTION: [&str; 8] = [
@@ -35,13 +40,29 @@ pub struct InsideResponse {
     is_head: bool,
     /// Bytes of the body so far.
     written: u64,
+    /// The place that it keeps, if its handler is detached.
+    detached: Option<DetachedRun>,
 }
 
 impl InsideResponse {
     pub(super) fn new(pipe: Arc<HandlerPipe>, is_head: bool) -> InsideResponse {
         let head = HandlerHead { status: 200, ..HandlerHead::default() };
         let (trailers, buffer) = (Vec::new(), Vec::new());
-        InsideResponse { pipe, head, trailers, buffer, is_begun: false, is_head, written: 0 }
+        InsideResponse {
+            pipe,
+            head,
+            trailers,
+            buffer,
+            is_begun: false,
+            is_head,
+            written: 0,
+            detached: None,
+        }
+    }
+
+    /// It keeps this place until it is dropped.
+    pub(super) fn keep(&mut self, detached: DetachedRun) {
+        self.detached = Some(detached);
     }
 
     /// Sets the status; 200 if nothing is set.
@@ -121,6 +142,83 @@ impl InsideResponse {
         self.send(200, "text/plain; charset=utf-8", body)
     }
 
+    /// The protocol is changed to this one, and the key of a WebSocket answered with that.
+    pub(super) fn begin_switch(&mut self, protocol: &str, accept: Option<&str>) -> io::Result<()> {
+        self.before_head()?;
+        let is_set = self.head.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(ACCEPT));
+        self.head.fields.push(("Upgrade".into(), protocol.as_bytes().into()));
+        if let Some(accept) = accept.filter(|_| !is_set) {
+            self.head.fields.push((ACCEPT.into(), accept.as_bytes().into()));
+        }
+        (self.head.status, self.head.length) = (101, None);
+        self.buffer.clear();
+        self.pipe.switch(self.head.clone())?;
+        self.is_begun = true;
+        Ok(())
+    }
+
+    // What tasks use, which do not wait.
+
+    /// Writes to the body for a task: takes these bytes, or wakes the task when the client has taken some of those
+    /// before.
+    ///
+    /// # Errors
+    /// As writing.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.buffer.len() > BUFFER_BYTES {
+            ready!(self.poll_flush(cx))?;
+        }
+        // no more than a bounded number is set aside
+        let count = bytes.len().min(BUFFER_BYTES);
+        self.take(&bytes[..count])?;
+        Poll::Ready(Ok(count))
+    }
+
+    /// Sends what was written, for a task.
+    ///
+    /// # Errors
+    /// As writing.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.send_head()?;
+        while !self.buffer.is_empty() {
+            let count = ready!(self.pipe.poll_write_body(cx, &self.buffer))?;
+            self.buffer.drain(..count);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Becomes ready, with the reason, when the client has left, or the time for the answer is over.
+    pub fn poll_left(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.pipe.poll_left(cx)
+    }
+
+    /// The answer of a [detached handler](super::DetachedCode) is whole. What was written and not yet sent is waited for
+    /// if the client has to take other bytes first: a task [flushes](InsideResponse::poll_flush) before.
+    ///
+    /// # Errors
+    /// As writing; the body is shorter than it was to be.
+    pub fn complete(mut self) -> io::Result<()> {
+        let finished = self.finish();
+        if let Err(error) = &finished {
+            self.say_failed(error);
+            self.pipe.end(HandlerEnd::Failed);
+        }
+        finished
+    }
+
+    /// There is no answer, for this reason, which goes to standard error; or it is broken from here on.
+    pub fn fail(self, why: impl Display) {
+        self.say_failed(&why);
+        self.pipe.end(HandlerEnd::Failed);
+    }
+
+    /// One whose client has left has failed because of that.
+    fn say_failed(&self, why: &dyn Display) {
+        if let Some(detached) = self.detached.as_ref().filter(|_| !self.pipe.is_left()) {
+            detached.say_failed(why);
+        }
+    }
+
     /// Whether the head was sent: status and fields stand.
     pub fn is_begun(&self) -> bool {
         self.is_begun
@@ -130,12 +228,29 @@ impl InsideResponse {
         if self.is_begun { Err(wrong("the head of the answer was sent already")) } else { Ok(()) }
     }
 
-    /// Sends what is there.
-    fn pass_on(&mut self) -> io::Result<()> {
+    /// Sets bytes of the body aside.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(length) = self.head.length
+            && length.saturating_sub(self.written) < bytes.len() as u64
+        {
+            return Err(wrong(format_args!("the answer was to have {length} bytes and has more")));
+        }
+        self.written += bytes.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn send_head(&mut self) -> io::Result<()> {
         if !self.is_begun {
             self.pipe.send_head(self.head.clone())?;
             self.is_begun = true;
         }
+        Ok(())
+    }
+
+    /// Sends what is there.
+    fn pass_on(&mut self) -> io::Result<()> {
+        self.send_head()?;
         let buffer = std::mem::take(&mut self.buffer);
         self.pipe.write_body(&buffer)
     }
@@ -183,16 +298,24 @@ impl InsideResponse {
     }
 }
 
+/// One that is dropped before its answer is whole has failed.
+impl Drop for InsideResponse {
+    fn drop(&mut self) {
+        if !self.pipe.has_ended() {
+            let is_panic = std::thread::panicking();
+            match &self.detached {
+                Some(detached) if is_panic => detached.say_panicked(),
+                _ => self.say_failed(&"its response was dropped"),
+            }
+            self.pipe.end(if is_panic { HandlerEnd::Panicked } else { HandlerEnd::Failed });
+        }
+    }
+}
+
 /// Writes to the body.
 impl Write for InsideResponse {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if let Some(length) = self.head.length
-            && length.saturating_sub(self.written) < bytes.len() as u64
-        {
-            return Err(wrong(format_args!("the answer was to have {length} bytes and has more")));
-        }
-        self.written += bytes.len() as u64;
-        self.buffer.extend_from_slice(bytes);
+        self.take(bytes)?;
         if self.buffer.len() > BUFFER_BYTES {
             self.pass_on()?;
         }
@@ -205,7 +328,7 @@ impl Write for InsideResponse {
     }
 }
 
-fn wrong(why: impl Display) -> io::Error {
+pub(super) fn wrong(why: impl Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_string())
 }
 
@@ -226,106 +349,4 @@ fn checked(name: &str, value: &[u8]) -> io::Result<PassedField> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::pipe::PipeRead;
-    use super::*;
-
-    fn answered(
-        handler: impl FnOnce(&mut InsideResponse) -> HandlerResult,
-    ) -> (Arc<HandlerPipe>, bool) {
-        answered_to(false, handler)
-    }
-
-    fn answered_to(
-        is_head: bool,
-        handler: impl FnOnce(&mut InsideResponse) -> HandlerResult,
-    ) -> (Arc<HandlerPipe>, bool) {
-        let pipe = Arc::<HandlerPipe>::default();
-        let mut response = InsideResponse::new(Arc::clone(&pipe), is_head);
-        let result = handler(&mut response);
-        let is_whole = matches!(response.end(Some(result)), Some(Ok(())));
-        (pipe, is_whole)
-    }
-
-    #[test]
-    fn a_short_answer_is_sent_at_once_with_its_length() {
-        let (pipe, is_whole) = answered(|response| {
-            response.status(404)?.field("X-One", "1")?;
-            response.write_all(b"nothing")?;
-            assert!(!response.is_begun());
-            Ok(())
-        });
-        let (head, end) = pipe.answer();
-        let head = head.unwrap();
-        assert!(is_whole);
-        assert_eq!((head.status, head.length), (404, Some(7)));
-        assert_eq!(end, Some(HandlerEnd::Whole(Vec::new())));
-    }
-
-    #[test]
-    fn a_flush_begins_an_answer_whose_length_nobody_knows() {
-        let (pipe, _) = answered(|response| {
-            response.write_all(b"one")?;
-            response.flush()?;
-            assert!(response.status(500).is_err() && response.field("A", "b").is_err());
-            Ok(())
-        });
-        assert_eq!(pipe.answer().0.unwrap().length, None);
-    }
-
-    #[test]
-    fn a_length_that_was_said_is_kept_or_the_answer_is_broken() {
-        let (pipe, is_whole) = answered(|response| {
-            response.length(10)?;
-            response.write_all(b"short")?;
-            Ok(())
-        });
-        assert!(!is_whole);
-        assert_eq!(pipe.read_answer(&mut Vec::new(), 9), PipeRead::Broken);
-        let (_, is_whole) = answered(|response| {
-            response.length(3)?;
-            Ok(response.write_all(b"more")?)
-        });
-        assert!(!is_whole);
-    }
-
-    #[test]
-    fn an_answer_without_a_body_has_the_length_that_was_said_or_none() {
-        for (is_head, status) in [(true, 200), (false, 304)] {
-            for said in [None, Some(1 << 20)] {
-                let (pipe, is_whole) = answered_to(is_head, |response| {
-                    response.status(status)?;
-                    said.map(|bytes| response.length(bytes).map(|_| ())).transpose()?;
-                    Ok(())
-                });
-                assert!(is_whole, "{status} {said:?}");
-                assert_eq!(pipe.answer().0.unwrap().length, said, "{status}");
-            }
-        }
-        let (pipe, _) = answered_to(true, |response| Ok(response.write_all(b"body")?));
-        assert_eq!(pipe.answer().0.unwrap().length, Some(4));
-    }
-
-    #[test]
-    fn what_would_break_a_head_is_refused() {
-        let (_, is_whole) = answered(|response| {
-            for (name, value) in [
-                ("X\r\nY", "1"),
-                ("", "1"),
-                ("X", "1\r\nY: 2"),
-                ("X", "a\0b"),
-                ("X", " padded"),
-                ("Content-Length", "5"),
-                ("transfer-encoding", "chunked"),
-            ] {
-                assert!(response.field(name, value).is_err(), "{name:?} {value:?}");
-            }
-            for status in [0, 100, 101, 199, 600, 1000] {
-                assert!(response.status(status).is_err(), "{status}");
-            }
-            response.field("X", "caf\u{e9}")?;
-            Ok(())
-        });
-        assert!(is_whole);
-    }
-}
+mod tests;

@@ -2,15 +2,17 @@
 
 use super::request::InsideRequest;
 use super::response::InsideResponse;
-use super::{InsideCode, RequestCode};
+use super::taken::{DetachedRun, HandlerPlace};
+use super::{DetachedCode, HandlerCode, InsideCode};
 use forebay_sys::stderr::say;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// A handler with its request, ready to run. One that is dropped unrun has failed.
+/// A handler with its request, ready to run. One that is dropped unrun has failed, as its response has.
 pub(super) struct HandlerRun {
     code: InsideCode,
-    ends: Option<(InsideRequest, InsideResponse)>,
+    request: InsideRequest,
+    response: InsideResponse,
 }
 
 impl HandlerRun {
@@ -19,7 +21,7 @@ impl HandlerRun {
         request: InsideRequest,
         response: InsideResponse,
     ) -> HandlerRun {
-        HandlerRun { code, ends: Some((request, response)) }
+        HandlerRun { code, request, response }
     }
 
     pub(super) fn name(&self) -> Arc<str> {
@@ -28,16 +30,31 @@ impl HandlerRun {
 
     /// Whether its client has left.
     pub(super) fn is_left(&self) -> bool {
-        self.ends.as_ref().is_some_and(|(request, _)| request.is_left())
+        self.request.is_left()
+    }
+
+    /// Whether it is one that is [given away](HandlerRun::give_away).
+    pub(super) fn is_detached(&self) -> bool {
+        matches!(self.code.code, HandlerCode::Detached(_))
+    }
+
+    /// Gives the request to a detached handler, with its place. A panic ends the request alone.
+    pub(super) fn give_away(self, place: HandlerPlace) {
+        let HandlerRun { code: InsideCode { name, code, .. }, request, mut response } = self;
+        let HandlerCode::Detached(code) = code else { return };
+        response.keep(DetachedRun::new(name, place));
+        let code: &dyn DetachedCode = &*code;
+        // the response is dropped by the panic, which says that
+        let _ = catch_unwind(AssertUnwindSafe(|| code.take(request, response)));
     }
 
     /// Runs it to its end. A panic ends the request alone.
-    pub(super) fn run(mut self) {
-        let Some((mut request, mut response)) = self.ends.take() else { return };
+    pub(super) fn run(self) {
+        let HandlerRun { code: InsideCode { name, code, .. }, mut request, mut response } = self;
+        let HandlerCode::Waits(code) = code else { return };
         if request.is_left() {
             return;
         }
-        let code: &dyn RequestCode = &*self.code.code;
         let answer = AssertUnwindSafe(|| code.answer(&mut request, &mut response));
         // what a panic has left is dropped last: it may panic as well
         let (returned, _panic) = match catch_unwind(answer) {
@@ -46,20 +63,11 @@ impl HandlerRun {
         };
         // one whose client has left has failed because of that; one that answers may lose its client by it
         let (was_left, was_good) = (request.is_left(), matches!(returned, Some(Ok(()))));
-        let name = &self.code.name;
         match response.end(returned) {
             Some(Ok(())) => {}
             Some(Err(_)) if was_left || (was_good && request.is_left()) => {}
             Some(Err(error)) => say(format_args!("the handler {name} has failed: {error}")),
             None => say(format_args!("the handler {name} has panicked")),
-        }
-    }
-}
-
-impl Drop for HandlerRun {
-    fn drop(&mut self) {
-        if let Some((_, response)) = self.ends.take() {
-            response.end(Some(Err("it was not begun".into())));
         }
     }
 }

@@ -1,0 +1,60 @@
+//! A connection whose protocol a handler has changed, as one stream of bytes.
+
+use super::request::InsideRequest;
+use super::response::{InsideResponse, wrong};
+use std::io::{self, Read, Write};
+
+/// What the client sends and is sent after the protocol was [changed](InsideResponse::switch), as libraries of
+/// WebSockets take it. Reading ends when the client has ended its direction; the server's direction ends when the handler
+/// returns.
+#[derive(Debug)]
+pub struct SwitchedStream<'h> {
+    request: &'h mut InsideRequest,
+    response: &'h mut InsideResponse,
+}
+
+impl InsideResponse {
+    /// Changes to a protocol that the client [asks for](InsideRequest::upgrade): sends the head of such an answer, with
+    /// the fields that were set; does not wait. From here on the request is read, and the response written, as bytes
+    /// of that protocol. The key of a WebSocket is answered, unless the field for that is set.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the client has not asked for it, the handler takes no upgrades, or the head was sent already;
+    /// the client has left.
+    pub fn switch<'h>(
+        &'h mut self,
+        request: &'h mut InsideRequest,
+        protocol: &str,
+    ) -> io::Result<SwitchedStream<'h>> {
+        let Some(accept) = request.switches_to(protocol) else {
+            return Err(wrong(format_args!("the client has not asked for {protocol}")));
+        };
+        self.begin_switch(protocol, accept)?;
+        Ok(SwitchedStream { request, response: self })
+    }
+}
+
+impl<'h> SwitchedStream<'h> {
+    /// What is read and what is written, apart: one thread may wait for the client while another sends. The second
+    /// thread's waits end with an error when the client leaves, as those of the handler do.
+    pub fn split(self) -> (&'h mut InsideRequest, &'h mut InsideResponse) {
+        (self.request, self.response)
+    }
+}
+
+impl Read for SwitchedStream<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.request.read(out)
+    }
+}
+
+/// What is written is sent when 16 KiB of it are there, and when it is flushed.
+impl Write for SwitchedStream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.response.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.response.flush()
+    }
+}
