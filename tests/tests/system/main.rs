@@ -15,6 +15,7 @@ mod net;
 mod paced;
 mod privileges;
 mod protect;
+mod services;
 mod steer;
 mod steer_tls;
 mod systemd;

@@ -170,7 +170,7 @@ impl CgiConfig {
         let route = LaunchedUpstream { route: self.launched().number(), name: name.into() };
         let upstreams = self.upstreams();
         settings::FastCgiSettings {
-            group: upstreams.group(vec![UpstreamAddress::Launched(route)], None),
+            group: upstreams.group(vec![UpstreamAddress::Launched(route)], Vec::new(), None),
             request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: Ambiguous::Refuse,
@@ -183,6 +183,7 @@ impl CgiConfig {
             limits: Default::default(),
             errors: *errors,
             buffer_bytes: buffer_bytes.0,
+            status: None,
         }
     }
 

@@ -71,7 +71,7 @@ impl HandOverConfig {
     pub fn settings(&self) -> HandOverSettings {
         let HandOverSection { to, keep, relay, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
-        let group = upstreams.group(to, None);
+        let group = upstreams.group(to, Vec::new(), None);
         let relay = relay.then(|| Box::new(relay_settings(group.clone())));
         HandOverSettings { group, keeps: *keep, relay }
     }
