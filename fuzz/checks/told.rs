@@ -52,6 +52,7 @@ pub(crate) fn check(bytes: &[u8]) {
             .map(|(name, value)| (name, SetValue::Fixed(value)))
             .collect(),
         remove: Vec::new(),
+        destination: Default::default(),
     };
     let asked = UpstreamRequest {
         head: &head,
@@ -61,6 +62,7 @@ pub(crate) fn check(bytes: &[u8]) {
         id: 7,
         hidden: None,
         given: &[],
+        trace: None,
         values: &HeadValues::default(),
     };
     let mut out = b"before".to_vec();

@@ -55,6 +55,7 @@ impl Fpm {
         let text = format!(
             "[global]\nerror_log = {log}\ndaemonize = no\nprocess_control_timeout = 0\n\
              [www]\nlisten = {socket}\n{user}pm = static\npm.max_children = {workers}\n\
+             pm.status_path = /fpm-status\n\
              php_admin_flag[log_errors] = on\nphp_admin_flag[display_errors] = off\nphp_admin_value[error_log] =\n",
             log = folder.join("fpm.log").display(),
             socket = socket.display(),

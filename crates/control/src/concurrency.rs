@@ -39,10 +39,12 @@ const ENOUGH: u32 = 24;
 const ENOUGH_AT_FIRST: u32 = 16;
 /// What a measurement is never more exact than, as a variance: the machine has other things to do, too.
 const LEAST_VARIANCE: f64 = 1.5e-4;
-/// How likely it is that less is useful than what is held.
-const HELD: f64 = 0.8;
-/// The limit is doubled if it is as likely that more is useful.
-const DOUBLED: f64 = 0.65;
+/// How likely it is that less is useful than what is held. Where requests differ much it is long before the useful number
+/// is known, and what is held above it has requests of high classes wait in the application: with 0.8 twice as long.
+const HELD: f64 = 0.7;
+/// The limit is doubled if it is as likely that more is useful: one step too many is measured for as long as it takes
+/// twice as many requests to end.
+const DOUBLED: f64 = 0.75;
 /// How much requests differ is not known at first: as if so many had been seen that differ as much as waiting times do.
 const UNKNOWN_ANSWERS: f64 = 8.0;
 /// So much of goodput is given up to find out whether less would do.
@@ -80,6 +82,8 @@ pub enum LimitChange {
     MoreFailed,
     /// The settings or the application said so.
     Bounds,
+    /// The process before this one had learnt it.
+    Handed,
 }
 
 /// What is known now, for people.
@@ -186,6 +190,18 @@ impl UsefulConcurrency {
         (self.least, self.most) = (least, most);
         self.hold(self.held.clamp(least, most), LimitChange::Bounds, now_ns);
         self.begin(self.held, now_ns);
+    }
+
+    /// Begins with as many as another process has learnt, where nothing is learnt yet.
+    pub fn begin_with(&mut self, held: u32, now_ns: u64) {
+        if self.answers > 0 {
+            return;
+        }
+        let held = self.within(f64::from(held));
+        // as if that had been measured: it is not doubled unless more gives more
+        self.top = f64::from(held);
+        self.hold(held, LimitChange::Handed, now_ns);
+        self.begin(held, now_ns);
     }
 
     /// So many are under way from now on.

@@ -196,13 +196,18 @@ impl Applications {
                 continue;
             }
             // one that somebody has taken out stays out, whatever is beside it now
-            for (member, one) in upstreams.seen().iter().enumerate() {
+            for one in upstreams.seen() {
                 let is_out = |seen: upstreams::UpstreamReport| {
-                    seen.label == one.label && seen.condition == UpstreamCondition::Draining
+                    let is_same = match &one.server {
+                        None => seen.label == one.label,
+                        // another server may have that place there
+                        server => seen.server == *server,
+                    };
+                    is_same && seen.condition == UpstreamCondition::Draining
                 };
                 let mut others = before.upstreams().filter(|other| other.speak_as(upstreams));
                 if others.any(|other| other.seen().into_iter().any(is_out)) {
-                    upstreams.drain(member, true);
+                    upstreams.drain(one.member, true);
                 }
             }
         }

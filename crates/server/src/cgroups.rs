@@ -136,7 +136,7 @@ impl CgroupBase {
     /// These directories stand for groups.
     #[cfg(test)]
     pub(crate) fn standing_for(hierarchies: [Option<CgroupHierarchy>; 3]) -> CgroupBase {
-        CgroupBase { hierarchies, ..CgroupBase::default() }
+        CgroupBase { hierarchies, is_beside: false, left: None }
     }
 
     /// Removes groups that are called so, and that nobody uses any more.

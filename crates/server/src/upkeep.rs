@@ -5,7 +5,7 @@ use forebay_handler::applications::Applications;
 use forebay_handler::live::LiveSnapshot;
 use forebay_sys::stderr::say;
 use forebay_upstream::pings::Pings;
-use forebay_upstream::upkeep::Upkeep;
+use forebay_upstream::upkeep::{NameUpkeep, Upkeep};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{io, thread};
@@ -13,12 +13,24 @@ use std::{io, thread};
 /// How exactly the times of checks are kept.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Starts a thread that does for the applications in force what is to be done beside requests, as long as there is
-/// something that serves them.
+/// Starts two threads that do for the applications in force what is to be done beside requests, as long as there is
+/// something that serves them: one waits for applications, the other for the name service.
 ///
 /// # Errors
 /// Lack of threads.
 pub(crate) fn keep_up(live: Weak<LiveSnapshot>) -> io::Result<()> {
+    let names = Weak::clone(&live);
+    let look_up = move || {
+        let mut upkeep = NameUpkeep::default();
+        while let Some(live) = names.upgrade() {
+            let applications = live.get().applications.each();
+            drop(live);
+            upkeep.run(&applications);
+            drop(applications);
+            thread::sleep(LOOK_EVERY);
+        }
+    };
+    thread::Builder::new().name("names".to_owned()).spawn(look_up)?;
     let run = move || {
         let mut upkeep = Upkeep::default();
         while let Some(live) = live.upgrade() {

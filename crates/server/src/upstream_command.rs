@@ -45,7 +45,10 @@ fn list(config: &Config, applications: &Applications, now_ms: u64) -> String {
                 Some(most) => format!("{} of {most}", seen.in_flight),
                 None => seen.in_flight.to_string(),
             };
-            let state = state(seen.condition, now_ms);
+            let mut state = state(seen.condition, now_ms);
+            if let Some(server) = &seen.server {
+                state += &format!(" ({server})");
+            }
             if let Some(report) = &seen.learnt {
                 learnt += &format!("{}: {}\n", seen.label, learnt::words(report, now_ms));
             }
@@ -110,6 +113,7 @@ fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
             .or_else(|_| UpstreamAddress::fastcgi(name))
     };
     seen.label == name
+        || seen.server.as_deref() == Some(name)
         || seen.label.strip_prefix("unix:") == Some(name)
         || written().is_ok_and(|address| address.to_string() == seen.label)
 }
@@ -118,9 +122,9 @@ fn is_meant(seen: &UpstreamReport, name: &str) -> bool {
 fn set(name: &str, is_draining: bool, applications: &Applications) -> CommandAnswer {
     let mut found: Vec<(&Arc<Upstreams>, UpstreamReport)> = Vec::new();
     for upstreams in applications.upstreams() {
-        for (member, seen) in upstreams.seen().into_iter().enumerate() {
+        for seen in upstreams.seen() {
             if is_meant(&seen, name) {
-                upstreams.drain(member, is_draining);
+                upstreams.drain(seen.member, is_draining);
                 found.push((upstreams, seen));
             }
         }

@@ -24,6 +24,7 @@
 //! | [`pipe`] | bytes of a file that wait in the kernel to be sent |
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
+//! | [`name_service`] | records of names that are no addresses |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
@@ -54,6 +55,7 @@ pub mod launch;
 pub mod lend;
 mod listening;
 pub mod memory;
+pub mod name_service;
 pub mod pages;
 pub mod passing;
 pub mod pipe;

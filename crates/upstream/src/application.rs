@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`pool`] | connections that wait for their next request |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
+//! | `workers` | pools of workers that say how many there are |
 
 pub mod pool;
 pub mod upkeep;
+mod workers;
 
 use crate::group::MemberIndex;
 use crate::group::balance::hash;

@@ -50,6 +50,17 @@ pub struct UpstreamGroup {
 /// How one stands, and whether it is a backup: the least is asked first.
 type MemberStanding = (HealthGrade, bool);
 
+/// What the records of a service say of one of its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerTerms {
+    /// What it gets beside the others.
+    pub weight: u16,
+    /// Whether it is asked only while none of those that are no backup is well.
+    pub is_backup: bool,
+    /// The [`hash`] of what it is called.
+    pub key: u64,
+}
+
 /// Why none is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
@@ -76,7 +87,10 @@ impl UpstreamGroup {
     /// As the settings say. `seed` is any number; groups with different ones draw differently.
     pub fn new(settings: &settings::GroupSettings, seed: u64, now_ms: u64) -> UpstreamGroup {
         let settings::GroupSettings { max_fails, fail_time, slow_start, check, .. } = settings;
-        let member = |_| GroupState {
+        let member = |to: &settings::UpstreamAddress| GroupState {
+            written: (1, false),
+            said: None,
+            is_vacant: matches!(to, settings::UpstreamAddress::Service(_)),
             health: Health::new(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms),
             weight: 1,
             is_backup: false,
@@ -111,8 +125,8 @@ impl UpstreamGroup {
     fn weigh(&mut self, settings: &settings::GroupSettings) {
         let first_backup = self.members.len().saturating_sub(settings.backups);
         for (at, one) in self.members.iter_mut().enumerate() {
-            one.weight = settings.weights.get(at).copied().unwrap_or(1);
-            one.is_backup = at >= first_backup;
+            one.written = (settings.weights.get(at).copied().unwrap_or(1), at >= first_backup);
+            one.weigh();
         }
     }
 
@@ -155,6 +169,30 @@ impl UpstreamGroup {
         self.bound(settings, now_ms);
     }
 
+    /// This one is another server from now on, or none: what is known of the one before is no more. What that has under
+    /// way comes to its end.
+    pub fn becomes(&mut self, member: MemberIndex, said: Option<ServerTerms>, now_ms: u64) {
+        if let Some(one) = self.members.get_mut(member) {
+            one.health.renew(now_ms);
+        }
+        self.is_said(member, said);
+    }
+
+    /// The records of a service say this of the server that one of them is.
+    pub fn is_said(&mut self, member: MemberIndex, said: Option<ServerTerms>) {
+        let Some(one) = self.members.get_mut(member) else { return };
+        (one.said, one.is_vacant) = (said, said.is_none());
+        one.weigh();
+        if let Some(said) = said {
+            self.balancer.is_called(member, said.key);
+        }
+    }
+
+    /// Whether no server is known for this one.
+    pub fn is_vacant(&self, member: MemberIndex) -> bool {
+        self.members.get(member).is_some_and(|one| one.is_vacant)
+    }
+
     /// So many places of each are not for the requests that are asked about from now on.
     pub fn keep_back(&mut self, kept: u32) {
         self.kept = kept;
@@ -166,7 +204,7 @@ impl UpstreamGroup {
     /// Why it does not.
     pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
         self.compare(&[], now_ms);
-        let may_be_asked = |one: &GroupState| one.health.grade() != HealthGrade::Draining;
+        let may_be_asked = |one: &GroupState| one.grade() != HealthGrade::Draining;
         match self.candidates.iter().any(|one| one.share > 0) {
             true => Ok(()),
             false if self.members.iter().any(may_be_asked) => Err(Unavailable::Full),
@@ -243,7 +281,7 @@ impl UpstreamGroup {
         let UpstreamGroup { members, candidates, held, kept, .. } = self;
         candidates.clear();
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
-            let grade = one.health.grade();
+            let grade = one.grade();
             let share = match best {
                 // what was asked in vain is not sent to one that is only tried
                 Some((HealthGrade::Well, _)) if !tried.is_empty() && grade != HealthGrade::Well => {
@@ -360,6 +398,16 @@ impl UpstreamGroup {
         full.filter_map(|one| one.relieve(now_ns).then_some(())).count() > 0
     }
 
+    /// Another process has learnt how many requests one of them usefully has under way: that is where it begins here.
+    pub fn begin_with(&mut self, member: MemberIndex, held: u32, now_ns: u64) {
+        if let Some(one) = self.members.get_mut(member)
+            && let Some(learnt) = &mut one.learnt
+        {
+            learnt.begin_with(held, now_ns);
+            one.most = learnt.most();
+        }
+    }
+
     /// One of them has said how many requests it can work on at once.
     pub fn has_workers(&mut self, member: MemberIndex, count: Option<u32>, now_ns: u64) {
         if let Some(one) = self.members.get_mut(member)
@@ -405,12 +453,13 @@ impl UpstreamGroup {
 
     /// When the next of them is to be asked whether it is well.
     pub fn next_check_ms(&self) -> Option<u64> {
-        self.members.iter().filter_map(|one| one.health.next_check_ms()).min()
+        let asked = self.members.iter().filter(|one| !one.is_vacant);
+        asked.filter_map(|one| one.health.next_check_ms()).min()
     }
 
     /// One that is to be asked so now; the answer must be [told](UpstreamGroup::checked).
     pub fn begin_check(&mut self, now_ms: u64) -> Option<MemberIndex> {
-        self.members.iter_mut().position(|one| one.health.begin_check(now_ms))
+        self.members.iter_mut().position(|one| !one.is_vacant && one.health.begin_check(now_ms))
     }
 
     /// What came of asking.

@@ -16,7 +16,7 @@
 //! | [`upstreams`] | upstreams as routes share them: how they are reached, which requests wait for one |
 //! | [`stage`] | what the next stage of this server is told, and [`pings`], whether its instances live |
 //! | [`link`] | the next stage of a server whose stages are processes: what becomes of requests while instances crash, and how they [end](ends) |
-//! | `messages` | what is said between here and an application: [`target`], [`request`], [`response`], [`fastcgi`] |
+//! | `messages` | what is said between here and an application: [`target`], [`destination`], [`request`], [`response`], [`fastcgi`] |
 //! | [`places`] | what upstreams may have under way, and which request is next: a [`group`] and the [`queue`] of those that wait, by rank |
 //! | [`spool`] | bodies of requests on disk |
 //! | [`group`] | upstreams that do the same, and what is known of them: [`balance`], [`health`], [`retry`], [`notices`] |
@@ -77,7 +77,9 @@ pub use application::{pool, upkeep};
 pub use group::{balance, health, learnt, notices, retry};
 pub use link::ends;
 pub use messages::names::{is_forwarding, is_own};
-pub use messages::{client_url, cookies, fastcgi, request, response, sent_fields, target};
+pub use messages::{
+    client_url, cookies, destination, fastcgi, request, response, sent_fields, target,
+};
 pub use places::queue;
 pub use stage::pings;
 pub use upstreams::sign_in;

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use crate::settings::upstream_address::{
-    AddressError, HttpUpstream, LaunchedUpstream, UpstreamAddress,
+    AddressError, HttpUpstream, LaunchedUpstream, ServicePlace, UpstreamAddress,
 };
 
 /// Which upstream is asked next.
@@ -304,6 +304,8 @@ pub struct FastCgiSettings {
     pub errors: Errors,
     /// So much of an answer is received before its client takes it, in bytes.
     pub buffer_bytes: u64,
+    /// The path at which php-fpm says how many workers it has.
+    pub status: Option<Box<str>>,
 }
 
 /// A route to receivers: processes that get requests with their sockets.
@@ -448,6 +450,17 @@ impl ApplicationSettings {
         match self {
             ApplicationSettings::Proxy(proxy) => Some(proxy),
             ApplicationSettings::FastCgi(_)
+            | ApplicationSettings::HandOver(_)
+            | ApplicationSettings::Inside(_)
+            | ApplicationSettings::Tcp(_) => None,
+        }
+    }
+
+    /// What applications that speak FastCGI have alone.
+    pub fn fastcgi(&self) -> Option<&FastCgiSettings> {
+        match self {
+            ApplicationSettings::FastCgi(fastcgi) => Some(fastcgi),
+            ApplicationSettings::Proxy(_)
             | ApplicationSettings::HandOver(_)
             | ApplicationSettings::Inside(_)
             | ApplicationSettings::Tcp(_) => None,

@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `addresses` | where one upstream is: the addresses that its name has now |
+//! | `services` | which servers the records of a service name now |
 //! | `connection` | a connection to it, in either version of HTTP |
 //! | `stream` | the bytes of that, as they are or sealed by TLS |
 //! | `clients` | the clients of TLS, and what is read for them |
@@ -28,6 +29,7 @@ pub(crate) mod drains;
 pub(crate) mod http2;
 mod launching;
 pub mod offered;
+mod services;
 pub(crate) mod shared;
 pub mod sign_in;
 pub(crate) mod stream;
@@ -39,7 +41,7 @@ pub use shared::SharedConnectionCounts;
 use crate::group::health::{HealthSign, UpstreamCondition};
 use crate::group::learnt::{LearntPlaces, LearntReport};
 use crate::group::notices::Notices;
-use crate::group::{MemberIndex, Unavailable};
+use crate::group::{MemberIndex, Unavailable, UpstreamGroup};
 use crate::places::queue::{Asking, QueueCounts, WaiterId};
 use crate::places::{Begun, Clocks, Placement, Places};
 use crate::settings;
@@ -48,6 +50,7 @@ use crate::upstreams::addresses::UpstreamAddresses;
 use crate::upstreams::clients::UpstreamClients;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::down::Outage;
+use crate::upstreams::services::NamedServices;
 use crate::upstreams::shared::SharedConnections;
 use crate::upstreams::tunnels::{OpenWebSocket, OpenWebSockets};
 use forebay_conn::SocketId;
@@ -76,6 +79,7 @@ pub struct Upstreams {
     web_sockets: OpenWebSockets,
     outage: Outage,
     each: Vec<Upstream>,
+    services: NamedServices,
     /// Through which they are spoken with; `None` without TLS.
     clients: Option<UpstreamClients>,
 }
@@ -278,8 +282,12 @@ impl Drop for QueueWait {
 /// What is to be told of an upstream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamReport {
+    /// Its place among the upstreams of its group.
+    pub member: MemberIndex,
     /// What logs call it.
     pub label: String,
+    /// The server that it is, if it is one of a service.
+    pub server: Option<String>,
     /// Whether it is asked.
     pub condition: UpstreamCondition,
     /// Requests under way to it.
@@ -290,6 +298,13 @@ pub struct UpstreamReport {
     pub learnt: Option<LearntReport>,
     /// What was counted of it.
     pub counted: UpstreamTotals,
+}
+
+impl UpstreamReport {
+    /// By what another process knows it: which place a server of a service has may differ there.
+    pub fn name(&self) -> &str {
+        self.server.as_deref().unwrap_or(&self.label)
+    }
 }
 
 fn now() -> Clocks {
@@ -322,9 +337,19 @@ impl Upstreams {
         let web_sockets = OpenWebSockets::default();
         let clients = settings.tls.is_some().then(UpstreamClients::default);
         let each = each.collect();
-        let outage = Outage::default();
-        let upstreams =
-            Upstreams { number, is_fastcgi, places, notices, web_sockets, outage, each, clients };
+        let (outage, services) = (Outage::default(), NamedServices::new(&settings.to));
+        let upstreams = Upstreams {
+            number,
+            is_fastcgi,
+            places,
+            notices,
+            web_sockets,
+            outage,
+            each,
+            services,
+            clients,
+        };
+        upstreams.look_up_services();
         upstreams.look_up();
         Arc::new(upstreams)
     }
@@ -362,7 +387,12 @@ impl Upstreams {
         };
         let labels: Vec<_> = self.each.iter().map(|one| one.label.clone()).collect();
         let queue = count(format!("queue of {}", labels.join(" ")));
-        let members: Vec<_> = labels.into_iter().map(count).collect();
+        let members = labels.into_iter().zip(&self.each).map(|(label, one)| {
+            // which server of a service has which place is another process's own affair
+            let is_fixed = !matches!(one.addresses.named(), UpstreamAddress::Service(_));
+            is_fixed.then(|| count(label)).flatten()
+        });
+        let members: Vec<_> = members.collect();
         self.places().share(members, queue);
     }
 
@@ -393,10 +423,10 @@ impl Upstreams {
     pub fn notices(&self) -> Vec<(String, String)> {
         let (seen, now_ms) = (self.seen(), now().ms);
         let mut notices = self.told();
-        let next = seen.into_iter().enumerate().filter_map(|(member, seen)| {
-            Some((seen.label, notices.next(member, seen.condition, now_ms)?))
+        let next = seen.into_iter().filter_map(|seen| {
+            Some((seen.label, notices.next(seen.member, seen.condition, now_ms)?))
         });
-        next.collect()
+        self.services.notices().into_iter().chain(next).collect()
     }
 
     /// A request comes, or one that was asked elsewhere comes again.
@@ -529,12 +559,16 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
-    /// What is known of each.
+    /// What is known of each, but for places of services that no server has.
     pub fn seen(&self) -> Vec<UpstreamReport> {
         let places = self.places();
         let group = places.group();
-        let each = self.each.iter().enumerate().map(|(member, one)| UpstreamReport {
+        let each = self.each.iter().enumerate();
+        let each = each.filter(|(member, _)| !group.is_vacant(*member));
+        let each = each.map(|(member, one)| UpstreamReport {
+            member,
             label: one.label.clone(),
+            server: one.addresses.leads_to(),
             condition: group.condition(member).unwrap_or(UpstreamCondition::Well),
             in_flight: group.in_flight(member),
             most: group.most_in_flight(member),
@@ -574,6 +608,16 @@ impl Upstreams {
         tell_all(&mut places, now);
     }
 
+    /// Another process has learnt how many requests are useful for those that have this name: that is where they begin here.
+    pub fn begin_with(&self, name: &str, held: u32) {
+        let now = now();
+        for seen in self.seen().into_iter().filter(|seen| seen.name() == name) {
+            let mut places = self.places();
+            places.group_mut().begin_with(seen.member, held, now.ns);
+            tell_all(&mut places, now);
+        }
+    }
+
     /// A connection to one has become a tunnel, which takes no place of requests where these are learnt.
     fn tunnel_opened(&self, member: MemberIndex) {
         let now = now();
@@ -606,6 +650,43 @@ impl Upstreams {
     /// Looks up the addresses of names again. One that is not found keeps those it had.
     pub fn look_up(&self) {
         self.each.iter().for_each(|upstream| upstream.addresses.look_up());
+    }
+
+    /// Looks up the records of services whose time to live is over. What is not found stays.
+    pub fn look_up_services(&self) {
+        let is_free = |member| self.places().group().in_flight(member) == 0;
+        let changes = self.services.look_up(now().ms, is_free);
+        if changes.is_empty() {
+            return;
+        }
+        // those that are new are asked before those that are gone are not
+        let (new, others): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|change| change.is_other && change.was_vacant);
+        for change in new.into_iter().chain(others) {
+            if change.is_other {
+                self.change_group(|group, now| group.becomes(change.member, None, now.ms));
+                self.lead_to(change.member, change.server);
+            }
+            self.change_group(|group, now| match change.is_other {
+                true => group.becomes(change.member, change.said, now.ms),
+                false => group.is_said(change.member, change.said),
+            });
+        }
+    }
+
+    fn change_group(&self, change: impl FnOnce(&mut UpstreamGroup, Clocks)) {
+        let now = now();
+        let mut places = self.places();
+        change(places.group_mut(), now);
+        tell_all(&mut places, now);
+    }
+
+    /// This server of a service has this place now.
+    fn lead_to(&self, member: MemberIndex, server: Option<(Box<str>, u16)>) {
+        let Some(one) = self.each.get(member) else { return };
+        one.addresses.lead_to(server);
+        one.addresses.look_up();
+        one.has_failed.store(false, Ordering::Relaxed);
     }
 
     /// What logs call an upstream.

@@ -16,13 +16,11 @@ on_each_engine!(
     a_file_answers_where_there_is_one,
     rules_hold_for_both,
     a_reload_leaves_the_rules_of_an_answer,
-    another_server_decides_about_both
 );
 on_isolated!(
     a_file_answers_where_there_is_one,
     rules_hold_for_both,
     a_reload_leaves_the_rules_of_an_answer,
-    another_server_decides_about_both
 );
 
 /// An application that answers with the request line it was told.
@@ -192,40 +190,4 @@ fn a_reload_leaves_the_rules_of_an_answer(engine: &str) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("paper"), "{engine}: {answer}");
-}
-
-fn another_server_decides_about_both(engine: &str) {
-    // one that says no to what is below /closed
-    let decider = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = decider.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in decider.incoming().map_while(Result::ok) {
-            let mut text = String::new();
-            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
-                if line.is_empty() {
-                    break;
-                }
-                text += &line;
-            }
-            let status = if text.contains("/closed") { "403 Forbidden" } else { "200 OK" };
-            let answer =
-                format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            _ = stream.write_all(answer.as_bytes());
-        }
-    });
-    let lines = format!("[[forward_auth]]\npath = \"/\"\nto = \"http://{at}/verify\"");
-    let (server, folder) = start(engine, &lines);
-    folder.write("root/closed/a.css", "style");
-    for (path, status, body) in [
-        ("/a.css", 200, "style"),
-        ("/users/7", 200, "GET /users/7"),
-        ("/closed/a.css", 403, ""),
-        ("/closed/users", 403, ""),
-    ] {
-        for _ in 0..2 {
-            let (found, said) = ask(&server, "GET", path);
-            assert_eq!(found, status, "{engine}: {path}");
-            assert!(status != 200 || said == body, "{engine}: {path}: {said}");
-        }
-    }
 }

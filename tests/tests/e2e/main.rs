@@ -101,6 +101,7 @@ mod upstream_shared;
 mod upstream_tls;
 mod validators;
 mod warnings;
+mod webdav;
 mod websocket;
 mod why;
 mod withheld;

@@ -5,9 +5,10 @@
 use crate::queue::{CLASSES, Gate, ask, status};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, soon};
+use forebay_tests::php::Fpm;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, on_each_engine, on_isolated};
+use forebay_tests::{Options, Server, on_each_engine, on_isolated};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -295,4 +296,24 @@ fn applications_are_told_of_overload(engine: &str) {
     let _clients: Vec<_> = (0..4).map(|number| ask(&served, &format!("/{number}"))).collect();
     let is_told = || matches!(&*told(), "1" | "2" | "3");
     assert!(soon(PATIENCE, is_told), "{engine}: {}", served.metric("forebay_overload_level"));
+}
+
+#[test]
+fn php_fpm_says_how_many_workers_it_has() {
+    let folder = Folder::new();
+    folder.write("root/index.php", "<?php echo 'hello';");
+    let Some(fpm) = Fpm::start(folder, 3, "places.rs") else { return };
+    let root = fpm.folder().join("root");
+    let lines = format!(
+        "[[fastcgi]]\npath = \"/\"\nto = \"unix:{}\"\nin_flight = \"auto\"\nstatus = \"/fpm-status\"",
+        fpm.folder().join("php.sock").display()
+    );
+    let server = Server::start(&Options::new(root).config(&lines));
+    let list = || {
+        let mut command = Command::new(binary());
+        let said = command.args(["upstream", "list", "-c"]).arg(server.file()).output().unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    };
+    assert!(soon(PATIENCE, || list().contains("it says that it has 3 workers")), "{}", list());
+    assert!(list().contains(" 0 of 3 "), "{}", list());
 }

@@ -488,8 +488,10 @@ fn age_ends_a_connection_whose_client_takes_nothing(engine: &str) {
         while stream.write_all(&block).is_ok() {}
     });
     // a client may be slow for an hour
-    let lines_of =
-        format!("limits.send_rate = 0\n[[tcp]]\nto = \"{}\"\nlifetime = \"1s\"", backend.addr);
+    let lines_of = format!(
+        "limits.send_rate = \"0B/s\"\n[[tcp]]\nto = \"{}\"\nlifetime = \"1s\"",
+        backend.addr
+    );
     let (server, raw, _folder) = start(engine, &lines_of);
     let _client = connect(raw);
     assert_eq!(lines(&server, 1)[0]["ended"], "lifetime", "{engine}");
@@ -498,7 +500,7 @@ fn age_ends_a_connection_whose_client_takes_nothing(engine: &str) {
 fn limits_end_a_connection_by_a_reset(engine: &str) {
     let backend = Backend::echo("here");
     let lines_of = format!(
-        "limits.connections_per_client = 1\n[[rule]]\nclient = \"127.77.0.0/16\"\naction = \"refuse\"\n\
+        "limits.connections_per_client = 1\n[[rule]]\nclient = \"127.77.0.0/16\"\naction = \"reject\"\n\
          [[tcp]]\nto = \"{}\"",
         backend.addr
     );

@@ -16,6 +16,7 @@ mod net;
 mod paced;
 mod privileges;
 mod protect;
+mod services;
 mod steer;
 mod steer_tls;
 mod systemd;

@@ -191,7 +191,7 @@ impl ConfigDraft {
         {
             for (index, to) in list.iter().enumerate() {
                 let what = match &to.0 {
-                    UpstreamAddress::Name { .. } => {
+                    UpstreamAddress::Name { .. } | UpstreamAddress::Service(_) => {
                         "write an address: names of stages are not looked up"
                     }
                     address if listens_at(&listeners, address) => {

@@ -152,7 +152,7 @@ impl CgiConfig {
         let name = format!("cgi:{}", self.programs.path().display());
         let route = LaunchedUpstream { route: self.launched().number(), name: name.into() };
         settings::FastCgiSettings {
-            group: upstreams.group(vec![UpstreamAddress::Launched(route)], None),
+            group: upstreams.group(vec![UpstreamAddress::Launched(route)], Vec::new(), None),
             request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: Ambiguous::Refuse,
@@ -165,6 +165,7 @@ impl CgiConfig {
             limits: Default::default(),
             errors: upstreams.errors,
             buffer_bytes: upstreams.buffer_bytes.0,
+            status: None,
         }
     }
 

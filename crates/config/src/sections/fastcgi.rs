@@ -2,8 +2,8 @@
 
 use crate::problems::problem::Wrong;
 use crate::sections::upstreams::{
-    ClassReserves, FastCgiAddress, HasUpstreams, UpstreamsConfig, Variables, backups_fit,
-    rows_with_upstreams, told,
+    CheckPath, ClassReserves, FastCgiAddress, HasUpstreams, UpstreamsConfig, Variables,
+    backups_fit, rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, OptionalList};
@@ -39,6 +39,8 @@ pub struct FastCgiSection {
     pub ambiguous: Ambiguous,
     /// `spool_bytes`
     pub spool: Size,
+    /// `status`
+    pub status: Option<CheckPath>,
     /// `set`
     pub set: Variables,
     /// What all routes have.
@@ -122,10 +124,11 @@ impl FastCgiConfig {
     /// What the proxy is told of it; of where its scripts are, this.
     pub fn settings(&self, root: &Path) -> settings::FastCgiSettings {
         let FastCgiSection { to, backup, ambiguous, set, upstreams, .. } = &self.0;
-        let to = to.0.iter().chain(&backup.0).map(|to| to.0.clone()).collect();
+        let addresses = |of: &[FastCgiAddress]| of.iter().map(|to| to.0.clone()).collect();
+        let (to, backup) = (addresses(&to.0), addresses(&backup.0));
         let root = root.as_os_str().as_bytes();
         settings::FastCgiSettings {
-            group: settings::GroupSettings { backups: backup.0.len(), ..upstreams.group(to, None) },
+            group: upstreams.group(to, backup, None),
             request: fastcgi::ScriptSettings {
                 root: root.strip_suffix(b"/").unwrap_or(root).into(),
                 ambiguous: *ambiguous,
@@ -137,6 +140,7 @@ impl FastCgiConfig {
             limits: Default::default(),
             errors: upstreams.errors,
             buffer_bytes: upstreams.buffer_bytes.0,
+            status: self.0.status.as_ref().map(|path| path.0.clone()),
         }
     }
 }
@@ -168,6 +172,9 @@ impl Item for FastCgiConfig {
             told::template(value).map_err(|error| {
                 ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() })
             })?;
+        }
+        if section.status.is_some() && !section.upstreams.is_learnt() {
+            return Err(("status", Wrong::Idle { needs: "in_flight = \"auto\"" }));
         }
         if let Some((key, needs)) = section.upstreams.idle(false) {
             return Err((key, Wrong::Idle { needs }));
@@ -206,6 +213,7 @@ impl Section for FastCgiSection {
             check_local: false,
             ambiguous: Ambiguous::default(),
             spool: Size::default(),
+            status: None,
             set: Variables::default(),
             upstreams: UpstreamsConfig::default(),
         }
@@ -226,7 +234,8 @@ impl Section for FastCgiSection {
                 key: "to",
                 preset: Preset::Required,
                 range: None,
-                meaning: "Where they are: one, or several that do the same.",
+                meaning: "Where they are: one, or several that do the same. \"srv://_php._tcp.app.internal\" is all \
+                          servers that the records of a service (SRV) name, as for proxy.",
                 example: "[\"unix:/run/php/php-fpm.sock\", \"10.0.0.2:9000\"]",
                 at: |f| &mut f.to,
             },
@@ -324,6 +333,16 @@ impl Section for FastCgiSection {
                           spool_dir, and without that it is 413.",
                 example: "\"1MiB\"",
                 at: |f| &mut f.spool,
+            },
+            Setting {
+                key: "status",
+                preset: Preset::Unset("they are not asked"),
+                range: None,
+                meaning: "With in_flight = \"auto\": the path at which php-fpm says how many workers it has \
+                          (pm.status_path), of which each pool is asked every 2 s. No more requests than that are under \
+                          way then.",
+                example: "\"/fpm-status\"",
+                at: |f| &mut f.status,
             },
             Setting {
                 key: "set",

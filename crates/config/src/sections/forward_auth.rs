@@ -118,7 +118,8 @@ impl ForwardAuth {
             },
             ..UpstreamsConfig::default()
         };
-        let group = settings::GroupSettings { tls: self.tls(), ..upstreams.group(to, None) };
+        let group =
+            settings::GroupSettings { tls: self.tls(), ..upstreams.group(to, Vec::new(), None) };
         settings::ProxySettings {
             request: request::RequestSettings {
                 host: host.0.clone(),

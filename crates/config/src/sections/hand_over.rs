@@ -73,7 +73,7 @@ impl HandOverConfig {
     pub fn settings(&self) -> HandOverSettings {
         let HandOverSection { to, keep, taken_by_reading, relay, upstreams, .. } = &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
-        let group = upstreams.group(to, None);
+        let group = upstreams.group(to, Vec::new(), None);
         let relay = relay.then(|| Box::new(relay_settings(group.clone())));
         HandOverSettings { group, keeps: *keep, taken_by_reading: *taken_by_reading, relay }
     }

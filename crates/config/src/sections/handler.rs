@@ -25,7 +25,7 @@ impl HandlerRoute {
 
     /// What the handler of requests is told of it.
     pub(crate) fn settings(&self) -> InsideSettings {
-        let group = UpstreamsConfig::default().group(Vec::new(), None);
+        let group = UpstreamsConfig::default().group(Vec::new(), Vec::new(), None);
         InsideSettings { group, code: self.code.clone(), limits: self.limits }
     }
 }

@@ -3,8 +3,9 @@
 use crate::problems::problem::Wrong;
 use crate::sections::conditions::ConditionKeys;
 use crate::sections::upstreams::{
-    Checks, ClassReserves, HasUpstreams, HttpAddress, ProxyProtocolVersion, Redirects, ToldHost,
-    UpstreamTlsKeys, UpstreamsConfig, backups_fit, rebase, rows_with_upstreams, told,
+    Checks, ClassReserves, Destinations, HasUpstreams, HttpAddress, ProxyProtocolVersion,
+    Redirects, ToldHost, UpstreamTlsKeys, UpstreamsConfig, backups_fit, rebase,
+    rows_with_upstreams, told,
 };
 use crate::table::{Item, Preset, Section, Setting};
 use crate::values::optional::{OneOrMore, Optional};
@@ -12,6 +13,7 @@ use crate::values::written::HeaderFields;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::response::ResponseHeadLimits;
 use forebay_site::rules::{RequestConditions, Route, Scope};
+use forebay_upstream::destination::DestinationTold;
 use forebay_upstream::target::{Ambiguous, Base};
 use forebay_upstream::{is_own, request, settings};
 use std::path::PathBuf;
@@ -41,6 +43,8 @@ pub struct ProxySection {
     pub remove: Vec<FieldName>,
     /// `redirects`
     pub redirects: Redirects,
+    /// `destination`
+    pub destination: Destinations,
     /// `upgrade`
     pub upgrade: bool,
     /// `half_close`
@@ -147,9 +151,9 @@ impl ProxyConfig {
         let ProxySection {
             to, backup, host, strip, prefix, ambiguous, set, remove, upstreams, ..
         } = &self.0;
-        let addresses = to.0.iter().chain(&backup.0).map(|to| to.0.address.clone()).collect();
-        let mut group = upstreams.group(addresses, self.0.check.settings());
-        group.backups = backup.0.len();
+        let addresses = |of: &[HttpAddress]| of.iter().map(|to| to.0.address.clone()).collect();
+        let (to, backup) = (addresses(&to.0), addresses(&backup.0));
+        let mut group = upstreams.group(to, backup, self.0.check.settings());
         group.tls = self.tls();
         group.http2 = self.0.http2;
         let connections = self.0.http2_connections.0;
@@ -165,6 +169,12 @@ impl ProxyConfig {
                 strip: strip.clone().unwrap_or_default(),
                 prefix: prefix.clone().unwrap_or_default(),
                 ambiguous: *ambiguous,
+                destination: match self.0.destination {
+                    Destinations::Client => DestinationTold::Client,
+                    Destinations::Upstream => {
+                        DestinationTold::Upstream { is_tls: group.tls.is_some() }
+                    }
+                },
                 upgrade: self.0.upgrade,
                 ends_with_client: !self.0.half_close,
                 close: group.keep_alive.connections == 0,
@@ -290,6 +300,7 @@ impl Section for ProxySection {
             set: HeaderFields::default(),
             remove: Vec::new(),
             redirects: Redirects::default(),
+            destination: Destinations::default(),
             upgrade: false,
             half_close: false,
             http2: false,
@@ -335,7 +346,9 @@ impl Section for ProxySection {
                 meaning: "Where they are: one, or several that do the same. A name may have several \
                           addresses, is looked up again every 10 s, and one that takes no connection is \
                           left alone meanwhile. HTTP/1.1 is spoken, or HTTP/2 (http2); through TLS with https://, whose usual port \
-                          is 443.",
+                          is 443. \"srv+http://_http._tcp.app.internal\" is all servers that the records of a service \
+                          (SRV) name, 32 at most, with the weights there; those of a higher number of priority are \
+                          backups. The records are looked up again by their time to live.",
                 example: "[\"https://10.0.0.1:8443\", \"https://10.0.0.2:8443\"]",
                 at: |p| &mut p.to,
             },
@@ -429,6 +442,17 @@ impl Section for ProxySection {
                           upstream, or a path as strip and prefix make it.",
                 example: "\"keep\"",
                 at: |p| &mut p.redirects,
+            },
+            Setting {
+                key: "destination",
+                preset: Preset::Value("client"),
+                range: None,
+                meaning: "Which address the application is told in Destination, and in the tags of If, of WebDAV: as the \
+                          client has written it (client), or as the application itself is asked here, by scheme, host, \
+                          strip and prefix (upstream): for one that knows no other address of its own, such as Apache \
+                          and WsgiDAV. What names another host stays; what strip does not begin is answered with 502.",
+                example: "\"upstream\"",
+                at: |p| &mut p.destination,
             },
             Setting {
                 key: "upgrade",

@@ -250,10 +250,7 @@ impl SiteConfig {
         let fastcgi = self.fastcgi.iter().flat_map(FastCgiConfig::to).flat_map(|(_, to)| to);
         let fastcgi = fastcgi.map(|to| &to.0);
         let authorities = self.authorities.iter().flat_map(ForwardAuth::to).map(|to| &to.0.address);
-        proxies
-            .chain(fastcgi)
-            .chain(authorities)
-            .any(|to| matches!(to, UpstreamAddress::Name { .. }))
+        proxies.chain(fastcgi).chain(authorities).any(UpstreamAddress::is_looked_up)
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.

@@ -10,9 +10,7 @@ use crate::values::optional::{OneOrMore, Optional};
 use crate::values::units::Percent;
 use forebay_conn::{PassName, PassRoute};
 use forebay_site::rules::Host;
-use forebay_upstream::settings::{
-    Balance, GroupSettings, HealthCheckSettings, TcpSettings, UpstreamAddress,
-};
+use forebay_upstream::settings::{Balance, HealthCheckSettings, TcpSettings};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,7 +81,7 @@ impl TcpConfig {
     /// Whether some are found by name.
     pub fn names_upstreams(&self) -> bool {
         let to = self.to().into_iter().flat_map(|(_, to)| to);
-        to.into_iter().any(|to| matches!(to.0, UpstreamAddress::Name { .. }))
+        to.into_iter().any(|to| to.0.is_looked_up())
     }
 
     /// Makes paths relative to a directory.
@@ -95,7 +93,7 @@ impl TcpConfig {
 
     /// What is decided about the servers.
     pub fn settings(&self) -> TcpSettings {
-        let to = self.to.0.iter().chain(&self.backup.0).map(|to| to.0.clone()).collect();
+        let addresses = |of: &[FastCgiAddress]| of.iter().map(|to| to.0.clone()).collect();
         let mut weights = self.weights.clone();
         // what is wrong with them was told
         _ = weights.put_in_order(&self.to.0);
@@ -123,7 +121,7 @@ impl TcpConfig {
             },
             ..UpstreamsConfig::default()
         };
-        let group = GroupSettings { backups: self.backup.0.len(), ..upstreams.group(to, check) };
+        let group = upstreams.group(addresses(&self.to.0), addresses(&self.backup.0), check);
         TcpSettings {
             group,
             proxy_protocol: self.proxy_protocol.0.map(Into::into),
@@ -182,7 +180,8 @@ impl Section for TcpConfig {
             preset: Preset::Required,
             range: None,
             meaning: "Where the servers are: one, or several that do the same. A name may have several addresses, and \
-                      is looked up again every 10 s.",
+                      is looked up again every 10 s. \"srv://_imaps._tcp.mail.internal\" is all servers that the \
+                      records of a service (SRV) name, as for proxy.",
             example: "[\"10.0.0.5:5432\", \"10.0.0.6:5432\"]",
             at: |t| &mut t.to,
         },

@@ -47,6 +47,7 @@ impl CollectorAddress {
         match &self.address {
             UpstreamAddress::Socket(address) => !address.ip().is_loopback(),
             UpstreamAddress::Name { host, .. } => &**host != "localhost",
+            UpstreamAddress::Service(_) => true,
             UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_) => false,
         }
     }
@@ -64,6 +65,8 @@ pub enum CollectorError {
     Address(AddressError),
     /// TLS is asked for.
     Tls,
+    /// The name is one of records of services (SRV).
+    Service,
     /// What follows the host is no path that can be sent as it is.
     Path,
 }
@@ -74,6 +77,9 @@ impl fmt::Display for CollectorError {
             CollectorError::Address(error) => error.fmt(f),
             CollectorError::Tls => f.write_str(
                 "spans are not sent through TLS; run a collector on this machine, which sends them on",
+            ),
+            CollectorError::Service => f.write_str(
+                "spans are sent to one collector; name its host and port, not records of a service",
             ),
             CollectorError::Path => {
                 f.write_str("behind the host stands a path of visible ASCII, without ? and #")
@@ -98,6 +104,9 @@ impl FromStr for CollectorAddress {
             HttpUpstream::parse(server).map_err(CollectorError::Address)?;
         if is_tls {
             return Err(CollectorError::Tls);
+        }
+        if let UpstreamAddress::Service(_) = address {
+            return Err(CollectorError::Service);
         }
         let is_path = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#');
         if !path.bytes().all(is_path) {

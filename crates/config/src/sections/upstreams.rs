@@ -20,10 +20,11 @@ use forebay_upstream::settings::{
 };
 pub(crate) use reserves::ClassReserves;
 pub(crate) use rows::HasUpstreams;
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 pub(crate) use values::{
-    CertificateName, CheckPath, FastCgiAddress, HashKey, HttpAddress, OldestTls,
+    CertificateName, CheckPath, Destinations, FastCgiAddress, HashKey, HttpAddress, OldestTls,
     ProxyProtocolVersion, ReceiverAddress, Redirects, Statuses, ToldHost, Variables,
 };
 pub(crate) use weights::UpstreamWeights;
@@ -167,7 +168,7 @@ impl UpstreamsConfig {
     }
 
     /// Whether it is learnt how much is under way at most.
-    fn is_learnt(&self) -> bool {
+    pub(crate) fn is_learnt(&self) -> bool {
         self.in_flight.0 == Some(AutoCount::Auto)
     }
 
@@ -217,18 +218,27 @@ impl UpstreamsConfig {
         BodySettings { most_bytes: self.body_bytes.0, spool_bytes }
     }
 
-    /// Those at these addresses.
+    /// Those at these addresses, and backups at others.
     pub(crate) fn group(
         &self,
         to: Vec<UpstreamAddress>,
+        backup: Vec<UpstreamAddress>,
         check: Option<HealthCheckSettings>,
     ) -> GroupSettings {
+        let weights = self.weights.in_order();
+        // a service has several places, which weigh what its records say
+        let places = to.iter().map(|to| to.clone().places().len());
+        let weights =
+            weights.iter().zip(places).flat_map(|(weight, of)| iter::repeat_n(*weight, of));
+        let weights = weights.collect();
+        let to: Vec<_> = to.into_iter().flat_map(UpstreamAddress::places).collect();
+        let backup: Vec<_> = backup.into_iter().flat_map(UpstreamAddress::places).collect();
         // ranges keep the numbers small
         let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         GroupSettings {
-            to,
-            backups: 0,
-            weights: self.weights.in_order().to_vec(),
+            backups: backup.len(),
+            to: to.into_iter().chain(backup).collect(),
+            weights,
             balance: self.balance,
             key: self.hash.0.clone().unwrap_or_default().0,
             in_flight: self.in_flight_bounds().map(|(_, most)| small(most)),

@@ -5,6 +5,7 @@ use super::simulation::{
 };
 use super::*;
 use crate::agent::AgentClass;
+use std::collections::BTreeMap;
 
 fn pool(workers: usize, shortage: Shortage, times: ServiceTimes) -> SimulatedApplication {
     SimulatedApplication {
@@ -42,6 +43,9 @@ fn learnt(application: SimulatedApplication, high_each_s: f64, seed: u64) -> Sim
     simulation.run(20.0, 2000)
 }
 
+/// No constant was chosen by these seeds: that was done by those from 1000 of the example.
+const HELD_OUT: [u64; 5] = [77_000, 77_001, 77_002, 77_003, 77_004];
+
 #[test]
 fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
     let cases = [
@@ -56,6 +60,7 @@ fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
         (Shortage::Lock(1.0 / 6.0), 64, 9),
         (Shortage::Lock(1.0 / 24.0), 64, 28),
     ];
+    let mut all_p99: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (shortage, workers, best) in cases {
         for times in [ServiceTimes::Equal, ServiceTimes::Even, ServiceTimes::Exponential] {
             let application = pool(workers, shortage, times);
@@ -66,19 +71,29 @@ fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
             };
             let goodput = fixed(application, best, 1.0).goodput;
             let by_hand = fixed(application, best, 20.0 / goodput);
-            let runs = [1, 2, 3].map(|seed| learnt(application, 20.0 / goodput, seed));
-            let ratio = runs.iter().map(|run| run.goodput).sum::<f64>() / 3.0 / by_hand.goodput;
+            let runs = HELD_OUT.map(|seed| learnt(application, 20.0 / goodput, seed));
+            let mean = runs.iter().map(|run| run.goodput).sum::<f64>() / HELD_OUT.len() as f64;
+            let ratio = mean / by_hand.goodput;
             let mut p99 = runs.map(|run| run.high_p99_s / by_hand.high_p99_s);
+            all_p99.entry(format!("{times:?}")).or_insert_with(Vec::new).extend(p99);
             p99.sort_by(f64::total_cmp);
             let what = format!("{workers} {shortage:?} {times:?}: {ratio:.3}, p99 {p99:.2?}");
             // those that differ much are known less
             let (least, most) = match times {
-                ServiceTimes::Exponential => (0.93, 6.0),
-                ServiceTimes::Even => (0.95, 2.2),
-                ServiceTimes::Equal => (0.95, 1.6),
+                ServiceTimes::Exponential => (0.91, 4.0),
+                ServiceTimes::Even => (0.95, 1.8),
+                ServiceTimes::Equal => (0.95, 1.5),
             };
-            assert!(ratio > least && p99[1] < most, "{what}");
+            assert!(ratio > least && p99[p99.len() / 2] < most, "{what}");
         }
+    }
+    let means = all_p99.into_iter().map(|(times, all)| {
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        (times, mean)
+    });
+    for (times, mean) in means {
+        let most = if times == "Exponential" { 1.6 } else { 1.25 };
+        assert!(mean < most, "{times}: p99 {mean:.2} of that by hand");
     }
 }
 
@@ -153,6 +168,27 @@ fn errors_that_are_fast_are_seen_where_the_limit_does_not_bind() {
     assert!(matches!(errors().end(24, true, 500_000_000), Some(EpochEnd::Failing)));
     // where that many were measured, it is an outage, or there are few requests
     assert!(matches!(errors().end(24, false, 500_000_000), Some(EpochEnd::Unbound)));
+}
+
+#[test]
+fn what_another_process_has_learnt_is_where_it_begins() {
+    let mut limit = UsefulConcurrency::new(1, 100, 0);
+    limit.begin_with(40, 5);
+    assert_eq!((limit.limit(), limit.report().changed), (40, Some((8, LimitChange::Handed, 5))));
+    limit.begin_with(400, 5);
+    assert_eq!(limit.limit(), 100);
+    // and from there it learns as ever
+    let mut limit = UsefulConcurrency::new(1, 1000, 0);
+    limit.begin_with(64, 0);
+    let mut simulation = Simulation::new(sleeping(64), &mut limit, 0.05, 3);
+    let run = simulation.run(20.0, 500);
+    assert!(run.goodput > 0.93 * 64.0 / 0.02 && run.limit < 100.0, "{run:?}");
+    let mut limit = UsefulConcurrency::new(1, 1000, 0);
+    limit.begin_with(64, 0);
+    let mut simulation = Simulation::new(sleeping(8), &mut limit, 0.05, 3);
+    simulation.run(20.0, 500);
+    let run = simulation.run(20.0, 500);
+    assert!(run.goodput > 0.93 * 8.0 / 0.02 && run.limit < 16.0, "{run:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{Listen, ListenEndpoint, Remarks};
 use forebay_sys::processes::{self, RunningProcess};
-use forebay_sys::socket;
+use forebay_sys::{name_service, socket};
 use forebay_upstream::settings::UpstreamAddress;
 use std::collections::HashSet;
 use std::fmt;
@@ -27,6 +27,13 @@ enum SurroundingsRemark {
         /// The name.
         host: String,
         /// What the name service says.
+        reason: String,
+    },
+    /// A name service has no records of a service.
+    NoService {
+        /// The name.
+        name: String,
+        /// What was found out.
         reason: String,
     },
     /// Another process listens where this server is to.
@@ -51,6 +58,10 @@ impl fmt::Display for SurroundingsRemark {
             SurroundingsRemark::NoName { host, reason } => write!(
                 f,
                 "the name {host:?} has no address here ({reason}); until it has one, requests get 502"
+            ),
+            SurroundingsRemark::NoService { name, reason } => write!(
+                f,
+                "no server of the service {name:?} is known here ({reason}); until one is, requests get 503"
             ),
             SurroundingsRemark::PortTaken { address, by: Some((name, process)) } => write!(
                 f,
@@ -77,22 +88,55 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Names of applications that have no address here. One that comes later is found then.
 pub(super) fn names(of: &LintSubject<'_>, remarks: &mut Remarks) {
-    let mut places: Vec<(At, String, u16)> = Vec::new();
+    let mut places: Vec<(At, NameSought)> = Vec::new();
     let mut known = HashSet::new();
     for (at, site) in of.draft.every_site() {
         for (place, address) in addresses(of.text, &at, site) {
-            if let UpstreamAddress::Name { host, port } = address
-                && known.insert(host.clone())
-            {
-                places.push((place, host.to_string(), *port));
+            let (name, port) = match address {
+                UpstreamAddress::Name { host, port } => (host, Some(*port)),
+                UpstreamAddress::Service(service) => (&service.name, None),
+                _ => continue,
+            };
+            if known.insert(name.clone()) {
+                places.push((place, NameSought { name: name.to_string(), port }));
             }
         }
     }
     places.truncate(MOST_NAMES);
-    let names = places.iter().map(|(_, host, port)| (host.clone(), *port)).collect();
-    for ((at, host, _), found) in places.into_iter().zip(look_up(names)) {
+    let names = places.iter().map(|(_, sought)| sought.clone()).collect();
+    for ((at, sought), found) in places.into_iter().zip(look_up(names)) {
         if let Err(reason) = found {
-            remarks.push((at, Wrong::said(SurroundingsRemark::NoName { host, reason })));
+            let NameSought { name, port } = sought;
+            remarks.push((
+                at,
+                Wrong::said(match port {
+                    Some(_) => SurroundingsRemark::NoName { host: name, reason },
+                    None => SurroundingsRemark::NoService { name, reason },
+                }),
+            ));
+        }
+    }
+}
+
+/// A name that a name service is asked about.
+#[derive(Clone)]
+struct NameSought {
+    name: String,
+    /// The port of what has the name; `None` for a service, of which records say that.
+    port: Option<u16>,
+}
+
+impl NameSought {
+    /// Whether something is found, or why not.
+    fn look_up(&self) -> Result<(), String> {
+        let Some(port) = self.port else {
+            let found = name_service::records(&self.name, name_service::SRV);
+            return found.map(drop).map_err(|_| "the name service has no records of it".to_owned());
+        };
+        match (self.name.as_str(), port).to_socket_addrs() {
+            Ok(addresses) if addresses.len() > 0 => Ok(()),
+            Ok(_) => Err("the name service knows none".to_owned()),
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -175,7 +219,7 @@ fn serves(process: &RunningProcess, file: &str) -> bool {
 }
 
 /// Whether each name has an address, or why not; in the same order.
-fn look_up(names: Vec<(String, u16)>) -> Vec<Result<(), String>> {
+fn look_up(names: Vec<NameSought>) -> Vec<Result<(), String>> {
     let until = Instant::now() + PATIENCE;
     let begun: Vec<_> = names
         .into_iter()
@@ -183,13 +227,7 @@ fn look_up(names: Vec<(String, u16)>) -> Vec<Result<(), String>> {
             let (tell, told) = mpsc::channel();
             // one that waits for longer goes with the process
             let begun = thread::Builder::new().spawn(move || {
-                let (host, port) = &name;
-                let found = (host.as_str(), *port).to_socket_addrs();
-                let _ = tell.send(match found {
-                    Ok(addresses) if addresses.len() > 0 => Ok(()),
-                    Ok(_) => Err("the name service knows none".to_owned()),
-                    Err(error) => Err(error.to_string()),
-                });
+                let _ = tell.send(name.look_up());
             });
             begun.map(|_| told)
         })

@@ -98,6 +98,7 @@ impl Server {
             sockets,
             before,
             drained: self.drained_upstreams(),
+            learnt: self.learnt_places(),
             tickets: snapshot.certificates.tickets(),
             gate,
             firewall: self.common.firewall.as_ref().map(|firewall| firewall.table()),
@@ -238,7 +239,17 @@ impl Server {
         let snapshot = self.common.live.get();
         let seen = snapshot.applications.upstreams().flat_map(|upstreams| upstreams.seen());
         let drained = seen.filter(|seen| matches!(seen.condition, UpstreamCondition::Draining));
-        drained.map(|seen| seen.label).collect()
+        drained.map(|seen| seen.name().to_owned()).collect()
+    }
+
+    fn learnt_places(&self) -> Vec<(String, u32)> {
+        let snapshot = self.common.live.get();
+        let seen = snapshot.applications.upstreams().flat_map(|upstreams| upstreams.seen());
+        let learnt = seen.filter_map(|seen| Some((seen.name().to_owned(), seen.learnt?.useful)));
+        learnt
+            .filter(|(_, useful)| useful.answers > 0)
+            .map(|(name, useful)| (name, useful.held))
+            .collect()
     }
 
     /// What is to be so before clients are served in place of another server.
@@ -247,6 +258,10 @@ impl Server {
     /// When sockets cannot listen.
     pub(super) fn prepare_to_succeed(&mut self, inheritance: &Inheritance) -> io::Result<()> {
         self.tell_upstreams("drain", &inheritance.handed.drained);
+        for (name, held) in &inheritance.handed.learnt {
+            let snapshot = self.common.live.get();
+            snapshot.applications.upstreams().for_each(|one| one.begin_with(name, *held));
+        }
         self.restore_bans(&inheritance.handed.bans);
         self.listeners().begin_listening()
     }

@@ -38,6 +38,8 @@ pub struct Handed {
     pub before: Vec<(u32, OpenConnections)>,
     /// Upstreams that an operator has taken out, as logs call them.
     pub drained: Vec<String>,
+    /// How many requests are useful for upstreams, by what logs call them, where that was learnt.
+    pub learnt: Vec<(String, u32)>,
     /// The keys of tickets, so that clients resume their sessions.
     pub tickets: Vec<HandedTickets>,
     /// Its gate.

@@ -44,6 +44,7 @@ fn reason(why: LimitChange) -> &'static str {
         LimitChange::MoreFailed => "most of more answers were errors",
         LimitChange::NothingEnds => "requests waited and none ended",
         LimitChange::Bounds => "its bounds changed",
+        LimitChange::Handed => "this process took over what the one before had learnt",
     }
 }
 

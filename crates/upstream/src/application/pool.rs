@@ -425,6 +425,7 @@ mod tests {
             limits: Default::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
+            status: None,
         };
         Application::new(ApplicationSettings::FastCgi(settings), upstreams)
     }

@@ -1,5 +1,5 @@
 //! What is done for an application beside requests: upstreams are asked whether they are well, and names
-//! are looked up again. It waits for others, so a thread of its own does it.
+//! are looked up again. Both wait for others, so each has a thread of its own.
 
 use crate::application::Application;
 use crate::group::MemberIndex;
@@ -17,21 +17,23 @@ use std::time::{Duration, Instant};
 
 /// How often names are looked up again.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
+/// How often pools are asked how many workers they have.
+const ASK_POOLS_EVERY: Duration = Duration::from_secs(2);
 /// An answer to a check is read as far as its status.
 const STATUS_BYTES: usize = 12;
 /// So many upstreams are asked at a time.
 const MOST_AT_A_TIME: usize = 64;
 
-/// When what was done last.
+/// When names were looked up last.
 #[derive(Debug, Default)]
-pub struct Upkeep {
+pub struct NameUpkeep {
     looked_up: Option<Instant>,
 }
 
-impl Upkeep {
-    /// Does for these applications what is due. It is `now_ms` on the clock of requests. Waits at most for
-    /// the slowest of the upstreams that are asked, and for the name service.
-    pub fn run(&mut self, applications: &[Arc<Application>], now_ms: u64) {
+impl NameUpkeep {
+    /// Looks up the names of these applications whose time it is. Waits for the name service.
+    pub fn run(&mut self, applications: &[Arc<Application>]) {
+        applications.iter().for_each(|one| one.upstreams().look_up_services());
         let is_due = |last: Instant| last.elapsed() >= LOOK_UP_EVERY;
         if self.looked_up.is_none_or(is_due) {
             // they were looked up when they were made
@@ -40,10 +42,41 @@ impl Upkeep {
             }
             self.looked_up = Some(Instant::now());
         }
+    }
+}
+
+/// What applications are asked.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    /// When pools were asked for their workers last.
+    asked_pools: Option<Instant>,
+}
+
+impl Upkeep {
+    /// Asks those of these applications that are due whether they are well, and pools how many workers they have. It is
+    /// `now_ms` on the clock of requests. Waits at most for the slowest of them.
+    pub fn run(&mut self, applications: &[Arc<Application>], now_ms: u64) {
         let due: Vec<(&Application, MemberIndex)> =
             applications.iter().flat_map(|one| one.due(now_ms)).take(MOST_AT_A_TIME).collect();
         let begun = Instant::now();
+        let are_pools_due = self.asked_pools.is_none_or(|last| last.elapsed() >= ASK_POOLS_EVERY);
+        if are_pools_due {
+            self.asked_pools = Some(begun);
+        }
+        let with_status = applications.iter().filter(|_| are_pools_due);
+        let pools = with_status.filter_map(|one| Some((one, one.status_path()?)));
+        let pools: Vec<_> = pools
+            .flat_map(|(one, path)| {
+                one.upstreams().seen().into_iter().map(move |seen| (one, path, seen))
+            })
+            .take(MOST_AT_A_TIME)
+            .collect();
         thread::scope(|scope| {
+            for (application, path, seen) in pools {
+                let ask = move || application.ask_workers(seen.member, path, now_ms);
+                // without a thread nothing more is known of it than before
+                _ = thread::Builder::new().name("status".to_owned()).spawn_scoped(scope, ask);
+            }
             for (application, member) in due {
                 let ask = move || {
                     let is_good = application.is_well(member, now_ms);

@@ -99,6 +99,7 @@ impl Table {
             limits: ResponseHeadLimits::default(),
             errors: Errors::Theirs,
             buffer_bytes: 0,
+            status: None,
         };
         let upstreams = Upstreams::new(&settings.group, true, 0);
         let application =

@@ -74,6 +74,13 @@ impl Balancer {
         self.balance = balance;
     }
 
+    /// One of them is called otherwise from now on.
+    pub fn is_called(&mut self, at: usize, key: u64) {
+        if let Some(known) = self.keys.get_mut(at) {
+            *known = key;
+        }
+    }
+
     /// The next to be asked, by its place. `key` is the [hash] of what the request is balanced by.
     /// `None` if none has a share.
     pub fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {

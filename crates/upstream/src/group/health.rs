@@ -124,6 +124,14 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 impl Health {
+    /// It is another upstream from now on, of which nothing is known.
+    pub(super) fn renew(&mut self, now_ms: u64) {
+        (self.state, self.back_ms, self.is_draining) = (HealthState::Well(0), None, false);
+        if let Some(checks) = &mut self.checks {
+            (checks.next_ms, checks.is_well, checks.against) = (now_ms, true, 0);
+        }
+    }
+
     /// An upstream that is well as far as is known. If it is checked, then from `now_ms` on.
     pub fn new(
         max_fails: u32,

@@ -87,6 +87,11 @@ impl LearntPlaces {
         }
     }
 
+    /// Begins with as many as another process has learnt, where nothing is learnt yet.
+    pub fn begin_with(&mut self, held: u32, now_ns: u64) {
+        self.useful.begin_with(held, now_ns);
+    }
+
     fn bound(&mut self, now_ns: u64) {
         let most = self.workers.map_or(self.most, |count| count.clamp(self.least, self.most));
         self.useful.set_bounds(self.least, most, now_ns);

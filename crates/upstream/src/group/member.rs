@@ -1,8 +1,8 @@
 //! What one upstream of a group has under way, and how much that may be.
 
-use crate::group::MemberStanding;
-use crate::group::health::Health;
+use crate::group::health::{Health, HealthGrade};
 use crate::group::learnt::LearntPlaces;
+use crate::group::{MemberStanding, ServerTerms};
 use crate::settings;
 use forebay_control::shared::SharedCount;
 
@@ -12,6 +12,12 @@ pub(super) struct GroupState {
     pub(super) health: Health,
     /// What it gets beside the others.
     pub(super) weight: u16,
+    /// Its weight by the settings, and whether it is a backup by them.
+    pub(super) written: (u16, bool),
+    /// What the records of a service say of it, if it is found by them.
+    pub(super) said: Option<ServerTerms>,
+    /// Whether no server is known that has this place.
+    pub(super) is_vacant: bool,
     /// Whether it is asked only while none of those that are no backup is well.
     pub(super) is_backup: bool,
     pub(super) in_flight: u32,
@@ -49,8 +55,20 @@ impl GroupState {
         self.shared.iter().for_each(SharedCount::give_back);
     }
 
+    /// Its weight, and whether it is a backup, by what is written and said now.
+    pub(super) fn weigh(&mut self) {
+        let (weight, is_backup) = self.written;
+        self.weight = self.said.map_or(weight, |said| said.weight);
+        self.is_backup = is_backup || self.said.is_some_and(|said| said.is_backup);
+    }
+
     pub(super) fn standing(&self) -> MemberStanding {
-        (self.health.grade(), self.is_backup)
+        (self.grade(), self.is_backup)
+    }
+
+    /// How it stands, whether it is a backup or not.
+    pub(super) fn grade(&self) -> HealthGrade {
+        if self.is_vacant { HealthGrade::Draining } else { self.health.grade() }
     }
 
     pub(super) fn has_room(&self, kept: u32) -> bool {

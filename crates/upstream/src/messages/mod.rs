@@ -8,12 +8,14 @@
 //! | [`fastcgi`] | the same for applications that speak FastCGI |
 //! | [`client_url`] | how the client's address of a resource begins: host, port and the path that is stripped |
 //! | [`sent_fields`] | which fields about the client a trusted proxy has sent, as stages tell one another |
+//! | [`destination`] | addresses of resources in fields of WebDAV, as the application has them |
 //! | `cookies` | cookies in one field, perhaps without one that is not an application's business |
 //! | `names` | names of fields that mean something between here and an upstream |
 //! | `text` | numbers and addresses as text |
 
 pub mod client_url;
 pub mod cookies;
+pub mod destination;
 pub mod fastcgi;
 pub(crate) mod names;
 pub mod request;

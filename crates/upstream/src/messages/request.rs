@@ -6,6 +6,7 @@
 
 use crate::messages::client_url::{self, ClientUrl};
 use crate::messages::cookies;
+use crate::messages::destination::{AddressView, DestinationTold};
 use crate::messages::names::{FieldKind, Forwarding, is_same, kind};
 use crate::messages::target::{self, Ambiguous, Base, JudgedPath, TargetRefusal};
 use crate::messages::text;
@@ -65,6 +66,8 @@ pub struct RequestSettings {
     pub prefix: Base,
     /// What becomes of ambiguous paths.
     pub ambiguous: Ambiguous,
+    /// Which address it is told in `Destination` and `If`.
+    pub destination: DestinationTold,
     /// Whether other protocols may be asked for (WebSocket).
     pub upgrade: bool,
     /// Whether a tunnel is over when its client has ended its direction.
@@ -317,15 +320,48 @@ impl RequestWriter<'_> {
         Ok(is_stripped)
     }
 
-    fn host(&mut self) {
+    /// The host that the application is told.
+    fn told_host(&self) -> &[u8] {
         let client = self.request.head.authority;
-        let host = match &self.settings.host {
+        match &self.settings.host {
             HostSent::Named(name) => name.as_bytes(),
             // HTTP/1.0 need not name one
             HostSent::Client if !client.is_empty() => client,
             HostSent::Client | HostSent::Upstream => self.authority.as_bytes(),
+        }
+    }
+
+    fn host(&mut self) {
+        let host = self.told_host().to_vec();
+        line(self.out, "Host", &host);
+    }
+
+    /// Writes a field that has addresses of resources, as the application is told them. Says whether it is one.
+    fn addresses(&mut self, name: &str, value: &[u8]) -> Result<bool, TargetRefusal> {
+        let DestinationTold::Upstream { is_tls } = self.settings.destination else {
+            return Ok(false);
         };
-        line(self.out, "Host", host);
+        let is_destination = name.eq_ignore_ascii_case("Destination");
+        if !is_destination && !name.eq_ignore_ascii_case("If") {
+            return Ok(false);
+        }
+        let UpstreamRequest { head, from, .. } = self.request;
+        let RequestSettings { strip, prefix, ambiguous, .. } = self.settings;
+        let outer = from.client_url(head).host.unwrap_or_default();
+        let view = AddressView {
+            client: [head.authority, &outer],
+            is_tls,
+            host: self.told_host(),
+            strip,
+            prefix,
+            ambiguous: *ambiguous,
+        };
+        let moved = match is_destination {
+            true => view.destination(value)?.unwrap_or_else(|| value.to_vec()),
+            false => view.conditions(value),
+        };
+        line(self.out, name, &moved);
+        Ok(true)
     }
 
     /// The protocols that the application is asked for, ready for the field; empty if it is asked for none.
@@ -373,6 +409,7 @@ impl RequestWriter<'_> {
                     has_cookie = true;
                     self.cookies();
                 }
+                FieldKind::Plain if self.addresses(name, value)? => {}
                 FieldKind::Plain | FieldKind::Trailer | FieldKind::Trace => {
                     line(self.out, name, value);
                 }

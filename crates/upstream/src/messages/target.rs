@@ -121,6 +121,8 @@ pub enum TargetRefusal {
     Method,
     /// `Max-Forwards` says that this is where the request ends: it is answered here.
     LastHop,
+    /// The resource that something is to be copied or moved to is not the application's (RFC 4918 §9.8.5). 502.
+    Elsewhere,
 }
 
 impl TargetRefusal {
@@ -130,6 +132,7 @@ impl TargetRefusal {
             TargetRefusal::Ambiguous(_) => 400,
             TargetRefusal::Method => 405,
             TargetRefusal::LastHop => 200,
+            TargetRefusal::Elsewhere => 502,
         }
     }
 
@@ -139,6 +142,7 @@ impl TargetRefusal {
             TargetRefusal::Ambiguous(what) => what,
             TargetRefusal::Method => "This method is not passed on",
             TargetRefusal::LastHop => "The request ends here",
+            TargetRefusal::Elsewhere => "The destination is not within this application",
         }
     }
 }

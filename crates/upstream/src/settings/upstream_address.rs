@@ -23,6 +23,56 @@ pub enum UpstreamAddress {
     Unix(UnixAddress),
     /// It is no server: the launcher of this server runs a program for each request.
     Launched(LaunchedUpstream),
+    /// One of the servers that the records of a service name (SRV, RFC 2782).
+    Service(ServicePlace),
+}
+
+/// A place for one of the servers of a service. Which of them has it changes with the records.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServicePlace {
+    /// The name that has the records, in lower case, as in `_http._tcp.app.internal`.
+    pub name: Box<str>,
+    /// Which of the places it is.
+    pub place: u16,
+}
+
+impl ServicePlace {
+    /// So many servers of a service are asked at most.
+    pub const MOST: u16 = 32;
+
+    /// The name without service and protocol: what operators have written down, and not what a name service says. It is
+    /// the name that TLS and `Host` go by.
+    fn domain(&self) -> &str {
+        self.name.splitn(3, '.').nth(2).unwrap_or(&self.name)
+    }
+
+    /// Reads `_http._tcp.app.internal`.
+    fn parse(name: &str) -> Result<UpstreamAddress, AddressError> {
+        let is_prefixed = |label: Option<&str>| {
+            label.and_then(|label| label.strip_prefix('_')).is_some_and(|rest| !rest.is_empty())
+        };
+        let mut labels = name.splitn(3, '.');
+        let is_service = is_prefixed(labels.next()) && is_prefixed(labels.next());
+        let is_name = is_name(name) && labels.next().is_some();
+        match is_service && is_name {
+            true => Ok(UpstreamAddress::Service(ServicePlace {
+                name: name.to_ascii_lowercase().into(),
+                place: 0,
+            })),
+            false => Err(AddressError::Service),
+        }
+    }
+}
+
+/// Whether a text is a name of servers.
+fn is_name(host: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+        (1..=63).contains(&label.len()) && label.bytes().all(is_good)
+    };
+    // what looks like an address and is none would be looked up as a name
+    let is_number = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    host.len() <= 253 && host.split('.').all(is_label) && !is_number
 }
 
 /// Programs that the launcher of this server runs.
@@ -38,16 +88,16 @@ impl UpstreamAddress {
     /// Begins to connect to it. A name is not looked up.
     ///
     /// # Errors
-    /// What the kernel says at once; `AddrNotAvailable` for a name, and for what is launched.
+    /// What the kernel says at once; `AddrNotAvailable` for a name, a service, and for what is launched.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         match self {
             UpstreamAddress::Socket(address) => {
                 client::connect(*address, ConnectOptions::default())
             }
             UpstreamAddress::Unix(address) => client::connect_unix(address),
-            UpstreamAddress::Name { .. } | UpstreamAddress::Launched(_) => {
-                Err(io::ErrorKind::AddrNotAvailable.into())
-            }
+            UpstreamAddress::Name { .. }
+            | UpstreamAddress::Launched(_)
+            | UpstreamAddress::Service(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 
@@ -62,14 +112,15 @@ impl UpstreamAddress {
         }
     }
 
-    /// Reads `127.0.0.1:9000` or `unix:/run/php/php-fpm.sock`.
+    /// Reads `127.0.0.1:9000`, `unix:/run/php/php-fpm.sock` or `srv://_fcgi._tcp.app.internal`.
     ///
     /// # Errors
     /// [`AddressError`] for anything else.
     pub fn fastcgi(text: &str) -> Result<UpstreamAddress, AddressError> {
-        match text.strip_prefix("unix:") {
-            Some(path) => UpstreamAddress::unix(path),
-            None => UpstreamAddress::of(text, None),
+        match (text.strip_prefix("unix:"), text.strip_prefix("srv://")) {
+            (Some(path), _) => UpstreamAddress::unix(path),
+            (_, Some(name)) => ServicePlace::parse(name),
+            (None, None) => UpstreamAddress::of(text, None),
         }
     }
 
@@ -104,31 +155,45 @@ impl UpstreamAddress {
             }
             None => (authority, port.ok_or(AddressError::Port)?),
         };
-        let is_label = |label: &str| {
-            let is_good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-            (1..=63).contains(&label.len()) && label.bytes().all(is_good)
-        };
-        // what looks like an address and is none would be looked up as a name
-        let is_number = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-        match host.len() <= 253 && host.split('.').all(is_label) && !is_number {
+        match is_name(host) {
             true => Ok(UpstreamAddress::Name { host: host.to_ascii_lowercase().into(), port }),
             false => Err(AddressError::Form),
         }
     }
 
-    /// The name or the address alone, as TLS names a server; `localhost` behind a Unix socket, and for what is launched.
+    /// Whether a name service says where it is.
+    pub fn is_looked_up(&self) -> bool {
+        matches!(self, UpstreamAddress::Name { .. } | UpstreamAddress::Service(_))
+    }
+
+    /// All places for servers that it stands for: more than one of a service.
+    pub fn places(self) -> Vec<UpstreamAddress> {
+        match self {
+            UpstreamAddress::Service(service) => (0..ServicePlace::MOST)
+                .map(|place| UpstreamAddress::Service(ServicePlace { place, ..service.clone() }))
+                .collect(),
+            other => vec![other],
+        }
+    }
+
+    /// The name or the address alone, as TLS names a server; `localhost` behind a Unix socket, and for what is launched;
+    /// the domain of a service, which is what an operator has written, and not what its records say.
     pub fn host(&self) -> String {
         match self {
             UpstreamAddress::Socket(address) => address.ip().to_string(),
             UpstreamAddress::Name { host, .. } => host.to_string(),
             UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_) => "localhost".to_owned(),
+            UpstreamAddress::Service(service) => service.domain().to_owned(),
         }
     }
 
-    /// Host and port, as a request would name them; `localhost` behind a Unix socket, and for what is launched.
+    /// Host and port, as a request would name them; `localhost` behind a Unix socket, and for what is launched; the
+    /// domain of a service.
     pub fn authority(&self) -> String {
         match self {
-            UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_) => "localhost".to_owned(),
+            UpstreamAddress::Unix(_)
+            | UpstreamAddress::Launched(_)
+            | UpstreamAddress::Service(_) => self.host(),
             other => other.to_string(),
         }
     }
@@ -144,7 +209,8 @@ pub struct HttpUpstream {
 }
 
 impl HttpUpstream {
-    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443).
+    /// Reads what [`UpstreamAddress::http`] does, and `https://app.internal` (port 443), each also with `srv+` before
+    /// it and the name of a service.
     ///
     /// # Errors
     /// [`AddressError`] for anything else.
@@ -152,6 +218,11 @@ impl HttpUpstream {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(HttpUpstream { address: UpstreamAddress::unix(path)?, is_tls: false });
         }
+        let (is_service, text) = match text.get(..4).is_some_and(|s| s.eq_ignore_ascii_case("srv+"))
+        {
+            true => (true, &text[4..]),
+            false => (false, text),
+        };
         let without = |scheme: &str| {
             let start = text.get(..scheme.len())?;
             start.eq_ignore_ascii_case(scheme).then(|| &text[scheme.len()..])
@@ -164,6 +235,9 @@ impl HttpUpstream {
         if authority.contains(['/', '?', '#']) {
             return Err(AddressError::Path);
         }
+        if is_service {
+            return Ok(HttpUpstream { address: ServicePlace::parse(authority)?, is_tls });
+        }
         let port = if is_tls { 443 } else { 80 };
         Ok(HttpUpstream { address: UpstreamAddress::of(authority, Some(port))?, is_tls })
     }
@@ -173,6 +247,9 @@ impl fmt::Display for HttpUpstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.address, self.is_tls) {
             (unix @ (UpstreamAddress::Unix(_) | UpstreamAddress::Launched(_)), _) => unix.fmt(f),
+            (UpstreamAddress::Service(service), is_tls) => {
+                write!(f, "srv+{}://{}", if is_tls { "https" } else { "http" }, service.name)
+            }
             (address, false) => write!(f, "http://{address}"),
             (address, true) => write!(f, "https://{address}"),
         }
@@ -186,6 +263,10 @@ impl fmt::Display for UpstreamAddress {
             UpstreamAddress::Name { host, port } => write!(f, "{host}:{port}"),
             UpstreamAddress::Unix(path) => write!(f, "unix:{path}"),
             UpstreamAddress::Launched(launched) => f.write_str(&launched.name),
+            // people count from one
+            UpstreamAddress::Service(service) => {
+                write!(f, "{}#{}", service.name, service.place + 1)
+            }
         }
     }
 }
@@ -205,6 +286,8 @@ pub enum AddressError {
     Unix(UnixAddressError),
     /// Two slashes behind `unix:`.
     UnixSlashes,
+    /// No name of a service.
+    Service,
     /// Neither a name nor an address.
     Form,
 }
@@ -216,13 +299,19 @@ impl fmt::Display for AddressError {
             AddressError::Tls => {
                 "TLS is not spoken here; write http:// and keep the way there private"
             }
-            AddressError::Scheme => "it begins with http://, https:// or unix:",
+            AddressError::Scheme => {
+                "it begins with http://, https:// or unix:, or with srv+http:// or srv+https://"
+            }
             AddressError::Path => {
                 "no path belongs here, not even /; strip and prefix say how paths change"
             }
             AddressError::Port => "a port from 1 to 65535 is needed, as in app.internal:9000",
             AddressError::UnixSlashes => {
                 "behind unix: stands the path of a socket, with one slash before it"
+            }
+            AddressError::Service => {
+                "the name of a service begins with two labels of its own, as in _http._tcp.app.internal, and has no \
+                 port: its records say which"
             }
             AddressError::Form => "it is neither a name nor an address",
         };

@@ -11,7 +11,7 @@ use forebay_sys::launch::MessageSocket;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// How long an address is left alone that takes no connection.
 const SHUN_MS: u64 = 10_000;
@@ -24,6 +24,8 @@ pub(crate) struct UpstreamAddresses {
     found: RwLock<Vec<FoundAddress>>,
     /// Each in turn.
     next: AtomicUsize,
+    /// The name and port of the server of a service that has this place, if one has.
+    server: Mutex<Option<(Box<str>, u16)>>,
     /// What is on its way to the launcher, once there is one.
     launcher: OnceLock<Arc<LaunchQueue>>,
 }
@@ -47,7 +49,26 @@ impl UpstreamAddresses {
     /// [looked up](UpstreamAddresses::look_up).
     pub(crate) fn new(address: UpstreamAddress) -> UpstreamAddresses {
         let (found, next) = (RwLock::default(), AtomicUsize::new(0));
-        UpstreamAddresses { address, found, next, launcher: OnceLock::new() }
+        let (server, launcher) = (Mutex::new(None), OnceLock::new());
+        UpstreamAddresses { address, found, next, server, launcher }
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<(Box<str>, u16)>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This server of a service has its place now, or none. Its addresses are to be [looked up](Self::look_up). Where none
+    /// has it, requests that are about to connect go to the last one.
+    pub(crate) fn lead_to(&self, server: Option<(Box<str>, u16)>) {
+        if server.is_some() {
+            self.found.write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        *self.server() = server;
+    }
+
+    /// The server that has its place, if it is one of a service.
+    pub(crate) fn leads_to(&self) -> Option<String> {
+        self.server().as_ref().map(|(host, port)| format!("{host}:{port}"))
     }
 
     /// What is launched is launched by this one from now on.
@@ -68,9 +89,19 @@ impl UpstreamAddresses {
 
     /// Looks a name up. One that is not found keeps the addresses it had. May wait for a name service.
     pub(crate) fn look_up(&self) {
-        let UpstreamAddress::Name { host, port } = &self.address else { return };
-        let Ok(now) = (&**host, *port).to_socket_addrs() else { return };
-        self.take_over(now.collect());
+        let named = match &self.address {
+            UpstreamAddress::Name { host, port } => Some((host.clone(), *port)),
+            UpstreamAddress::Service(_) => self.server().clone(),
+            UpstreamAddress::Socket(_)
+            | UpstreamAddress::Unix(_)
+            | UpstreamAddress::Launched(_) => None,
+        };
+        let found = named.as_ref().map(|(host, port)| (&**host, *port).to_socket_addrs());
+        let Some(Ok(now)) = found else { return };
+        // the place may be another server's meanwhile
+        if matches!(self.address, UpstreamAddress::Name { .. }) || *self.server() == named {
+            self.take_over(now.collect());
+        }
     }
 
     fn take_over(&self, now: Vec<SocketAddr>) {
@@ -101,7 +132,9 @@ impl UpstreamAddresses {
                 client::connect(*address, ConnectOptions::default()).map(UpstreamConnection::from)
             }
             UpstreamAddress::Unix(at) => client::connect_unix(at).map(UpstreamConnection::from),
-            UpstreamAddress::Name { .. } => self.connect_by_name(refused, now_ms),
+            UpstreamAddress::Name { .. } | UpstreamAddress::Service(_) => {
+                self.connect_by_name(refused, now_ms)
+            }
             UpstreamAddress::Launched(launched) => {
                 // a connection of its own begins with each program, and is there at once
                 let launcher = self.launcher.get().ok_or(io::ErrorKind::ConnectionRefused)?;

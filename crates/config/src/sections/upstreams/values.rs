@@ -56,6 +56,22 @@ impl Keyword for Redirects {
     const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
 }
 
+/// Whose address of a resource an application is told in `Destination` and `If`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Destinations {
+    /// The client's.
+    #[default]
+    Client,
+    /// Its own.
+    Upstream,
+}
+
+impl Keyword for Destinations {
+    const EXPECTED: &'static str = "\"client\" or \"upstream\"";
+    const WORDS: &'static [&'static str] = &["client", "upstream"];
+    const MEANINGS: &'static [Destinations] = &[Destinations::Client, Destinations::Upstream];
+}
+
 impl Keyword for ConnectionAuth {
     const EXPECTED: &'static str = "\"bind\", \"request\" or \"refuse\"";
     const WORDS: &'static [&'static str] = &["bind", "request", "refuse"];
@@ -212,7 +228,10 @@ impl Written for FastCgiAddress {
         })
     }
     fn text(&self) -> String {
-        self.0.to_string()
+        match &self.0 {
+            UpstreamAddress::Service(service) => format!("srv://{}", service.name),
+            address => address.to_string(),
+        }
     }
     fn guess(text: &str) -> Option<String> {
         if text.starts_with('/') {

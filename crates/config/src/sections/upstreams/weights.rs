@@ -20,6 +20,11 @@ impl UpstreamWeights {
         let mut in_order = vec![1; if self.named.is_empty() { 0 } else { to.len() }];
         for (name, weight) in &self.named {
             let address = A::read(name)?;
+            if name.to_ascii_lowercase().starts_with("srv") && name.contains("://") {
+                let reason =
+                    "the records of a service say what each of its servers gets".to_owned();
+                return Err(Wrong::Unfit { found: quote(name), reason });
+            }
             let reason = || "to names no such application".to_owned();
             let unknown = || Wrong::Unfit { found: quote(name), reason: reason() };
             let at = to.iter().position(|one| *one == address).ok_or_else(unknown)?;
