@@ -75,7 +75,7 @@ fn what_is_learnt_gives_nearly_what_the_best_number_gives() {
             let mean = runs.iter().map(|run| run.goodput).sum::<f64>() / HELD_OUT.len() as f64;
             let ratio = mean / by_hand.goodput;
             let mut p99 = runs.map(|run| run.high_p99_s / by_hand.high_p99_s);
-            all_p99.entry(format!("{times:?}")).or_insert_with(Vec::new).extend(p99);
+            all_p99.entry(format!("{times:?}")).or_default().extend(p99);
             p99.sort_by(f64::total_cmp);
             let what = format!("{workers} {shortage:?} {times:?}: {ratio:.3}, p99 {p99:.2?}");
             // those that differ much are known less
