@@ -15,7 +15,7 @@
 //! | [`lists`] | which addresses it may drop by rules |
 //! | [`ruleset`] | the table as JSON for `nft` |
 //! | [`helper`] | the process that changes it |
-//! | [`rules`] | rules of others |
+//! | `rules` | rules of others |
 
 pub mod bans;
 pub mod helper;

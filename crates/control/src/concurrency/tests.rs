@@ -43,7 +43,7 @@ fn learnt(application: SimulatedApplication, high_each_s: f64, seed: u64) -> Sim
     simulation.run(20.0, 2000)
 }
 
-/// No constant was chosen by these seeds: that was done by those from 1000 of the example.
+/// Constants are chosen by other seeds, those from 1000 of the example.
 const HELD_OUT: [u64; 5] = [77_000, 77_001, 77_002, 77_003, 77_004];
 
 #[test]

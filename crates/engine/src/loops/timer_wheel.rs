@@ -179,6 +179,14 @@ mod tests {
     }
 
     #[test]
+    fn no_sleep_is_asked_for_beside_tokens_that_are_due() {
+        let mut wheel = Wheel::new(1_000);
+        wheel.insert_exactly(1_001, 1);
+        wheel.insert(9_000, 2);
+        assert_eq!(wheel.sleep_ms(1_000, 0), 0);
+    }
+
+    #[test]
     fn a_long_absence_loses_nothing() {
         let mut wheel = Wheel::new(0);
         for token in 0..100 {
