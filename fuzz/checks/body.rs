@@ -136,10 +136,9 @@ fn check_encoder(found: &Found, limits: &HeadLimits) {
 /// The same in the plainest way: from start to end, one rule of the grammar after the other. It has
 /// all trailers, also those which must be dropped.
 fn reference(framing: Framing, allowance: u64, limits: &HeadLimits, body: &[u8]) -> Found {
-    let seen = body.len().min(usize::try_from(allowance).unwrap_or(usize::MAX));
     let mut reader = BodyReader {
-        rest: &body[..seen],
-        beyond: allowance - seen as u64,
+        rest: body,
+        allowed: allowance,
         extension: usize::from(EXTENSION_BYTES),
         found: Found::default(),
     };
@@ -150,9 +149,8 @@ fn reference(framing: Framing, allowance: u64, limits: &HeadLimits, body: &[u8])
         Framing::Chunked => reader.chunks(limits),
     };
     let end = match read {
-        Ok(()) => BodyEnd::At(seen - reader.rest.len()),
+        Ok(()) => BodyEnd::At(body.len() - reader.rest.len()),
         Err(BodyStop::Status(status)) => BodyEnd::Error(status),
-        Err(BodyStop::More) if seen < body.len() => BodyEnd::Error(413),
         Err(BodyStop::More) => BodyEnd::More,
     };
     let is_whole = matches!(end, BodyEnd::At(_));
@@ -170,8 +168,8 @@ const MALFORMED: BodyStop = BodyStop::Status(400);
 
 struct BodyReader<'b> {
     rest: &'b [u8],
-    /// Bytes that are still allowed after the last of `rest`.
-    beyond: u64,
+    /// Bytes of data that are still allowed.
+    allowed: u64,
     /// Bytes of extensions that are still allowed.
     extension: usize,
     found: Found,
@@ -198,9 +196,10 @@ impl BodyReader<'_> {
             if size == 0 {
                 return self.trailers(limits);
             }
-            if size > self.beyond.saturating_add(self.rest.len() as u64) {
+            let Some(allowed) = self.allowed.checked_sub(size) else {
                 return Err(BodyStop::Status(413));
-            }
+            };
+            self.allowed = allowed;
             self.data(size)?;
             self.literal(b"\r\n")?;
         }

@@ -7,7 +7,7 @@ use forebay_http::head;
 pub struct ConnectionLimits {
     /// Size of a request head, and of the trailer section of a chunked body.
     pub head: head::HeadLimits,
-    /// Bytes of a request body that are read and discarded, framing included.
+    /// Bytes of a request body that are read and discarded; the lines between chunks are none.
     pub body_bytes: u64,
     /// Requests on one connection; the last answer says `Connection: close`.
     pub requests: u32,

@@ -29,10 +29,12 @@ pub enum ServerError {
     Guest(GuestError),
     /// Another configuration was not taken over; what is in force stays.
     Reload(String),
-    /// The server has ended, and handlers on threads have not: they wait for something that nothing has ended.
+    /// The server has ended, and handlers have not: they wait for something that nothing has ended.
     HandlersRun {
         /// How many threads.
         threads: usize,
+        /// How many fibers, and requests that handlers have kept.
+        others: usize,
     },
 }
 
@@ -49,9 +51,10 @@ impl fmt::Display for ServerError {
             }
             ServerError::Guest(error) => error.fmt(f),
             ServerError::Reload(why) => f.write_str(why),
-            ServerError::HandlersRun { threads } => {
-                write!(f, "the server has ended, and handlers run on, on {threads} threads")
-            }
+            ServerError::HandlersRun { threads, others } => write!(
+                f,
+                "the server has ended, and handlers run on, on {threads} threads, with {others} requests elsewhere"
+            ),
         }
     }
 }

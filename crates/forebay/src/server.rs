@@ -120,7 +120,10 @@ impl Server {
         ended?;
         match all_ended {
             true => Ok(()),
-            false => Err(ServerError::HandlersRun { threads: self.places.threads() }),
+            false => Err(ServerError::HandlersRun {
+                threads: self.places.threads(),
+                others: self.places.fibers(),
+            }),
         }
     }
 }

@@ -50,7 +50,7 @@ pub fn server(files: &str) -> std::io::Result<ServerBuilder> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = server(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))?.start()?;
-    println!("{}api/hello?name=you", server.urls()[0]);
+    println!("{}/api/hello?name=you", server.urls()[0]);
     server.wait()?;
     Ok(())
 }

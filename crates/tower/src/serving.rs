@@ -150,7 +150,7 @@ where
     fields(&parts.headers, response)?;
     let said = parts.headers.get(header::CONTENT_LENGTH);
     let said = said.and_then(|length| length.to_str().ok()?.trim().parse().ok());
-    let known = body.size_hint().exact().filter(|_| !is_head);
+    let known = body.size_hint().exact().filter(|_| !is_head && parts.status != StatusCode::NOT_MODIFIED);
     if let Some(length) = said.or(known) {
         response.length(length)?;
     }

@@ -762,7 +762,7 @@ fn bodies_are_bounded_before_they_are_passed_on() {
     let event = start(&folder, "event", more);
     let isolated = start(&folder, "isolated", &format!("{UNHURRIED}{more}"));
     let sized = |count: usize| format!("Content-Length: {count}\r\n\r\n{:x<count$}", "");
-    // each byte in a chunk of its own takes six; a file's request has them counted, what is passed on has not
+    // each byte in a chunk of its own takes six, and counts as one
     let chunked = |count: usize| {
         format!("Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", "1\r\nx\r\n".repeat(count))
     };
@@ -770,7 +770,7 @@ fn bodies_are_bounded_before_they_are_passed_on() {
         (sized(1024), "200"),
         (sized(1025), "413"),
         ("Content-Length: 1000000000000\r\n\r\n".to_owned(), "413"),
-        (chunked(160), "200"),
+        (chunked(1024), "200"),
         (chunked(1025), "413"),
     ] {
         let head = "GET /text.txt HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n";
@@ -779,9 +779,6 @@ fn bodies_are_bounded_before_they_are_passed_on() {
             assert_eq!(told(&answer).0.split(' ').nth(1), Some(status), "{rest:.80}");
         }
     }
-    let head = "GET /text.txt HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n";
-    let answer = isolated.exchange(format!("{head}{}", chunked(1024)).as_bytes());
-    assert_eq!(told(&answer).0.split(' ').nth(1), Some("200"), "lines between chunks are no body");
     end(isolated);
 }
 

@@ -87,7 +87,7 @@ pub enum BodyDecision<J> {
     /// This must be done first; then decide again with the result.
     Job(J),
     /// Another server does, or the body is not needed: the request goes on at once, and its body of at most
-    /// so many bytes, framing included, stays in the socket. An [exchange](ProcessOutcome::Relay) takes it as it
+    /// so many bytes of data, stays in the socket. An [exchange](ProcessOutcome::Relay) takes it as it
     /// comes; with any other answer the connection ends, unless all of the body is there.
     Stream(u64),
     /// Another process does. The body stays in the socket, which goes there with all that was received;

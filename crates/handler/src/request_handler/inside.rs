@@ -250,7 +250,12 @@ fn fields_for(
     let own = request.head.fields();
     let own = own.filter(|(name, _)| !is_given(name) && !is_hidden(name) && !is_cookie(name));
     let own = own.filter(|(name, _)| !is_traced(name));
-    let own = own.map(|(name, value)| (name.into(), value.into()));
+    // a target with a host in it overrides the field (RFC 9112 §3.2.2): the handler sees the host that rules have judged
+    let host = Some(request.head.authority).filter(|host| !host.is_empty());
+    let own = own.map(|(name, value)| match host {
+        Some(host) if name.eq_ignore_ascii_case("Host") => (name.into(), host.into()),
+        _ => (name.into(), value.into()),
+    });
     let cookies = request.head.has(Name::Cookie).then(|| {
         let cookies = cookies::join(request.head.values(Name::Cookie), hidden.cookie)?;
         Some(("Cookie".into(), cookies.into_boxed_slice()))

@@ -15,7 +15,6 @@ use forebay_conn::{
     BodyDecision, Job as _, JobKind, PassedConnection, Peer, Process, ProcessOutcome, Refusal,
     Relayed, Reply, Request,
 };
-use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
 use forebay_site::{Body, Routed, host_of};
@@ -38,11 +37,7 @@ impl Process for RequestHandler {
         if let Some(next) = self.applications.next_stage()
             && is_passed_on(request)
         {
-            return BodyDecision::Stream(match request.head.framing {
-                // its exchange counts what comes, and not the lines between the chunks
-                Framing::Chunked => u64::MAX,
-                Framing::None | Framing::Sized(_) => next.settings().bodies().most_bytes,
-            });
+            return BodyDecision::Stream(next.settings().bodies().most_bytes);
         }
         // Files decide, too. While it is not known where roots lead, everything may be for an application.
         let is_respond = self.applications.role() == Some(Role::Respond);

@@ -46,8 +46,9 @@ pub struct DecodedPiece<'b> {
 }
 
 impl BodyDecoder {
-    /// Starts at the first byte after the head. At most `allowance` bytes may come, framing
-    /// included; a trailer section has the bounds that `limits` sets for a head.
+    /// Starts at the first byte after the head. At most `allowance` bytes of data may come. Framing is bounded by
+    /// itself: each chunk has a byte of data at least, its line a bound, and a trailer section those that `limits`
+    /// sets for a head.
     ///
     /// # Errors
     /// [`BodyError::TooLarge`] if the length is known to exceed the allowance.
@@ -146,9 +147,7 @@ impl BodyDecoder {
         if let DecodeState::Broken(error) = self.state {
             return Err(error);
         }
-        let allowed = usize::try_from(self.allowance).unwrap_or(usize::MAX).min(bytes.len());
-        let bytes = &bytes[..allowed];
-        let Some(&first) = bytes.first() else { return Err(BodyError::TooLarge) };
+        let Some(&first) = bytes.first() else { return Ok(0) };
         let (used, state) = match (self.state, first) {
             (DecodeState::ChunkLine(line), _) => self.chunk_line(line, bytes)?,
             (DecodeState::ChunkCr, b'\r') => (1, DecodeState::ChunkLf),
@@ -162,7 +161,6 @@ impl BodyDecoder {
             },
             _ => return Err(BodyError::Malformed("a chunk does not end in CR LF")),
         };
-        self.allowance -= used as u64;
         self.state = state;
         Ok(used)
     }
@@ -177,7 +175,7 @@ impl BodyDecoder {
         let state = match size {
             None => DecodeState::ChunkLine(line),
             Some(0) => DecodeState::Trailers,
-            Some(size) if size > self.allowance - used as u64 => return Err(BodyError::TooLarge),
+            Some(size) if size > self.allowance => return Err(BodyError::TooLarge),
             Some(size) => DecodeState::Chunk(size),
         };
         Ok((used, state))

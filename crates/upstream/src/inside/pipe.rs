@@ -204,9 +204,9 @@ fn take_some(from: &mut Vec<u8>, at: &mut usize, out: &mut Vec<u8>, most: usize)
     count
 }
 
-/// Appends to what is left from `at` on.
+/// Appends to what is left from `at` on. What is used up goes when it is as much as is left: small pieces move little.
 fn put(into: &mut Vec<u8>, at: &mut usize, bytes: &[u8]) {
-    if *at > 0 {
+    if *at > 0 && *at >= into.len() - *at {
         into.drain(..std::mem::take(at));
     }
     into.extend_from_slice(bytes);
