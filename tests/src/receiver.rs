@@ -141,7 +141,7 @@ impl ReceivedRequest {
     /// Whether the server has shut the link by now: the request is somebody else's.
     pub fn is_withdrawn(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        matches!(recv(&self.link, &mut [0u8; 1][..], flags), Ok((_, 0)))
+        !matches!(recv(&self.link, &mut [0u8; 1][..], flags), Err(rustix::io::Errno::AGAIN))
     }
 
     /// Says how it was answered: `D` or `B`.

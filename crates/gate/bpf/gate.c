@@ -73,7 +73,7 @@ int gate(struct __sk_buff *skb)
 		break;
 	case TCP_ACK:
 	case TCP_ACK | TCP_FIN:
-		if (set->completes)
+		if (set->completes || set->watches)
 			bpf_tail_call(skb, &programs, GATE_COMPLETE);
 		if (set->charge == GATE_AT_HANDSHAKE)
 			verdict = judge_acknowledgement(skb, &segment);
@@ -103,9 +103,12 @@ int answer(struct __sk_buff *skb)
 	if (!set || !segment || !read_segment(skb, segment))
 		return TC_ACT_UNSPEC;
 	verdict = answer_syn(skb, segment, set);
-	/* what cannot be answered here */
-	if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && is_of_others(segment))
+	/* what cannot be answered here; data in a SYN would come past the rules, and comes again without it */
+	if (verdict == TC_ACT_UNSPEC && set->watches && set->judges && is_of_others(segment)) {
+		if (segment->data_bytes)
+			return TC_ACT_SHOT;
 		watch(segment);
+	}
 	return verdict;
 }
 
@@ -117,8 +120,11 @@ int watch_first(struct __sk_buff *skb)
 	u32 zero = 0;
 
 	segment = bpf_map_lookup_elem(&segments, &zero);
-	if (segment && read_segment(skb, segment))
+	if (segment && read_segment(skb, segment)) {
+		if (segment->data_bytes)
+			return TC_ACT_SHOT;
 		watch(segment);
+	}
 	return TC_ACT_UNSPEC;
 }
 

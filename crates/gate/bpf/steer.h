@@ -303,8 +303,15 @@ static __always_inline int judge_watched(struct __sk_buff *skb, struct segment *
 {
 	u32 zero = 0, *first = bpf_map_lookup_elem(&watched, &s->tuple);
 	struct found *f = bpf_map_lookup_elem(&found, &zero);
+	u32 early;
 
-	if (!f || !first || *first + 1 != s->sequence)
+	if (!f || !first)
+		return TC_ACT_UNSPEC;
+	/* the stack would cut off what is before the first byte, and take the rest */
+	early = *first + 1 - s->sequence;
+	if (early && early < s->data_bytes)
+		return TC_ACT_SHOT;
+	if (early)
 		return TC_ACT_UNSPEC;
 	if ((state == BPF_TCP_LISTEN || state == BPF_TCP_NEW_SYN_RECV) && !is_proven(skb, s))
 		return TC_ACT_UNSPEC;

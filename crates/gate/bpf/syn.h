@@ -99,8 +99,7 @@ static __always_inline bool is_forwarded(const struct segment *s, const struct g
 {
 	struct gate_listener key = { .family = GATE_FORWARDED };
 
-	/* what is for this machine is passed on to none */
-	if (!set->forwards || bpf_map_lookup_elem(&locals, s->tuple.local))
+	if (!set->forwards)
 		return false;
 	__builtin_memcpy(key.address, s->tuple.local, 16);
 	key.port = bpf_ntohs(s->tuple.local_port);
@@ -228,9 +227,10 @@ static __always_inline void find_target(struct __sk_buff *skb, struct segment *s
 	struct bpf_sock *socket;
 	struct gate_sockets *known;
 
-	target->is_ours = target->is_forwarded = is_forwarded(s, set);
-	if (target->is_ours)
+	if (!bpf_map_lookup_elem(&locals, s->tuple.local) && is_forwarded(s, set)) {
+		target->is_ours = target->is_forwarded = true;
 		return;
+	}
 	socket = socket_of(skb, s);
 	if (!socket)
 		return;
@@ -242,6 +242,9 @@ static __always_inline void find_target(struct __sk_buff *skb, struct segment *s
 		target->in_place = true;
 	}
 	known = ours(socket, s);
+	/* an address of this machine that is named as another one's: what listens there is none of ours */
+	if (!known && socket->state == BPF_TCP_LISTEN)
+		target->is_ours = target->is_forwarded = is_forwarded(s, set);
 	if (known && !(known->marks & GATE_LEAVING)) {
 		target->is_ours = true;
 		target->is_other = known->marks & GATE_PROTECTED;
@@ -295,8 +298,11 @@ static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
 		count(GATE_REPEATED);
 		return pass_syn(skb, set, &target);
 	}
-	/* where no handshake is seen, or its connection is there before (TCP Fast Open), and nobody else charges it */
-	at_once = target.is_forwarded || (target.is_other && s->data_bytes);
+	/* where no handshake is seen, or its connection is there before (TCP Fast Open), and nobody else charges it: the data of
+	 * what is answered or watched here comes again behind the handshake */
+	at_once = target.is_forwarded ||
+		  (target.is_other && s->data_bytes && !target.is_watched &&
+		   !(target.is_steered && set->answers && !target.in_place));
 	switch (admit(s, s->sequence, &decision.limit, at_once ? GATE_AT_SYN : set->charge, now)) {
 	case ADMITTED:
 		count(GATE_PASSED);

@@ -31,7 +31,7 @@ pub struct OtherServer {
 }
 
 /// Those whose connections the kernel judges.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Others {
     /// Each at its place.
     protected: Vec<OtherServer>,
@@ -74,7 +74,8 @@ impl Gate {
         let mut attached = lock(&self.attached);
         let (map, now) = (&self.kernel.listeners, Instant::now());
         let is_there = |known: &OtherServer| others.iter().any(|other| other.key() == known.key());
-        let before = std::mem::take(&mut attached.others);
+        // an error must forget none
+        let before = attached.others.clone();
         let gone = before.protected.into_iter().filter(|known| !is_there(known));
         let gone = gone.map(|other| (other, now));
         let mut leaving: Vec<_> = before.leaving.into_iter().chain(gone).collect();

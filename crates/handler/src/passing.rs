@@ -2,15 +2,16 @@
 //! it may be received before the client takes it, so that the application is done with it, and it may be
 //! compressed.
 
-use crate::applications::ExchangeTag;
+use crate::applications::{Applications, ExchangeTag};
 use crate::upstream_threads::HeldThread;
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_engine::admission::ConnectionPlace;
 use forebay_http::coding::Coding;
-use forebay_site::Recoder;
+use forebay_site::{Content, Recoder};
 use forebay_upstream::exchange::{Exchange, WaitingTurn};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// So much is received, or compressed, at a time.
 const RECEIVE_BYTES: usize = 16 * 1024;
@@ -33,6 +34,11 @@ pub struct PassingExchange {
 pub struct WaitsForTurn {
     /// The wait itself.
     pub turn: WaitingTurn<ExchangeTag>,
+    /// The content and the applications by which it was asked first. With its turn it is asked by them again, also if a
+    /// reload has replaced them meanwhile: numbers of routes, and values of their fields, are theirs.
+    pub content: Arc<Content>,
+    /// See `content`.
+    pub applications: Arc<Applications>,
     /// It may keep a descriptor.
     place: Option<ConnectionPlace>,
     /// It may keep its thread, where each connection keeps one.
@@ -84,9 +90,19 @@ impl PassingExchange {
     }
 
     /// It has just begun: what is kept of it if it waits for its turn, and can be made anew.
-    pub fn set_aside(&mut self) -> Option<WaitsForTurn> {
+    pub fn set_aside(
+        &mut self,
+        content: &Arc<Content>,
+        applications: &Arc<Applications>,
+    ) -> Option<WaitsForTurn> {
         let turn = self.is_of_request.then(|| self.exchange.set_aside()).flatten()?;
-        Some(WaitsForTurn { turn, place: self.place.take(), thread: self.thread.take() })
+        Some(WaitsForTurn {
+            turn,
+            content: Arc::clone(content),
+            applications: Arc::clone(applications),
+            place: self.place.take(),
+            thread: self.thread.take(),
+        })
     }
 
     /// With what lets it keep its thread.

@@ -18,6 +18,8 @@ pub(crate) struct RuleMeters {
     pub(crate) requests: Option<Rated>,
     pub(crate) in_flight: Option<InFlightMeter>,
     pub(crate) per_connection: Option<PerConnectionLimit>,
+    /// Where a moved rate would lie that another process has left; its own rate is not moved.
+    unmoved: Option<&'static AtomicU64>,
 }
 
 /// A limit on how often.
@@ -265,7 +267,13 @@ impl RuleMeters {
                 }
             }),
             per_connection: PerConnectionLimit::new(4, &rule.name, rule.requests_per_connection),
+            unmoved: interval.filter(|_| rule.bounds.is_none()),
         }
+    }
+
+    /// A rate that is not moved is as it is stated, whatever another process has left.
+    pub(crate) fn forget_moved(&self) {
+        self.unmoved.inspect(|word| word.store(0, Relaxed));
     }
 
     /// Its limits on how often: for connections, and for requests.

@@ -442,6 +442,11 @@ impl State {
         }
     }
 
+    /// Rates without bounds are as they are stated, though another process has moved them in the kernel until now.
+    pub fn forget_moved(&self) {
+        self.meters.iter().for_each(RuleMeters::forget_moved);
+    }
+
     /// What the rate of a rule's limit on requests is now, per second; `None` if it cannot be moved.
     pub fn rate(&self, rule: u32) -> Option<f64> {
         self.rated(Some(rule), |meters| &meters.requests)?.1.rate_per_s()

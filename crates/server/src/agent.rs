@@ -334,6 +334,7 @@ pub fn lift(policy: &InForce) {
     for (rule, Movable { stated_per_s, .. }) in movable(policy) {
         policy.state.set_rate(rule, stated_per_s, now_ns);
     }
+    policy.state.forget_moved();
 }
 
 /// Whatever ends the thread: nothing stays limited by what is not adapted any more.

@@ -6,6 +6,8 @@
 use crate::cgroups;
 use crate::firewall::{self, rules};
 use crate::gate::needs::{self, Need, has_all};
+use crate::gate::redirected;
+use crate::plan;
 use forebay_config::{Config, FirewallMode, GateMode, Listen, ProtectConfig};
 use forebay_sys::privileges;
 use std::collections::BTreeSet;
@@ -59,7 +61,11 @@ pub fn report(config: Option<&Config>) -> String {
     text.push_str(&programs_in_groups(config));
     let ports = config.map_or_else(|| BTreeSet::from([80, 443]), ports);
     let mode = config.map(|config| config.gate);
-    let warnings = warnings(&ports, mode.is_none_or(|mode| mode == GateMode::Full));
+    let mut warnings = warnings(&ports, mode.is_none_or(|mode| mode == GateMode::Full));
+    if let Some(config) = config.filter(|config| config.gate == GateMode::Full) {
+        let protects: Vec<_> = config.protects.iter().map(plan::protected).collect();
+        warnings.extend(redirected::found(&protects).iter().map(|rule| redirected::in_words(rule)));
+    }
     if warnings.is_empty() {
         text.push_str("nothing on this machine gets in its way\n");
     }

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub(crate) mod needs;
-mod redirected;
+pub(crate) mod redirected;
 pub mod told;
 
 pub use forebay_handler::policy::enforced::{guard, is_built, makes_connections};

@@ -215,7 +215,7 @@ impl MachineResources {
     }
 }
 
-fn protected(other: &ProtectConfig) -> ProtectedServer {
+pub(crate) fn protected(other: &ProtectConfig) -> ProtectedServer {
     ProtectedServer {
         forwarded_to: other.address.map(|address| address.0),
         port: other.port(),

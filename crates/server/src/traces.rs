@@ -149,7 +149,6 @@ impl ExporterRun {
             match collector::send(serving, &batch.body) {
                 Ok(()) => {
                     queue.exported.fetch_add(batch.spans, Relaxed);
-                    self.said = None;
                 }
                 Err(failure) => {
                     batch.tries += 1;
@@ -172,7 +171,9 @@ impl ExporterRun {
         }
         self.said = Some(Instant::now());
         if let Some(to) = &traces.config.to {
-            say(format_args!("traces.to: {to} takes no spans, which are dropped: {failure}"));
+            say(format_args!(
+                "traces.to: {to} takes no spans: {failure}; what is not taken in {MOST_TRIES} tries is dropped"
+            ));
         }
     }
 }

@@ -2,6 +2,7 @@
  * gives the connection back. One process for each link: cc -o receiver receiver.c && ./receiver /run/app/receiver.sock */
 #define _GNU_SOURCE
 #include <endian.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,7 +41,7 @@ static void serve(int link) {
         if (lines + request > sizeof text || (!by_reading && !say(link, 'T', 0, 0))) return;
         if (recv(link, text, lines + request, MSG_WAITALL) != (ssize_t)(lines + request)) return;
         /* with flag 4 what was read is taken, unless the link is shut by now */
-        if (by_reading && recv(link, &header.version, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;
+        if (by_reading && !(recv(link, &header.version, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)) return;
         char *first = text + lines, answer[512];
         int length = (char *)memchr(first, '\r', request) - first, last = header.flags & 2;
         if (length > 200) length = 200;

@@ -344,9 +344,3 @@ fn what_is_not_banned_is_said_with_the_reason() {
     assert_eq!([PROXY, STRANGER, "127.0.9.9"].map(|from| ask(&server, from, "")), [200, 0, 200]);
 }
 
-#[test]
-fn with_isolated_files_ban() {
-    let (_folder, server) = start(ISOLATED, "");
-    let (code, said) = forebay(&server, &["policy", "ban", STRANGER]);
-    assert!(code == Some(1) && said.contains("policy.ban_files"), "{said}");
-}

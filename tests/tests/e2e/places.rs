@@ -113,7 +113,8 @@ fn places_are_learnt_and_explained(engine: &str) {
     load(&served, 24, "/", &stop);
     load(&served, 1, "/bad", &stop);
     let is_learnt = || held(&listed(&served)).is_some_and(|held| (2..=7).contains(&held));
-    assert!(soon(PATIENCE, is_learnt), "{engine}: {}", listed(&served));
+    // it takes some hundred answers, and a busy machine gives few
+    assert!(soon(4 * PATIENCE, is_learnt), "{engine}: {}", listed(&served));
     let said = listed(&served);
     assert!(said.contains(" learnt from ") && said.contains(" answers"), "{said}");
     assert!((2..=9).contains(&served.metric("forebay_upstream_places")), "{engine}: {said}");

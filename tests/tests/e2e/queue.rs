@@ -25,6 +25,7 @@ on_each_engine!(
     who_leaves_is_not_asked_for,
     an_end_is_a_departure_where_that_is_said,
     a_reload_finds_those_that_wait,
+    a_route_that_is_taken_away_answers_those_that_wait,
     an_application_that_ends_keeps_nobody_waiting,
     sites_that_share_an_application_count_together,
     bodies_wait_with_their_client,
@@ -465,6 +466,22 @@ fn a_reload_finds_those_that_wait(engine: &str) {
     reload(&proxied(&gate, "", CLASSES));
     gate.has(8);
     gate.answer(4);
+    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
+}
+
+fn a_route_that_is_taken_away_answers_those_that_wait(engine: &str) {
+    let gate = Gate::start();
+    let route = "in_flight = 1\nconnection_auth = \"request\"";
+    let (served, folder) = serve(engine, &gate, route, CLASSES);
+    let mut clients = vec![ask(&served, "/bulk/0")];
+    gate.has(1);
+    clients.push(ask(&served, "/bulk/1"));
+    wait(&served, 1);
+    let elsewhere = proxied(&gate, route, CLASSES).replace("path = \"/\"", "path = \"/else/\"");
+    served.reload_with(Options::new(folder.join("")).engine(engine).config(&elsewhere));
+    gate.answer(1);
+    gate.has(2);
+    gate.answer(1);
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
 }
 

@@ -11,7 +11,11 @@ use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ISOLATED, Options};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::Signal;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 const POLICY: &str = r#"
@@ -83,6 +87,48 @@ fn the_first_class_passes_those_that_wait_in_respond() {
         assert!(soon(PATIENCE, || ledger(&served, "bulk") == [all, all, 0]));
         assert!(soon(PATIENCE, || ledger(&served, "gold") == [1, 1, 0]));
     }
+}
+
+/// An application that takes far longer than an acknowledgement may, and how often it was asked.
+fn slow_application() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (addr, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, counted) = (client.unwrap(), Arc::clone(&counted));
+            thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::<u8>::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") {
+                    if client.read_exact(&mut byte).is_err() {
+                        return;
+                    }
+                    head.push(byte[0]);
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(Duration::from_secs(5));
+                let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
+                let _ = client.write_all(answer.as_bytes());
+            });
+        }
+    });
+    (addr, count)
+}
+
+#[test]
+fn what_waits_for_its_turn_is_acknowledged_and_asked_once() {
+    let folder = Folder::new();
+    folder.write("site/index.html", "index");
+    let (addr, count) = slow_application();
+    let config = format!(
+        "isolated.http2 = \"on\"\nisolated.acknowledge_floor = \"2s\"\n\
+         isolated.acknowledge_ceiling = \"2s\"\n{POLICY}\
+         [[proxy]]\npath = \"/app\"\nto = \"http://{addr}\"\n"
+    );
+    let options = Options::new(folder.join("site")).engine(ISOLATED).config(&config);
+    let served = WatchedServer::with(options);
+    assert_eq!(served.client().get("/app").unwrap().status, 200);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
 }
 
 #[test]

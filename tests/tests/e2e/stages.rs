@@ -554,9 +554,10 @@ fn commands_reload_the_stages_and_show_them() {
     };
     assert!(soon(PATIENCE, all_answer), "{said}");
     let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines.len(), 6, "{said}");
+    assert_eq!(lines.len(), 7, "{said}");
     assert!(lines[1].starts_with("receive") && lines[1].contains("runs"), "{said}");
-    assert!(lines[2..].iter().all(|line| line.contains("answers")), "{said}");
+    assert!(lines[2..6].iter().all(|line| line.contains("answers")), "{said}");
+    assert!(lines[6].starts_with("bans: 0 by command"), "{said}");
     let before = stages(&server);
     for (name, pid) in before.iter().filter(|(name, _)| name != "receive 1") {
         assert!(said.contains(&pid.to_string()), "{name} {pid}: {said}");

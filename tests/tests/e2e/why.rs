@@ -113,8 +113,10 @@ fn an_application_that_is_down_is_named(engine: &str) {
 }
 
 #[test]
-fn with_isolated_the_log_is_named() {
-    let (_folder, server) = start(ISOLATED, "");
-    let (code, said) = forebay(&server, &["why", "abc"]);
-    assert!(code == Some(1) && said.contains("the access log has the request"), "{said}");
+fn of_one_that_is_not_known_the_log_is_named() {
+    for engine in ["event", ISOLATED] {
+        let (_folder, server) = start(engine, "");
+        let (code, said) = forebay(&server, &["why", "abc"]);
+        assert!(code == Some(1) && said.contains("the access log has the others"), "{said}");
+    }
 }

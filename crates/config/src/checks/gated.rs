@@ -10,6 +10,9 @@ use forebay_policy::rule::Per;
 use forebay_policy::syn;
 use std::fmt;
 
+/// `protect.queue`, if nothing is said.
+const PRESET_QUEUE: u64 = 16;
+
 /// What the kernel leaves to the server.
 #[derive(Debug)]
 enum GateRemark {
@@ -65,7 +68,7 @@ impl ConfigDraft {
         for (at, other) in numbered("protect", &self.protects) {
             if self.process.gate == GateMode::Off {
                 remarks.push((at, Wrong::said(GateRemark::NoGate)));
-            } else if other.queue > 1 && (!orders || other.address.is_some()) {
+            } else if other.queue != PRESET_QUEUE && (!orders || other.address.is_some()) {
                 remarks.push((at.child("queue"), Wrong::said(GateRemark::NoOrder)));
             }
         }
@@ -166,6 +169,7 @@ mod tests {
         assert_eq!(remarks(&(on(action) + other)), [no_order]);
         let forwarded = judging(&on(action)) + other + "address = \"192.0.2.7\"\n";
         assert_eq!(remarks(&forwarded), [no_order]);
+        assert_eq!(remarks(&forwarded.replace("queue = 2\n", "")), [""; 0]);
         let in_vain = format!("{nothing}, and no rule gives one of two classes to queue by");
         assert_eq!(remarks(&on(path).replace("auto", "full")), [in_vain]);
     }

@@ -173,6 +173,10 @@ impl Item for FastCgiConfig {
                 ("set", Wrong::Unfit { found: String::new(), reason: error.to_string() })
             })?;
         }
+        if section.status.as_ref().is_some_and(|path| path.0.contains('?')) {
+            let reason = "a path alone: pools are asked without a query".to_owned();
+            return Err(("status", Wrong::Unfit { found: String::new(), reason }));
+        }
         if section.status.is_some() && !section.upstreams.is_learnt() {
             return Err(("status", Wrong::Idle { needs: "in_flight = \"auto\"" }));
         }

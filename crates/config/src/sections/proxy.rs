@@ -240,6 +240,14 @@ impl Item for ProxyConfig {
             return Err(wrong);
         }
         backups_fit(&section.to.0, &section.backup.0)?;
+        let several = section.to.0.len() + section.backup.0.len() > 1;
+        if section.destination == Destinations::Upstream
+            && section.host.0 == forebay_upstream::request::HostSent::Upstream
+            && several
+        {
+            let reason = "with host = \"upstream\" each of several is sent another host, and the address is written before it is known who is asked: name one host";
+            return Err(("destination", unfit(reason.to_owned())));
+        }
         if section.backup.0.iter().any(|backup| backup.0.is_tls != section.to.0[0].0.is_tls) {
             let reason = "backups are spoken with as those in to are: through TLS, or not";
             return Err(("backup", unfit(reason.to_owned())));

@@ -265,11 +265,12 @@ impl<H: HandlerRoles> Http2<H> {
                 }
             };
         }
-        if wait_ms > 0 {
-            return keep(self, ticket, KeptFor::Early(wait_ms));
-        }
-        if cx.answers.is_none_or(|last| rank > last) {
-            return keep(self, ticket, KeptFor::Whole);
+        if wait_ms > 0 || cx.answers.is_none_or(|last| rank > last) {
+            if acknowledges {
+                self.acknowledge(cx, stream);
+            }
+            let stage = if wait_ms > 0 { KeptFor::Early(wait_ms) } else { KeptFor::Whole };
+            return keep(self, ticket, stage);
         }
         let enqueued = cx.handler.enqueue(&mut ticket);
         let grant = Grant { rank, client, wait_ms, ticket };

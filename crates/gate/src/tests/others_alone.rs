@@ -324,6 +324,11 @@ fn a_syn_with_data_is_judged_as_one_without() {
         let (verdict, answer) = steered.gate.run_on(&syn(1).bytes()).unwrap();
         assert_eq!(verdict, REDIRECTED);
         assert_eq!(sent_back(&answer, &syn(1)).acknowledged, syn(1).sequence + 1);
+        // what the stack alone can answer would come past the rules with its data, and comes again without
+        let small = Packet { options: vec![2, 4, 1, 0], ..syn(2) };
+        assert_eq!(steered.gate.run_on(&small.bytes()).unwrap().0, DROPPED);
+        let bare = Packet { data: Vec::new(), ..small };
+        assert_eq!(steered.gate.run_on(&bare.bytes()).unwrap().0, UNTOUCHED);
         drop(steered);
         // where the stack makes a connection of it, it is charged at once: no acknowledgement need come
         let gate = crate::Gate::load(crate::Charge::AtHandshake).unwrap();
@@ -351,6 +356,14 @@ fn an_address_of_this_machine_is_passed_on_to_no_other() {
         let segment = steered.begin(friend, own, true, head("/gold/a"));
         assert_eq!(segment.flags & ACK, ACK);
         assert_eq!(steered.counted(Count::Answered), 1);
+        // what listens there and is none of ours is judged as another machine's
+        let _other = TcpListener::bind(OTHER).unwrap();
+        let named = OtherServer { forwarded_to: Some([127, 0, 0, 1].into()), ..here(1) };
+        steered.gate.protect(&[named]).unwrap();
+        steered.gate.attach(&[own]).unwrap();
+        let foe = SocketAddr::new(CLIENT.parse().unwrap(), 1);
+        let syn = Packet::between(foe, OTHER.parse().unwrap());
+        assert_eq!(steered.gate.run_on(&syn.bytes()).unwrap().0, DROPPED);
     });
 }
 

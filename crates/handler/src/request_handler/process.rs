@@ -129,7 +129,10 @@ impl Process for RequestHandler {
         match relay {
             Detour::Application(passing) => {
                 self.pools.with(|pool| passing.exchange.begin(pool, now_ms));
-                if let Some(waits) = passing.set_aside() {
+                // an exchange may begin a turn later than it was made, and by other content it cannot be made anew
+                if passing.exchange.tag.content == self.site.content_number()
+                    && let Some(waits) = passing.set_aside(self.site.content(), &self.applications)
+                {
                     *relay = Detour::Turn(Box::new(waits));
                 }
             }

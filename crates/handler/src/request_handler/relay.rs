@@ -3,7 +3,7 @@
 use super::context::HandlerContext;
 use super::hand_over::has_socket;
 use super::traced::place_of;
-use super::turn::{NO_APPLICATION, is_of_request};
+use super::turn::is_of_request;
 use super::{RequestHandler, authority, end_work};
 use crate::applications::websocket;
 use crate::applications::{ExchangeTag, Standpoint, ask_stage, failed, refused, summary};
@@ -476,7 +476,7 @@ impl RequestHandler {
             ExchangeTag { destination: destination.clone(), content, id, user, rule, trace };
         let Some(application) = self.applications.get(&asked.destination) else {
             // content and applications are replaced together
-            self.refuse(502, NO_APPLICATION, reply);
+            self.refuse(502, "There is no such application", reply);
             return ProcessOutcome::Replied;
         };
         let relayed = application.relayed().filter(|_| !has_socket(request));

@@ -106,6 +106,8 @@ impl RequestHandler {
         let mut state = Vec::new();
         if let Some(request) = entry.request.filter(|_| place.parent_id.is_some()) {
             trace_context::push_state(request.head, &mut state);
+            // as much as others must keep (W3C Trace Context §3.3.1.5); applications have all of it
+            state.truncate(if state.len() > 512 { 0 } else { state.len() });
         }
         let judge = self.judge.as_ref().filter(|judge| judge.has_policy());
         let is_https = |request: &Request<'_>| is_secure(request.peer, request.head, &self.trusted);

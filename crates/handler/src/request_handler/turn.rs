@@ -8,14 +8,11 @@ use crate::detour::Detour;
 use crate::job::ServerJob;
 use crate::policy::Ticket;
 use forebay_conn::{Rank, Relayed, Reply, Request};
-use forebay_site::{Body, Destination};
+use forebay_site::Body;
 use forebay_upstream::application::Application;
 use forebay_upstream::exchange::{ApplicationRequest, Exchange, Failed};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// What a client is told whose application was taken away by a reload.
-pub(super) const NO_APPLICATION: &str = "There is no such application";
 
 /// Whether an application is asked just what the client has sent, and not whether a rule lets it through, nor for what
 /// another application has sent instead of its answer.
@@ -77,24 +74,12 @@ impl RequestHandler {
         let turn = waits.turn.take(now_ms);
         let application = Arc::clone(waits.turn.application());
         let mut asked = waits.turn.tag.clone();
-        if asked.content != self.site.content_number() {
-            // a reload has given sites and routes other numbers
-            let now = self.site.destination_now(request, &asked.destination);
-            asked.content = self.site.content_number();
-            asked.destination =
-                Destination { site: now.site, route: now.route, ..asked.destination };
-            if asked.destination.route == u32::MAX {
-                return self.refuse_for(
-                    &asked,
-                    request,
-                    ticket.as_ref(),
-                    502,
-                    NO_APPLICATION,
-                    reply,
-                );
-            }
-        }
+        let content = self.site.swap_content(Arc::clone(&waits.content));
+        let applications =
+            std::mem::replace(&mut self.applications, Arc::clone(&waits.applications));
         let (ask, _) = self.asks(&application, &asked, request, ticket.as_ref());
+        self.applications = applications;
+        self.site.swap_content(content);
         let made = match ask {
             Ok(ask) => {
                 let ask = ApplicationRequest { time: turn.time_left(now_ms), ..ask };
@@ -110,6 +95,7 @@ impl RequestHandler {
                 Relayed::GoesOn
             }
             Err((status, text)) => {
+                self.begin_answer(request, &mut asked, reply);
                 self.refuse_for(&asked, request, ticket.as_ref(), status, text, reply)
             }
         }

@@ -1,7 +1,8 @@
 //! First segments that nobody sees more of: those of connections to another server, which asks no rules.
 //!
-//! What cannot be told counts for nothing there: a rule that may match, and may not, is passed over as one that does not,
-//! and so is a limit that cannot be kept. The other rules hold.
+//! What cannot be told counts for nothing there: a rule that may match, and may not, is passed over as one that does not.
+//! The other rules hold. A limit that cannot be kept is not passed over: it decides as ever, so it keeps the limits behind it
+//! from holding.
 
 use super::{FirstHello, FirstRequest, FirstSegment, Holds, SegmentConditions};
 use crate::facts::ConnectionFacts;

@@ -69,14 +69,21 @@ fn names_port(line: &str, ports: &BTreeSet<u16>) -> bool {
 /// The lines of a rule set that change where what comes in at one of the ports goes to.
 fn nat_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
     const WORDS: [&str; 4] = ["dnat", "redirect", "DNAT", "REDIRECT"];
-    let leads = |line: &&str| {
+    let mut is_output = false;
+    let mut lines = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("chain ") {
+            is_output = false;
+        }
+        is_output |= line.contains("hook output");
         // what this machine sends itself does not come in
-        let comes_in = !line.starts_with("-A OUTPUT");
-        comes_in
-            && line.split_whitespace().any(|word| WORDS.contains(&word))
-            && names_port(line, ports)
-    };
-    text.lines().map(str::trim).filter(leads).map(str::to_owned).collect()
+        let comes_in = !is_output && !line.starts_with("-A OUTPUT");
+        let leads = line.split_whitespace().any(|word| WORDS.contains(&word));
+        if comes_in && leads && names_port(line, ports) {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -109,7 +116,9 @@ mod tests {
     #[test]
     fn rules_of_nat_about_our_ports_are_found() {
         let ports = BTreeSet::from([80, 8443]);
-        let nft = "table ip nat {\n\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy \
+        let nft = "table ip nat {\n\tchain output {\n\t\ttype nat hook output priority dstnat; policy \
+                   accept;\n\t\ttcp dport 80 redirect to :8080\n\t}\n\tchain prerouting \
+                   {\n\t\ttype nat hook prerouting priority dstnat; policy \
                    accept;\n\t\ttcp dport { 80, 81 } redirect to :8080\n\t\ttcp dport 22 dnat to \
                    192.0.2.1\n\t\ttcp dport 8443 dnat to 192.0.2.1:443\n\t\ttcp dport 80 accept\n\t}\n}\n";
         let found =

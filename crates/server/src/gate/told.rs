@@ -50,7 +50,8 @@ fn protected(text: &mut String, config: &Config, other: &ProtectConfig, judges: 
         (None, true) => writeln!(
             text,
             "protect port {port}: SYNs and first requests are judged in the kernel, and connections are made by \
-             the order of classes; what is left to the server above, nobody judges, and the rules behind it hold"
+             the order of classes; what is left to the server above, nobody judges: a rule that a first segment does \
+             not tell is passed over, but a limit that is left to the server keeps those behind it from holding"
         ),
         (None, false) if config.gate == GateMode::Full => writeln!(
             text,

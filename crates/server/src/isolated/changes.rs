@@ -4,7 +4,7 @@
 //! Receive is asked for it after each change; the supervisor keeps it, in the form in which servers hand it to one
 //! another in an upgrade, and leaves it where receive looks when it starts: after a crash, a reload, or an upgrade.
 
-use crate::upgrade::handed::{Handed, HandedOverride};
+use crate::upgrade::handed::{Handed, HandedBan, HandedOverride};
 use forebay_config::{Config, PolicyOverride, Role};
 use forebay_sys::stderr::say;
 use std::fs::{self, OpenOptions};
@@ -14,6 +14,9 @@ use std::path::Path;
 
 /// The command by which the supervisor asks receive.
 pub const ASKED_BY: &str = "changes";
+
+/// How the command begins by which the supervisor tells receive of bans: in place of those by command.
+pub const BANS: &str = "changes bans\n";
 
 /// The name of the file in the directory of the stages.
 const FILE: &str = "changes.json";
@@ -40,6 +43,13 @@ impl Changes {
     /// For a server that takes the place.
     pub(super) fn handed(&self) -> Handed {
         self.after_reload().0
+    }
+
+    /// Takes these bans in place of those by command; says whether they are others.
+    pub(super) fn set_bans(&mut self, bans: &[HandedBan]) -> bool {
+        let are_others = self.0.bans != bans;
+        self.0.bans = bans.to_vec();
+        are_others
     }
 
     /// What is left of it by a reload.
@@ -83,7 +93,6 @@ pub fn settle_overrides(config: &mut Config, handed: &[HandedOverride]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upgrade::handed::HandedBan;
     use forebay_config::StageProcess;
 
     fn override_of(assignment: &str, until_reload: bool) -> HandedOverride {

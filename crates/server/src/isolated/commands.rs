@@ -1,12 +1,14 @@
 //! What the supervisor does with commands that receive answers, and with what they change.
 
-use super::changes::Changes;
+use super::changes::{self, Changes};
 use super::place::Place;
 use super::relayed::{self, RelayedAnswer};
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
-use crossbeam_channel::Sender as Reply;
+use crate::upgrade::handed::HandedBan;
+use crossbeam_channel::{Sender as Reply, bounded};
 use forebay_sys::stderr::say;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -44,19 +46,27 @@ impl Supervisor {
 
     /// What was changed outlives receive before the command hears that it holds.
     pub(super) fn hear_answer(&mut self, relayed: RelayedAnswer) {
-        let RelayedAnswer { answer, change, generation, reply } = relayed;
+        let RelayedAnswer { mut answer, change, generation, reply } = relayed;
         if let Some(changed) = change {
             self.changing = self.changing.saturating_sub(1);
             self.changed_in = generation;
-            changed.iter().for_each(|text| self.take_changes(generation, text));
+            let taken = changed.map_or(Ok(()), |text| self.take_changes(generation, &text));
+            if let Err(error) = taken {
+                let why = format!("the change holds, and is lost if receive ends: {error}");
+                answer = CommandAnswer::failed(why);
+            }
         }
         // a command that went away needs no answer
         let _ = reply.send(answer);
     }
 
-    pub(super) fn take_changes(&mut self, generation: u64, text: &str) {
+    /// Keeps what receive has said, and leaves it for the next one.
+    ///
+    /// # Errors
+    /// When the next one would not know it, which standard error says, too.
+    pub(super) fn take_changes(&mut self, generation: u64, text: &str) -> io::Result<()> {
         let Some(serving) = self.serving.as_ref().filter(|_| generation == self.served_by) else {
-            return;
+            return Ok(());
         };
         let taken = Changes::read(text).and_then(|changes| {
             changes.leave_in(serving.directory())?;
@@ -66,9 +76,9 @@ impl Supervisor {
                 None => Ok(()),
             }
         });
-        if let Err(error) = taken {
+        taken.inspect_err(|error| {
             say(format_args!("what commands have changed is lost if receive ends: {error}"));
-        }
+        })
     }
 
     /// The keys of tickets outlive receive, too.
@@ -82,12 +92,47 @@ impl Supervisor {
         let _ = thread::Builder::new().name("relay".to_owned()).spawn(ask);
     }
 
-    /// A program that stays speaks with receive. Without it the connection ends.
+    /// Bans that the server before had last, where it goes on with its own until it is replaced.
+    pub(super) fn restore_bans(&mut self, bans: &[HandedBan]) {
+        if !self.changes.set_bans(bans) {
+            return;
+        }
+        let left = self.serving.as_ref().map_or(Ok(()), |it| self.changes.leave_in(it.directory()));
+        let lost = |why: &str| {
+            let why = why.trim_end();
+            say(format_args!("upgrade: bans of the last moments are not in force: {why}"));
+        };
+        match left.and_then(|()| Ok(serde_json::to_string(bans)?)) {
+            Ok(text) => {
+                let (reply, answers) = bounded(1);
+                self.relay(format!("{}{text}", changes::BANS), reply);
+                let hear = move || {
+                    if let Ok(CommandAnswer { code: 1.., text }) = answers.recv() {
+                        lost(&text);
+                    }
+                };
+                // without a thread a failure is not reported
+                let _ = thread::Builder::new().name("relay".to_owned()).spawn(hear);
+            }
+            Err(error) => lost(&error.to_string()),
+        }
+    }
+
+    /// A program that stays speaks with receive. Without it the connection ends, and says why.
     pub(super) fn relay_session(&self, program: UnixStream, received: Vec<u8>) {
-        let Some(serving) = &self.serving else { return };
-        let socket = relayed::socket(serving.directory());
-        if let Err(error) = self.sessions.relay(program, received, (self.served_by, &socket)) {
+        let end = program.try_clone();
+        let relayed = match &self.serving {
+            Some(serving) => {
+                let socket = relayed::socket(serving.directory());
+                self.sessions.relay(program, received, (self.served_by, &socket))
+            }
+            None => Err(io::Error::other("the stages are ending")),
+        };
+        if let Err(error) = relayed {
             say(format_args!("a program that wants to change rules has to connect again: {error}"));
+            let line = serde_json::json!({ "ok": false, "error": error.to_string() });
+            // the program may have gone
+            let _ = end.and_then(|mut program| program.write_all(format!("{line}\n").as_bytes()));
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// The name of receive's control socket in the directory of the stages.
-const SOCKET: &str = "receive-control.sock";
+const SOCKET: &str = "control.sock";
 
 /// Programs that stay at the same time; receive has a bound of its own, and says so.
 const MOST_SESSIONS: usize = 16;
@@ -44,7 +44,7 @@ pub(super) fn is_for_receive(command: &str) -> bool {
 
 /// Whether something is another after this command, if it succeeds.
 pub(super) fn changes(command: &str) -> bool {
-    ["policy set", "policy rule", "policy ban\n", "policy unban"]
+    ["policy set", "policy rule", "policy ban\n", "policy unban", changes::ASKED_BY]
         .iter()
         .any(|begin| command.starts_with(begin))
 }
@@ -62,8 +62,14 @@ pub(super) fn ask(
     let ask = move || {
         let answer = control_socket::ask(&socket, &command).unwrap_or_else(CommandAnswer::failed);
         let changed = answer.code == 0 && changes(&command);
-        let changed = changed.then(|| changed_by_now(&socket)).flatten();
-        tell(answer, changed);
+        let changed = changed.then(|| changed_by_now(&socket));
+        let answer = match &changed {
+            Some(None) => CommandAnswer::failed(
+                "receive has ended before it was known what has changed: ask again",
+            ),
+            _ => answer,
+        };
+        tell(answer, changed.flatten());
     };
     thread::Builder::new().name("relay".to_owned()).spawn(ask).map(drop)
 }

@@ -6,7 +6,7 @@
 //! groups, within bounds: 5 s for those that another process has locked, half a second for those that are busy.
 
 use super::cgroups::Cgroups;
-use super::changes::Changes;
+use super::changes::{self, Changes};
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::place::Place;
@@ -25,7 +25,7 @@ use crate::upgrade::handed::OpenConnections;
 use crate::upgrade::predecessor::Predecessor;
 use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorEvent;
-use crossbeam_channel::Sender as Reply;
+use crossbeam_channel::{Sender as Reply, bounded};
 use forebay_config::{Config, ListenEndpoint, Role};
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -45,6 +45,9 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// After stages were started anew, be it in vain, the next look is after so long.
 const LONG_LOOK: Duration = Duration::from_secs(60);
+
+/// How often receive is asked for the keys of tickets, of which it makes new ones every few hours.
+const COPY: Duration = Duration::from_secs(3600);
 
 /// What happens.
 pub(super) enum SupervisorEvent {
@@ -96,6 +99,8 @@ pub(super) struct Supervisor {
     waits_until: Option<Instant>,
     /// When is looked next whether the sockets of the stages are still there.
     next_look: Instant,
+    /// When receive is asked next for the keys of tickets.
+    next_copy: Instant,
     /// What commands have changed in the stages that serve.
     pub(super) changes: Changes,
     /// The number of the generation that serves.
@@ -185,6 +190,7 @@ pub fn run(
         closes_at: None,
         waits_until: None,
         next_look: Instant::now() + LOOK,
+        next_copy: Instant::now() + COPY,
         changes: inheritance.as_ref().map(|it| Changes::of(&it.handed)).unwrap_or_default(),
         served_by: 0,
         changing: 0,
@@ -298,7 +304,10 @@ impl Supervisor {
             SupervisorEvent::Relayed(relayed) => self.hear_answer(relayed),
             // a command that came since knows more
             SupervisorEvent::Changed(generation, _) if generation == self.changed_in => {}
-            SupervisorEvent::Changed(generation, text) => self.take_changes(generation, &text),
+            // a failure has been reported there
+            SupervisorEvent::Changed(generation, text) => {
+                let _ = self.take_changes(generation, &text);
+            }
             SupervisorEvent::Successor(event) => self.hear_successor(event),
             SupervisorEvent::EarlierHas(process, open) => self.earlier.heard(process, open),
         }
@@ -332,6 +341,11 @@ impl Supervisor {
         let now = Instant::now();
         if now >= self.next_look {
             self.look_after_sockets();
+        }
+        if now >= self.next_copy {
+            self.next_copy = now + COPY;
+            // as a command that changes something, so that it is never older than what is known
+            self.relay(changes::ASKED_BY.to_owned(), bounded(1).0);
         }
         if self.closes_at.take_if(|at| now >= *at).is_some() {
             self.listeners.close();

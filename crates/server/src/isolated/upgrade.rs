@@ -54,6 +54,7 @@ impl Supervisor {
             Place::Left(_) => Some("it is stopping"),
             Place::Handing => Some("another process is about to take its place"),
             _ if self.rising.is_some() => Some("a reload is under way"),
+            _ if self.changing > 0 => Some("a command that changes something is under way"),
             Place::Wanted | Place::Own => None,
         }
     }
@@ -182,7 +183,7 @@ impl Supervisor {
         let process = std::process::id();
         let takes_control = self.control.as_ref().is_some_and(ControlSocket::is_lent);
         let new = NewServer { process, left, takes_control, ..NewServer::default() };
-        let LastWords { open, .. } = predecessor.replace(&new)?;
+        let LastWords { open, bans, .. } = predecessor.replace(&new)?;
         predecessor.wait_until_left();
         self.place = Place::Own;
         self.listeners.own(&wanted);
@@ -196,6 +197,7 @@ impl Supervisor {
         if let Some(socket) = &mut self.control {
             socket.take_place();
         }
+        self.restore_bans(&bans);
         inheritance.announce_lost();
         inheritance.announce(open.as_ref());
         self.notifier.ready("the stages serve");

@@ -38,8 +38,8 @@ impl fmt::Display for AccountRemark {
                  not start"
             ),
             AccountRemark::RootStages => f.write_str(
-                "is not set: started as root, the stages receive and respond of the engine isolated keep its rights and \
-                 every system call; name an account without rights",
+                "is not set: started as root, the stages receive and respond keep its rights and every system call; \
+                 name an account without rights",
             ),
         }
     }

@@ -40,6 +40,17 @@ impl Server {
             changes::ASKED_BY if self.config.place.is_some() => {
                 let _ = reply.send(self.changes());
             }
+            other if self.config.place.is_some() && other.starts_with(changes::BANS) => {
+                let bans = serde_json::from_str::<Vec<HandedBan>>(&other[changes::BANS.len()..]);
+                let answer = match bans {
+                    Ok(bans) => {
+                        self.restore_bans(&bans);
+                        CommandAnswer { code: 0, text: String::new() }
+                    }
+                    Err(error) => CommandAnswer::failed(error),
+                };
+                let _ = reply.send(answer);
+            }
             "reload" => self.ask_for(Wanted::File, Some(reply)),
             "status" => {
                 let _ = reply.send(CommandAnswer { code: 0, text: self.status_text() });

@@ -77,14 +77,15 @@ impl Server {
         let left = isolated::changes::left(&config);
         let handed = before.as_ref().map(|(_, inheritance)| &inheritance.handed).or(left.as_ref());
         let config = match handed {
-            Some(handed) => {
+            Some(handed) if !handed.overrides.is_empty() => {
                 let overrides = handed.overrides.iter().map(HandedOverride::kept);
                 let (mut config, said) = set::keep(&overrides.collect::<Vec<_>>(), config);
-                said.lines().for_each(|line| say(format_args!("upgrade: {line}")));
+                let why = if before.is_some() { "upgrade: " } else { "policy set: " };
+                said.lines().for_each(|line| say(format_args!("{why}{line}")));
                 isolated::changes::settle_overrides(&mut config, &handed.overrides);
                 config
             }
-            None => config,
+            _ => config,
         };
         let started_by = process::user();
         let machine = MachineResources::of(&config).map_err(resources("descriptors"))?;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long is waited for a connection, and for each piece of what is sent and received.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -79,16 +79,32 @@ pub(crate) fn send(serving: &ServingSnapshot, body: &[u8]) -> Result<(), Collect
 /// The status of an answer, of which no more is looked at.
 fn status_of(mut connection: impl Read) -> Result<u16, CollectorFailure> {
     let (mut answer, mut piece) = (Vec::new(), [0; 1024]);
-    while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+    // the time of the socket is that of each piece, and they may be small
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(end) = answer.windows(4).position(|end| end == b"\r\n\r\n") {
+            match status_in(&answer).ok_or(CollectorFailure::Answer)? {
+                // another head follows
+                100..=199 => drop(answer.drain(..end + 4)),
+                status => return Ok(status),
+            }
+            continue;
+        }
+        if Instant::now() >= until {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
         let length = connection.read(&mut piece)?;
         answer.extend_from_slice(&piece[..length]);
         if length == 0 || answer.len() > MOST_BYTES {
             return Err(CollectorFailure::Answer);
         }
     }
-    let digits = answer.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
-    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    digits.and_then(|digits| digits.parse().ok()).ok_or(CollectorFailure::Answer)
+}
+
+/// What a status line says.
+fn status_in(head: &[u8]) -> Option<u16> {
+    let digits = head.strip_prefix(b"HTTP/1.")?.get(2..5)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn connect(serving: &ServingSnapshot, to: &CollectorAddress) -> io::Result<TcpStream> {
@@ -125,6 +141,8 @@ mod tests {
         let of = |text: &str| status_of(text.as_bytes());
         assert!(matches!(of("HTTP/1.1 200 OK\r\nA: b\r\n\r\nrest"), Ok(200)));
         assert!(matches!(of("HTTP/1.0 503 Busy\r\n\r\n"), Ok(503)));
+        let continued = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 Accepted\r\n\r\n";
+        assert!(matches!(of(continued), Ok(202)));
         for text in ["", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 abc\r\n\r\n"] {
             assert!(matches!(of(text), Err(CollectorFailure::Answer)), "{text}");
         }

@@ -98,6 +98,16 @@ impl Site {
         Arc::ptr_eq(&self.content, content)
     }
 
+    /// The content it answers from.
+    pub fn content(&self) -> &Arc<Content> {
+        &self.content
+    }
+
+    /// Answers from another content for a moment, until the one that is returned is given back.
+    pub fn swap_content(&mut self, content: Arc<Content>) -> Arc<Content> {
+        std::mem::replace(&mut self.content, content)
+    }
+
     /// Tells the content it answers from from every other one: numbers of sites and rules are those of one content.
     pub fn content_number(&self) -> u64 {
         self.content.number

@@ -29,7 +29,10 @@ impl Application {
         let Ok(connection) = self.connect(member, &[], false, now_ms) else { return };
         let answer = exchange(connection, &question(path));
         if let Some(status) = answer.ok().and_then(|answer| PoolStatus::read(&answer)) {
-            self.upstreams().has_workers(member, status.bound());
+            let mut seen = self.upstreams().seen().into_iter();
+            let learnt = seen.find(|one| one.member == member).and_then(|one| one.learnt);
+            let known = learnt.and_then(|learnt| learnt.workers);
+            self.upstreams().has_workers(member, status.bound(known));
         }
     }
 }

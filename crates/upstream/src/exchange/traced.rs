@@ -11,8 +11,9 @@ const BEFORE_SPAN: usize = 36;
 /// Digits of the id of a span.
 const SPAN_DIGITS: usize = 16;
 
-/// What the name of the field ends in before its value, in a head and in the parameters of a script.
-const NAMES: [&[u8]; 2] = [b"raceparent: ", b"RACEPARENT"];
+/// What stands before the value of the field, in a head and in the parameters of a script (with the lengths of both):
+/// no other field ends so.
+const NAMES: [&[u8]; 2] = [b"\ntraceparent: ", b"\x10\x37HTTP_TRACEPARENT"];
 
 impl<T> Exchange<T> {
     /// The attempts that have failed, the first one first; none of a request that is not recorded.
@@ -70,11 +71,11 @@ mod tests {
     fn the_span_of_an_attempt_is_written_where_the_field_is_ours() {
         let trace = TraceContext::new(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 7, true);
         let value = String::from_utf8(trace.text().to_vec()).unwrap();
-        for name in ["traceparent: ", "HTTP_TRACEPARENT"] {
-            let mut text = format!("X: {value}\r\n{name}{value}\r\n").into_bytes();
+        for name in ["traceparent: ", "\x10\x37HTTP_TRACEPARENT"] {
+            let mut text = format!("x-traceparent: {value}\r\n{name}{value}\r\n").into_bytes();
             name_span(trace, 0xabc, &mut text);
             let named = value.replacen("0000000000000007", "0000000000000abc", 1);
-            assert_eq!(text, format!("X: {value}\r\n{name}{named}\r\n").into_bytes());
+            assert_eq!(text, format!("x-traceparent: {value}\r\n{name}{named}\r\n").into_bytes());
         }
         let mut text = b"GET / HTTP/1.1\r\n\r\n".to_vec();
         name_span(trace, 0xabc, &mut text);

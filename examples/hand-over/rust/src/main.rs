@@ -44,7 +44,7 @@ fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     link.read_exact(&mut text)?;
     // what was read is taken, unless the link is shut by now
     let look = || recv(&*link, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    if is_taken_by_reading && matches!(look(), Ok((_, 0))) {
+    if is_taken_by_reading && !matches!(look(), Err(rustix::io::Errno::AGAIN)) {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let first = String::from_utf8_lossy(&text[lines..]).lines().next().unwrap_or_default().to_owned();

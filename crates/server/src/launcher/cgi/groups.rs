@@ -140,6 +140,7 @@ impl ProgramCgroups {
         // what could not be killed may still be in a place that was given back
         let free = (0..taken.len()).find(|at| !taken[*at] && is_empty(&self.roots, route, *at));
         let at = free.unwrap_or(taken.len());
+        forget_files(&self.roots, route, at, limits);
         match place(&self.roots, route, at, limits) {
             Ok(place) => {
                 taken.resize(taken.len().max(at + 1), false);
@@ -228,6 +229,24 @@ fn is_empty(roots: &[ProgramRoot], route: u64, at: usize) -> bool {
         .all(|(path, _)| fs::read(path.join(PROCESSES)).is_ok_and(|text| text.is_empty()))
 }
 
+/// Removes a group of memory that is free, where much is charged to it still: what earlier programs have left in a tmpfs,
+/// for as long as that is there.
+fn forget_files(roots: &[ProgramRoot], route: u64, at: usize, limits: &CgiLimits) {
+    for (path, root) in paths(roots, route, at) {
+        let is_memory = root.controllers.contains(&CgroupController::Memory);
+        if is_memory && shared_bytes(&path) > limits.memory.0 / 16 {
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+/// What a group has in files of memory.
+fn shared_bytes(path: &Path) -> u64 {
+    let stat = fs::read_to_string(path.join("memory.stat")).unwrap_or_default();
+    let line = stat.lines().find_map(|line| line.strip_prefix("shmem "));
+    line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
 /// Makes a place, or takes that which is there.
 fn place(
     roots: &[ProgramRoot],
@@ -239,8 +258,13 @@ fn place(
     for (path, root) in paths(roots, route, at) {
         if !path.exists() {
             make(&path)?;
-            for controller in &root.controllers {
-                limit(&path, root.is_two, *controller, limits)?;
+            let mut controllers = root.controllers.iter();
+            let limited =
+                controllers.try_for_each(|one| limit(&path, root.is_two, *one, limits));
+            if let Err(missing) = limited {
+                // the next request must not find it without its bounds
+                let _ = fs::remove_dir(&path);
+                return Err(missing);
             }
         }
         if root.controllers.contains(&CgroupController::Memory) {

@@ -62,9 +62,11 @@ impl PoolStatus {
         })
     }
 
-    /// On how many requests the pool can work at once; `None` while it may yet begin more workers.
-    pub fn bound(&self) -> Option<u32> {
-        let is_full = self.idle == 0 && self.waiting > 0 && self.reached > 0;
+    /// On how many requests the pool can work at once; `None` while it may yet begin more workers. Where so many are
+    /// `known`, the bound itself keeps requests from waiting there: that all are at work confirms it.
+    pub fn bound(&self, known: Option<u32>) -> Option<u32> {
+        let may_confirm = self.waiting > 0 || known == Some(self.workers);
+        let is_full = self.idle == 0 && may_confirm && self.reached > 0;
         (self.is_static || is_full).then_some(self.workers)
     }
 }
@@ -121,7 +123,7 @@ mod tests {
         ] {
             let status =
                 PoolStatus::read(&answer(manager, waiting, idle, workers, reached)).unwrap();
-            assert_eq!(status.bound(), expected, "{status:?}");
+            assert_eq!(status.bound(None), expected, "{status:?}");
         }
     }
 
