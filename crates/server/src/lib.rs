@@ -19,6 +19,7 @@
 //! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | [`privileges`], [`sandbox`], [`seal`](mod@seal) | what is given up at the start: root, the rest of the file system, and all else by a process of *process* |
+//! | `traces` | the thread that sends spans of requests to a collector |
 //! | `cgroups` | control groups of the server, beneath which stages and programs have theirs |
 //! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
 //! | [`start_error`] | that a server is ready, why it could not start or did not end well |

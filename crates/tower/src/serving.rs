@@ -150,7 +150,8 @@ where
     fields(&parts.headers, response)?;
     let said = parts.headers.get(header::CONTENT_LENGTH);
     let said = said.and_then(|length| length.to_str().ok()?.trim().parse().ok());
-    let known = body.size_hint().exact().filter(|_| !is_head && parts.status != StatusCode::NOT_MODIFIED);
+    let known =
+        body.size_hint().exact().filter(|_| !is_head && parts.status != StatusCode::NOT_MODIFIED);
     if let Some(length) = said.or(known) {
         response.length(length)?;
     }

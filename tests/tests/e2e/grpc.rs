@@ -5,7 +5,7 @@
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::programs::from_go;
-use forebay_tests::server::free_addr;
+use forebay_tests::server::free_at_all_addresses;
 use forebay_tests::{Options, Server, on_each_engine, on_isolated, wire};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -54,7 +54,8 @@ fn calls_pass(engine: &str, test: &str, keys: &str) {
     let Some((client, application)) = client.zip(from_go("grpc-interop-server", test)) else {
         return;
     };
-    let (at, folder) = (free_addr(), Folder::new());
+    // it listens at all addresses
+    let (at, folder) = (free_at_all_addresses(), Folder::new());
     let mut command = Command::new(application);
     let command = command.args(["-port", &at.port().to_string()]).stderr(Stdio::null());
     let _application = Program(command.spawn().unwrap());

@@ -7,7 +7,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{ISOLATED, Options, Server, on_each_engine, on_isolated};
+use forebay_tests::{Options, Server, on_each_engine, on_isolated};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::process::Command;
@@ -343,4 +343,3 @@ fn what_is_not_banned_is_said_with_the_reason() {
     done(&server, &["policy", "ban", "0.0.0.0/0", "--force"]);
     assert_eq!([PROXY, STRANGER, "127.0.9.9"].map(|from| ask(&server, from, "")), [200, 0, 200]);
 }
-

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 /// Programs, and what each sleeps for, by which it is found.
@@ -230,6 +231,7 @@ fn who_may_make_no_groups_runs_programs_without_and_says_so() {
     let word = "CGI programs have no control group (";
     server.says(word);
     let mut status = std::process::Command::new(forebay_tests::server::binary());
-    let status = status.args(["status", "-c"]).arg(server.file()).output().unwrap();
+    // as the user whose server it is
+    let status = status.args(["status", "-c"]).arg(server.file()).uid(65534).output().unwrap();
     assert!(String::from_utf8_lossy(&status.stdout).contains(word), "{status:?}");
 }

@@ -4,7 +4,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
-use forebay_tests::server::{binary, free_addr};
+use forebay_tests::server::binary;
 use forebay_tests::wire::{PATIENCE, exchange};
 use forebay_tests::{Options, Server, on_each_engine};
 use std::collections::HashMap;
@@ -88,8 +88,8 @@ impl Drop for NameServer {
 
 /// An application that answers with its name, and its port.
 fn application(name: &'static str) -> u16 {
-    let addr = free_addr();
-    let listener = TcpListener::bind(addr).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
@@ -108,7 +108,7 @@ fn application(name: &'static str) -> u16 {
             });
         }
     });
-    addr.port()
+    port
 }
 
 fn ask(server: &Server) -> String {

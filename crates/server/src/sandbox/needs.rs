@@ -208,7 +208,7 @@ mod tests {
             needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == PathUse::Read)
         };
         assert!(has_etc(needs("http://app.internal")));
-        let text = "traces.to = \"http://collector.internal:4318\"\n";
+        let text = "root = \"/srv/www\"\ntraces.to = \"http://collector.internal:4318\"\n";
         let config = forebay_config::parse(text, "/etc/forebay/forebay.toml").unwrap();
         assert!(has_etc(SandboxNeeds::of(&config, None, None)));
         assert!(!has_etc(needs("http://10.0.0.1")));

@@ -6,8 +6,8 @@ use super::state::Exchange;
 use super::upload::{TunnelEnd, UploadEncoding};
 use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
-use crate::messages::fastcgi;
 use crate::messages::destination::DestinationTold;
+use crate::messages::fastcgi;
 use crate::messages::names;
 use forebay_conn::handler::relay::RelayNext;
 use forebay_sys::clock;
@@ -174,7 +174,8 @@ impl<T> Exchange<T> {
         let is_given = self.asked.given.iter().any(|given| names::is_same(given, name));
         let is_plain = names::kind(name) == names::FieldKind::Plain;
         // where addresses are written anew in the head, none passes by in a trailer
-        let is_address = proxy.is_some_and(|proxy| proxy.request.destination != DestinationTold::Client)
+        let is_address = proxy
+            .is_some_and(|proxy| proxy.request.destination != DestinationTold::Client)
             && ["Destination", "If"].iter().any(|known| name.eq_ignore_ascii_case(known));
         self.application.is_stage() || (is_plain && !is_changed && !is_given && !is_address)
     }

@@ -259,8 +259,7 @@ fn place(
         if !path.exists() {
             make(&path)?;
             let mut controllers = root.controllers.iter();
-            let limited =
-                controllers.try_for_each(|one| limit(&path, root.is_two, *one, limits));
+            let limited = controllers.try_for_each(|one| limit(&path, root.is_two, *one, limits));
             if let Err(missing) = limited {
                 // the next request must not find it without its bounds
                 let _ = fs::remove_dir(&path);
