@@ -283,6 +283,8 @@ impl UpstreamGroup {
         candidates.extend(members.iter().enumerate().map(|(at, one)| {
             let grade = one.grade();
             let share = match best {
+                // a place that no server has fails nothing, and would be tried for as long as backups are asked
+                _ if one.is_vacant => 0,
                 // what was asked in vain is not sent to one that is only tried
                 Some((HealthGrade::Well, _)) if !tried.is_empty() && grade != HealthGrade::Well => {
                     0

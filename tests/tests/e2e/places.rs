@@ -316,5 +316,7 @@ fn php_fpm_says_how_many_workers_it_has() {
         String::from_utf8(said.stdout).unwrap()
     };
     assert!(soon(PATIENCE, || list().contains("it says that it has 3 workers")), "{}", list());
-    assert!(list().contains(" 0 of 3 "), "{}", list());
+    // it may have been asked first while it began its workers
+    let may = |places: &str| list().contains(&format!(" 0 of {places} "));
+    assert!(may("3") || may("2") || may("1"), "{}", list());
 }

@@ -185,8 +185,8 @@ fn whoever_is_killed_leaves_no_group_beyond_the_next_start() {
     kill(name.split('-').nth(2).unwrap().parse().unwrap());
     server.signal(Signal::KILL);
     server.wait(PATIENCE).unwrap();
+    // the group may be left; another server that has begun meanwhile may have removed it
     assert!(soon(PATIENCE, || bed.sleepers().is_empty()));
-    assert!(root.exists());
     // nobody has it locked once the attendant has ended, too
     let server = soon(PATIENCE, || {
         let next = bed.serve("event", "");

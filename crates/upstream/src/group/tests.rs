@@ -295,3 +295,18 @@ proptest! {
         }
     }
 }
+
+/// One that failed is tried now and then while backups are asked; a place that no server has is not.
+#[test]
+fn a_place_without_a_server_is_not_tried_beside_backups() {
+    let terms = |is_backup| Some(ServerTerms { weight: 1, is_backup, key: 7 });
+    for balance in ALL {
+        let mut group = group(3, balance, None);
+        group.is_said(1, terms(false));
+        group.is_said(2, terms(true));
+        group.becomes(0, None, 0);
+        assert_eq!(asked(&mut group, 0), [1; 60], "{balance:?}");
+        group.becomes(1, None, 0);
+        assert_eq!(asked(&mut group, 60 * S), [2; 60], "{balance:?}");
+    }
+}
