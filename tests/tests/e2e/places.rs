@@ -176,12 +176,12 @@ fn a_place_that_is_kept_is_given_while_others_wait(engine: &str) {
     clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
 }
 
-/// An application whose answers to `/events` and to `/endless` come to no end.
-fn endless() -> SocketAddr {
+/// An application that answers each connection by the head of its request; the rest of what comes can be read.
+fn application(answer: fn(String, BufReader<TcpStream>, TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
+        for stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let mut head = String::new();
@@ -190,23 +190,28 @@ fn endless() -> SocketAddr {
                         return;
                     }
                 }
-                let said = match head.split(' ').nth(1) {
-                    Some("/events") => {
-                        "Content-Type: Text/Event-Stream; charset=utf-8\r\n\r\ndata\n"
-                    }
-                    Some("/endless") => "Content-Type: text/plain\r\n\r\ndata\n",
-                    _ => "Content-Length: 0\r\n\r\n",
-                };
-                let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{said}");
-                let _ = stream.write_all(head.as_bytes());
-                if said.ends_with('\n') && !said.ends_with("\r\n") {
-                    // until the server leaves
-                    let _ = std::io::copy(&mut reader, &mut std::io::sink());
-                }
+                answer(head, reader, stream);
             });
         }
     });
     addr
+}
+
+/// An application whose answers to `/events` and to `/endless` come to no end.
+fn endless() -> SocketAddr {
+    application(|head, mut reader, mut stream| {
+        let said = match head.split(' ').nth(1) {
+            Some("/events") => "Content-Type: Text/Event-Stream; charset=utf-8\r\n\r\ndata\n",
+            Some("/endless") => "Content-Type: text/plain\r\n\r\ndata\n",
+            _ => "Content-Length: 0\r\n\r\n",
+        };
+        let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{said}");
+        let _ = stream.write_all(head.as_bytes());
+        if said.ends_with('\n') && !said.ends_with("\r\n") {
+            // until the server leaves
+            let _ = std::io::copy(&mut reader, &mut std::io::sink());
+        }
+    })
 }
 
 fn answers_without_an_end_keep_no_others_waiting(engine: &str) {
@@ -235,27 +240,13 @@ fn answers_without_an_end_keep_no_others_waiting(engine: &str) {
 
 /// An application that answers with the head it was sent.
 fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().unwrap());
-                let mut head = String::new();
-                while !head.ends_with("\r\n\r\n") {
-                    if reader.read_line(&mut head).unwrap_or(0) == 0 {
-                        return;
-                    }
-                }
-                let length = head.len();
-                let said = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}"
-                );
-                let _ = stream.write_all(said.as_bytes());
-            });
-        }
-    });
-    addr
+    application(|head, _, mut stream| {
+        let length = head.len();
+        let said = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{head}"
+        );
+        let _ = stream.write_all(said.as_bytes());
+    })
 }
 
 /// The level that the application at `/echo` is told, whatever its client says.
@@ -283,10 +274,13 @@ fn what_clients_say_of_overload_is_not_told(engine: &str) {
     assert_eq!(told(&served, engine), "0", "{engine}");
 }
 
+/// The application is told of the trouble of a class below: its own requests are not refused for that.
 fn applications_are_told_of_overload(engine: &str) {
     let (gate, echo) = (Gate::start(), echo());
     let lines = format!(
-        "agent = \"on\"\n[[class]]\nname = \"only\"\npriority = 0\ndelay = \"1ms\"\n\
+        "agent = \"on\"\n[[class]]\nname = \"told\"\npriority = 0\n\
+         [[class]]\nname = \"late\"\npriority = 1\ndelay = \"1ms\"\n\
+         [[rule]]\nname = \"told\"\npath = \"/echo\"\nclass = \"told\"\n\
          [[proxy]]\npath = \"/echo\"\nto = \"http://{echo}\"\nset = {{ \"X-Overload-Level\" = \"$overload\" }}\n\
          [[proxy]]\npath = \"/\"\nto = \"http://{}\"\nin_flight = 1\nqueue.time = \"5m\"\n",
         gate.addr

@@ -2,23 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-/// A module of tests for each engine.
-macro_rules! on_each_engine {
-    ($($test:ident),* $(,)?) => {
-        on_each_engine!(@ fibers: "fibers"; $($test),*);
-        on_each_engine!(@ event: "event"; $($test),*);
-        on_each_engine!(@ threads: "threads"; $($test),*);
-        on_each_engine!(@ pool: "pool"; $($test),*);
-        on_each_engine!(@ pipeline: "pipeline"; $($test),*);
-        on_each_engine!(@ split: "split"; $($test),*);
-    };
-    (@ $name:ident: $word:literal; $($test:ident),*) => {
-        mod $name {
-            $(#[test] fn $test() { super::$test($word); })*
-        }
-    };
-}
-
+#[macro_use]
+#[path = "../../../forebay/tests/it/engines.rs"]
+mod engines;
 #[path = "../../../forebay/tests/it/client.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
 mod client;
