@@ -295,7 +295,7 @@ impl Listeners {
 /// As `ListenStream=80` is where the machine has IPv6.
 #[test]
 fn one_socket_for_both_families_is_for_both_addresses() {
-    let both = || {
+    let both = || loop {
         let mut listeners = Listeners::default();
         let any = Listen::At((Ipv6Addr::UNSPECIFIED, 0).into());
         listeners.pass(&any, "web");
@@ -310,7 +310,11 @@ fn one_socket_for_both_families_is_for_both_addresses() {
             (Ipv4Addr::UNSPECIFIED, port).into(),
             ListenOptions { backlog: 16, reuse_port: false, owner: None },
         );
-        (listeners, port, taken.unwrap())
+        match taken {
+            Ok(taken) => break (listeners, port, taken),
+            // the kernel chose a port that is free for IPv6: another process may have its IPv4 half
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::AddrInUse),
+        }
     };
     let at = |ip: IpAddr, port| Listen::At((ip, port).into());
     let v4 = |port| at(Ipv4Addr::UNSPECIFIED.into(), port);
