@@ -199,8 +199,7 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     fs::write(folder.join("f.toml"), text).unwrap();
     let mut server = net.server(2, binary);
     let mut server = Ended(server.args(["run", "-c"]).arg(folder.join("f.toml")).spawn().unwrap());
-    thread::sleep(Duration::from_millis(400));
-    assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
+    listens(&mut server.0);
     let what = match lines {
         // in classic BPF: TC_ACT_SHOT as the verdict; everything matches
         DROPS_ALL => Some("bpf da bytecode 1,6_0_0_2"),
@@ -229,10 +228,24 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
     let counter = net.server(1, this).arg("count").stdout(Stdio::piped()).spawn().unwrap();
     let number = |child: Child| -> f64 {
         let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "a process of this measurement failed");
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
     };
     let counted = number(counter);
     (counted, number(generator))
+}
+
+/// Waits until the server listens, and a moment more. A gate takes longer to load than a server does.
+fn listens(server: &mut Child) {
+    let table = format!("/proc/{}/net/tcp", server.id());
+    let began = Instant::now();
+    // port 80, LISTEN
+    while !fs::read_to_string(&table).unwrap_or_default().contains(":0050 00000000:0000 0A") {
+        assert!(server.try_wait().unwrap().is_none(), "the server ended");
+        assert!(began.elapsed() < Duration::from_secs(30), "the server does not listen");
+        thread::sleep(Duration::from_millis(20));
+    }
+    thread::sleep(Duration::from_millis(400));
 }
 
 /// What is done with every packet, at the hook that the gate has. (XDP runs before packets are given

@@ -40,6 +40,7 @@ mod hand_over_relayed;
 mod hand_over_waits;
 mod http2;
 mod http2_oracle;
+mod http2_specification;
 mod httplint;
 mod identities;
 mod includes;
