@@ -36,7 +36,7 @@ fn all_of_it_holds(engine: &str) {
     );
     let site = folder.join("site");
     let _server = Server::start(&Options::new(&site).engine(engine).config(&lines));
-    for path in ["/", "/work"] {
+    for path in ["/", "/work?out=2000"] {
         for (addr, words, known) in [(plain, &[][..], &[PREFACE][..]), (sealed, &["-t", "-k"], &[])]
         {
             let said = run(&program, addr, path, words);
