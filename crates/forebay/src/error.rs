@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::{fmt, io};
 
 /// Why a server could not start, or has not ended well.
-#[derive(Debug)]
+///
+/// `Debug` is the same text as `Display`: it is what a `main` prints that returns the error.
 #[non_exhaustive]
 pub enum ServerError {
     /// The file of the configuration cannot be read.
@@ -56,6 +57,12 @@ impl fmt::Display for ServerError {
                 "the server has ended, and handlers run on, on {threads} threads, with {others} requests elsewhere"
             ),
         }
+    }
+}
+
+impl fmt::Debug for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -75,4 +75,4 @@ pub use forebay_upstream::inside::{
     InsideResponse as Response, RequestCode as Handler, SwitchedStream,
 };
 pub use parts::HandlerOptions;
-pub use server::Server;
+pub use server::{Server, Stopper};

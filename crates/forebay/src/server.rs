@@ -2,7 +2,7 @@
 
 use crate::error::ServerError;
 use crate::parts::BuilderParts;
-use forebay_server::run::guest::GuestServer;
+use forebay_server::run::guest::{GuestEnd, GuestServer};
 use forebay_upstream::inside::HandlerPlaces;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -104,17 +104,27 @@ impl Server {
         self.drain(Duration::ZERO)
     }
 
-    /// Waits until the server ends by itself, which is a failure.
+    /// What ends the server from another thread while this one [waits](Server::wait).
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.guest.end())
+    }
+
+    /// Waits until the server has ended: by a [`Stopper`], or by itself, which is a failure.
     ///
     /// # Errors
-    /// How it failed.
+    /// How it failed; handlers that go on.
     pub fn wait(mut self) -> Result<(), ServerError> {
-        self.guest.wait().map_err(ServerError::Guest)
+        self.has_ended = true;
+        self.await_end()
     }
 
     fn end(&mut self, within: Duration) -> Result<(), ServerError> {
         self.has_ended = true;
         self.guest.drain(within);
+        self.await_end()
+    }
+
+    fn await_end(&mut self) -> Result<(), ServerError> {
         let ended = self.guest.wait().map_err(ServerError::Guest);
         let all_ended = self.places.close(LAST_HANDLERS);
         ended?;
@@ -125,6 +135,23 @@ impl Server {
                 others: self.places.fibers(),
             }),
         }
+    }
+}
+
+/// Ends a server that another thread waits for, such as at a signal. May be copied.
+#[derive(Clone)]
+pub struct Stopper(GuestEnd);
+
+impl Stopper {
+    /// As [`Server::drain`], and returns at once: [`Server::wait`] returns when all has ended. Calls for a server that
+    /// has ended already do nothing.
+    pub fn drain(&self, within: Duration) {
+        self.0.drain(within);
+    }
+
+    /// As [`Server::stop`], and returns at once.
+    pub fn stop(&self) {
+        self.drain(Duration::ZERO);
     }
 }
 

@@ -11,6 +11,8 @@ on_each_engine! {
     answers_in_all_sizes,
     bodies_come_as_they_are_read,
     a_handler_that_fails_costs_its_request,
+    a_body_that_is_too_large_is_413,
+    a_stopper_ends_what_is_waited_for,
     a_slow_client_makes_the_handler_wait,
     a_client_that_leaves_ends_the_wait,
     the_main_thread_owns_the_state,
@@ -137,6 +139,34 @@ fn a_handler_that_fails_costs_its_request(engine: &str) {
     let metrics = server.metrics();
     let panics = metrics.lines().find(|line| line.starts_with("forebay_panics_total")).unwrap();
     assert!(panics.ends_with(" 2"), "{panics}");
+}
+
+fn a_body_that_is_too_large_is_413(engine: &str) {
+    let four = |request: &mut forebay::Request, response: &mut forebay::Response| {
+        let body = request.body(4)?;
+        Ok(response.status(201)?.text(body)?)
+    };
+    let server = builder(engine).handler("/four", four).start().unwrap();
+    for (body, status) in [("1234", 201), ("12345", 413)] {
+        let length = body.len();
+        let mut client = Client::connect(server.addresses()[0]);
+        let head = format!("POST /four HTTP/1.1\r\nHost: here\r\nContent-Length: {length}\r\n\r\n");
+        assert_eq!(client.ask(&(head + body)).status, status, "{engine}");
+    }
+}
+
+fn a_stopper_ends_what_is_waited_for(engine: &str) {
+    let handler =
+        |_: &mut forebay::Request, response: &mut forebay::Response| Ok(response.text("well")?);
+    let server = builder(engine).handler("/well", handler).start().unwrap();
+    let (address, stopper) = (server.addresses()[0], server.stopper());
+    assert_eq!(get(address, "/well").text(), "well");
+    let again = stopper.clone();
+    let stops = std::thread::spawn(move || stopper.drain(LONG));
+    server.wait().unwrap();
+    stops.join().unwrap();
+    again.stop();
+    assert!(std::net::TcpStream::connect(address).is_err(), "{engine}");
 }
 
 fn a_slow_client_makes_the_handler_wait(engine: &str) {

@@ -38,6 +38,17 @@ pub struct GuestServer {
     running: Option<(Arc<Status>, Common)>,
 }
 
+/// Ends a [`GuestServer`].
+#[derive(Clone)]
+pub struct GuestEnd(Sender<Event>);
+
+impl GuestEnd {
+    /// As [`GuestServer::drain`]. A server that has ended already is not changed by it.
+    pub fn drain(&self, within: Duration) {
+        let _ = self.0.send(Event::EndWithin(within.min(LONGEST_DRAIN)));
+    }
+}
+
 /// What a server in another program cannot have.
 #[derive(Debug)]
 pub enum GuestError {
@@ -159,7 +170,12 @@ impl GuestServer {
 
     /// Accepts nothing more; what is open comes to its end, within this time, and is cut then. Returns at once.
     pub fn drain(&self, within: Duration) {
-        let _ = self.to_main.send(Event::EndWithin(within.min(LONGEST_DRAIN)));
+        self.end().drain(within);
+    }
+
+    /// What ends the server from elsewhere, also while it is waited for.
+    pub fn end(&self) -> GuestEnd {
+        GuestEnd(self.to_main.clone())
     }
 
     /// Waits until the server has ended, by [`drain`](GuestServer::drain) or by itself.

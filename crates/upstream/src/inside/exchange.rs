@@ -204,6 +204,7 @@ impl<T> InsideExchange<T> {
                 return Ok(head);
             }
             (None, Some(HandlerEnd::Panicked)) => InsideFailure::Panicked,
+            (None, Some(HandlerEnd::TooLarge)) => InsideFailure::TooLarge,
             (None, _) => InsideFailure::Failed,
         };
         self.failure = Some(failure);

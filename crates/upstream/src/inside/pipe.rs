@@ -36,6 +36,8 @@ pub(super) enum HandlerEnd {
     Whole(Vec<PassedField>),
     /// It has returned an error.
     Failed,
+    /// It has returned that the body is larger than it takes.
+    TooLarge,
     /// It has panicked.
     Panicked,
 }
@@ -461,7 +463,7 @@ impl HandlerPipe {
         match take_some(body, body_at, out, most) {
             0 => match &state.end {
                 Some(HandlerEnd::Whole(_)) => PipeRead::End,
-                Some(HandlerEnd::Failed | HandlerEnd::Panicked) => PipeRead::Broken,
+                Some(_) => PipeRead::Broken,
                 None => {
                     state.is_asked = true;
                     PipeRead::Nothing

@@ -3,6 +3,8 @@
 use super::pipe::HandlerPipe;
 use crate::messages::request::protocols;
 use forebay_http::head::{Head, Method, Tunnel};
+use std::error::Error;
+use std::fmt;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -63,6 +65,26 @@ pub fn asked_protocols(head: &Head<'_>, tunnel: Option<Tunnel>) -> Option<Box<st
 pub struct InsideRequest {
     parts: RequestParts,
     pipe: Arc<HandlerPipe>,
+}
+
+/// The body of a request has more bytes than its handler takes.
+#[derive(Debug)]
+struct BodyTooLarge {
+    most: usize,
+}
+
+impl fmt::Display for BodyTooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the body of the request has more than {} bytes", self.most)
+    }
+}
+
+impl Error for BodyTooLarge {}
+
+/// Whether a handler has returned what [`InsideRequest::body`] has said of a body that is too large.
+pub(super) fn is_body_too_large(error: &(dyn Error + 'static)) -> bool {
+    let from_body = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    from_body.is_some_and(|inner| inner.is::<BodyTooLarge>())
 }
 
 /// Text where it is some; a handler that wants other bytes finds them beside it.
@@ -192,14 +214,13 @@ impl InsideRequest {
     /// The whole body, of at most so many bytes.
     ///
     /// # Errors
-    /// `FileTooLarge` if it has more; the client has left.
+    /// `FileTooLarge` if it has more: a handler that returns this error has its client get 413. The client has left.
     pub fn body(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
         Read::take(&mut *self, limit).read_to_end(&mut bytes)?;
         if bytes.len() > most {
-            let text = format!("the body of the request has more than {most} bytes");
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, BodyTooLarge { most }));
         }
         Ok(bytes)
     }

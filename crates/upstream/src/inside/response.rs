@@ -2,6 +2,7 @@
 
 use super::HandlerResult;
 use super::pipe::{HandlerEnd, HandlerHead, HandlerPipe, PassedField};
+use super::request::is_body_too_large;
 use super::taken::DetachedRun;
 use forebay_http::field::FieldName;
 use std::fmt::Display;
@@ -11,6 +12,8 @@ use std::task::{Context, Poll, ready};
 
 /// An answer that is not longer is sent in one piece, with its length.
 const BUFFER_BYTES: usize = 16 * 1024;
+
+const CONTENT_TYPE: &str = "Content-Type";
 
 /// The field that answers the key of a WebSocket.
 const ACCEPT: &str = "Sec-WebSocket-Accept";
@@ -110,7 +113,8 @@ impl InsideResponse {
         Ok(self)
     }
 
-    /// The whole answer in one call: status, media type and body.
+    /// The whole answer in one call: status, media type and body. A status or a `Content-Type` that was set before is
+    /// replaced.
     ///
     /// # Errors
     /// As [`status`](InsideResponse::status) and writing.
@@ -120,26 +124,37 @@ impl InsideResponse {
         media_type: &str,
         body: impl AsRef<[u8]>,
     ) -> io::Result<()> {
-        let body = body.as_ref();
-        self.status(status)?.field("Content-Type", media_type)?;
-        self.head.length.get_or_insert(self.written + body.len() as u64);
-        self.write_all(body)
+        self.status(status)?;
+        self.head.fields.retain(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_TYPE));
+        self.whole(media_type, body.as_ref())
     }
 
-    /// A page of HTML with status 200.
+    /// A page of HTML, with the status that was [set](InsideResponse::status) before, else 200. A `Content-Type` that
+    /// was set before stays.
     ///
     /// # Errors
     /// As [`send`](InsideResponse::send).
     pub fn html(&mut self, body: impl AsRef<[u8]>) -> io::Result<()> {
-        self.send(200, "text/html; charset=utf-8", body)
+        self.whole("text/html; charset=utf-8", body.as_ref())
     }
 
-    /// Plain text with status 200.
+    /// Plain text, with the status that was [set](InsideResponse::status) before, else 200. A `Content-Type` that was
+    /// set before stays.
     ///
     /// # Errors
     /// As [`send`](InsideResponse::send).
     pub fn text(&mut self, body: impl AsRef<[u8]>) -> io::Result<()> {
-        self.send(200, "text/plain; charset=utf-8", body)
+        self.whole("text/plain; charset=utf-8", body.as_ref())
+    }
+
+    /// An answer that is no longer than this body, and of this type if nothing else was said.
+    fn whole(&mut self, media_type: &str, body: &[u8]) -> io::Result<()> {
+        self.before_head()?;
+        if !self.head.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE)) {
+            self.field(CONTENT_TYPE, media_type)?;
+        }
+        self.head.length.get_or_insert(self.written + body.len() as u64);
+        self.write_all(body)
     }
 
     /// The protocol is changed to this one, and the key of a WebSocket answered with that.
@@ -263,6 +278,7 @@ impl InsideResponse {
         };
         match &returned {
             Some(Ok(())) => {}
+            Some(Err(error)) if is_body_too_large(&**error) => self.pipe.end(HandlerEnd::TooLarge),
             Some(Err(_)) => self.pipe.end(HandlerEnd::Failed),
             None => self.pipe.end(HandlerEnd::Panicked),
         }

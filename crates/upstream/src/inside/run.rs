@@ -1,6 +1,6 @@
 //! A handler with its request, and what becomes of it when it ends.
 
-use super::request::InsideRequest;
+use super::request::{InsideRequest, is_body_too_large};
 use super::response::InsideResponse;
 use super::taken::{DetachedRun, HandlerPlace};
 use super::{DetachedCode, HandlerCode, InsideCode};
@@ -66,6 +66,8 @@ impl HandlerRun {
         match response.end(returned) {
             Some(Ok(())) => {}
             Some(Err(_)) if was_left || (was_good && request.is_left()) => {}
+            // the client's fault, who is told
+            Some(Err(error)) if is_body_too_large(&*error) => {}
             Some(Err(error)) => say(format_args!("the handler {name} has failed: {error}")),
             None => say(format_args!("the handler {name} has panicked")),
         }

@@ -36,6 +36,29 @@ fn a_short_answer_is_sent_at_once_with_its_length() {
 }
 
 #[test]
+fn texts_keep_status_and_type_that_were_set() {
+    let types = |head: &HandlerHead| {
+        let named = head.fields.iter().filter(|(name, _)| &**name == "Content-Type");
+        named.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect::<Vec<_>>()
+    };
+    let (pipe, _) = answered(|response| {
+        response.status(418)?.field("Content-Type", "text/csv")?;
+        Ok(response.text("a,b")?)
+    });
+    let head = pipe.answer().0.unwrap();
+    assert_eq!((head.status, types(&head)), (418, vec!["text/csv".to_owned()]));
+    let (pipe, _) = answered(|response| {
+        response.status(418)?.field("content-type", "text/csv")?;
+        Ok(response.send(404, "text/plain", "no")?)
+    });
+    let head = pipe.answer().0.unwrap();
+    assert_eq!((head.status, types(&head)), (404, vec!["text/plain".to_owned()]));
+    let (pipe, _) = answered(|response| Ok(response.html("<p>")?));
+    let head = pipe.answer().0.unwrap();
+    assert_eq!((head.status, types(&head)), (200, vec!["text/html; charset=utf-8".to_owned()]));
+}
+
+#[test]
 fn a_flush_begins_an_answer_whose_length_nobody_knows() {
     let (pipe, _) = answered(|response| {
         response.write_all(b"one")?;
