@@ -166,7 +166,7 @@ export function topTables(top, order, choose) {
   document.getElementById("top-note").textContent = `Refused ones are counted one by one; of the others one in ${top.sample}, so requests are estimates: ± is the error at 95 %.${missed} Choose a name for the command that deals with it.`;
 }
 
-const PARTS = { rule: "By the rule", address: "Whose", network: "From the network", agent: "User agent", path: "Asked for", class: "Of the class" };
+const PARTS = { rule: "Rule", address: "Client", network: "Network", agent: "User agent", path: "Host and path", class: "Class" };
 
 /** Who was refused what, and by which rule: the name of each kind that was refused most, and its part of all. */
 export function refusals(top, span) {
