@@ -6,6 +6,7 @@ use crate::hsts::Hsts;
 use crate::one_client::of_one_client;
 use crate::out::Out;
 use forebay_http::date::IMF_LEN;
+use forebay_http::decimal;
 use forebay_http::grpc;
 use forebay_http::head::{Head, Method, Version};
 use forebay_http::status::reason;
@@ -215,8 +216,11 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.extend_from_slice(head);
         match length {
-            // writing into a vector does not fail
-            Some(length) => _ = write!(bytes, "Content-Length: {length}\r\n"),
+            Some(length) => {
+                bytes.extend_from_slice(b"Content-Length: ");
+                decimal::push(length, bytes);
+                bytes.extend_from_slice(b"\r\n");
+            }
             None if !has_body(status) || self.head_only => {}
             None if self.http10 => self.keep_alive = false,
             None => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),

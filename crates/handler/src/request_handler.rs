@@ -92,6 +92,8 @@ pub struct RequestHandler {
     sighter: Option<Sighter>,
     /// Decides which requests are recorded, where spans go to a collector.
     tracer: Option<Tracer>,
+    /// What the clock said a moment ago, for the request that is about to be judged; 0 if it was not read.
+    ticked_ns: u64,
     /// When the request at hand was looked at, where spans go to a collector.
     processed: ProcessTimes,
     /// The request at hand is being refused, and its line is about to be begun.
@@ -143,6 +145,7 @@ impl RequestHandler {
             refusals: Arc::clone(&snapshot.refusals),
             sighter: snapshot.sightings.sighter(),
             tracer: snapshot.traces.tracer(),
+            ticked_ns: 0,
             processed: ProcessTimes::default(),
             refused: None,
             told: ToldName::default(),

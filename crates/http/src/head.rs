@@ -446,13 +446,17 @@ fn behind<'h>(target: &'h [u8], scheme: &[u8]) -> Option<&'h [u8]> {
 pub(crate) struct ConnectionField {
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
+    /// It has options that are names of fields.
+    pub(crate) names_fields: bool,
 }
 
 impl ConnectionField {
     pub(crate) fn read(&mut self, value: &[u8]) {
         for option in members(value) {
-            self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            let is = |other: &[u8]| option.eq_ignore_ascii_case(other);
+            self.close |= is(b"close");
+            self.keep_alive |= is(b"keep-alive");
+            self.names_fields |= !(is(b"close") || is(b"keep-alive") || is(b"upgrade"));
         }
     }
 }

@@ -27,6 +27,7 @@
 //! | [`cidr`] | Which addresses are in a network? |
 //! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
+//! | [`decimal`] | A number as its digits |
 //! | [`status`] | Status codes and their reasons |
 //! | [`trace_context`] | Where in a trace does a request stand (W3C Trace Context)? |
 //! | [`websocket`] | Where in the frames of a WebSocket is a stream of bytes? |
@@ -56,6 +57,7 @@ pub mod client;
 pub mod coding;
 pub mod condition;
 pub mod date;
+pub mod decimal;
 pub mod field;
 pub mod forwarded;
 pub mod framing;

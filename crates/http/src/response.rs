@@ -92,6 +92,8 @@ pub struct Response<'h> {
     pub content_length: Option<u64>,
     /// Whether another request may be sent on the connection when this answer is over.
     pub keep_alive: bool,
+    /// Whether `Connection` names fields, which are for that connection only (RFC 9110 §7.6.1).
+    pub names_fields: bool,
     /// Bytes of the head, the empty line included.
     pub len: usize,
     lines: FieldLines<'h>,
@@ -101,7 +103,7 @@ pub struct Response<'h> {
 #[derive(Clone, Copy, Debug)]
 enum FieldLines<'h> {
     Received(&'h [httparse::Header<'h>]),
-    Kept { names: &'h str, bytes: &'h [u8], fields: &'h [FieldSpan] },
+    Kept { bytes: &'h [u8], fields: &'h [FieldSpan] },
 }
 
 impl<'h> FieldLines<'h> {
@@ -115,9 +117,7 @@ impl<'h> FieldLines<'h> {
     fn get(self, at: usize) -> Option<(&'h str, &'h [u8])> {
         match self {
             FieldLines::Received(lines) => lines.get(at).map(|line| (line.name, line.value)),
-            FieldLines::Kept { names, bytes, fields } => {
-                fields.get(at).map(|field| field.of(names, bytes))
-            }
+            FieldLines::Kept { bytes, fields } => fields.get(at).map(|field| field.within(bytes)),
         }
     }
 }
@@ -130,8 +130,8 @@ pub struct KeptResponse {
     body: BodyFraming,
     content_length: Option<u64>,
     keep_alive: bool,
+    names_fields: bool,
     len: usize,
-    names: String,
     fields: Vec<FieldSpan>,
 }
 
@@ -145,8 +145,9 @@ impl KeptResponse {
             body: self.body,
             content_length: self.content_length,
             keep_alive: self.keep_alive,
+            names_fields: self.names_fields,
             len: self.len,
-            lines: FieldLines::Kept { names: &self.names, bytes, fields: &self.fields },
+            lines: FieldLines::Kept { bytes, fields: &self.fields },
         }
     }
 }
@@ -218,6 +219,7 @@ impl<'h> Response<'h> {
             body: BodyFraming::None,
             content_length: None,
             keep_alive: false,
+            names_fields: false,
             len,
             lines: FieldLines::Received(fields),
         };
@@ -244,12 +246,9 @@ impl<'h> Response<'h> {
             let start = (part.as_ptr() as usize).wrapping_sub(begin);
             if part.is_empty() { 0..0 } else { start as u32..(start + part.len()) as u32 }
         };
-        let mut names = String::with_capacity(self.fields().map(|(name, _)| name.len()).sum());
         let mut fields = Vec::with_capacity(self.lines.len());
         for (name, value) in self.fields() {
-            let start = names.len() as u32;
-            names.push_str(name);
-            fields.push(FieldSpan::new(start..names.len() as u32, place(value)));
+            fields.push(FieldSpan::new(place(name.as_bytes()), place(value)));
         }
         KeptResponse {
             status: self.status,
@@ -257,8 +256,8 @@ impl<'h> Response<'h> {
             body: self.body,
             content_length: self.content_length,
             keep_alive: self.keep_alive,
+            names_fields: self.names_fields,
             len: self.len,
-            names,
             fields,
         }
     }
@@ -323,6 +322,7 @@ impl<'h> Response<'h> {
         // what must have no body and announces one may send it all the same (RFC 9110 §8.6)
         let is_contrary = matches!(self.status, 100..200 | 204)
             && (is_chunked || self.content_length.is_some_and(|length| length > 0));
+        self.names_fields = connection.names_fields;
         // RFC 9112 §9.3
         self.keep_alive = !connection.close
             && (self.version == Version::Http11 || connection.keep_alive)

@@ -1,5 +1,16 @@
 //! Status codes and their reason phrases (RFC 9110 §15).
 
+use crate::decimal;
+
+/// Appends the status line of an answer of HTTP/1.1.
+pub fn push_line(status: u16, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal::push(status.into(), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The reason phrase of a status this server sends, or passes on.
 pub fn reason(status: u16) -> &'static str {
     match status {

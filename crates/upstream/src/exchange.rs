@@ -37,6 +37,7 @@
 //! | `exchange/state.rs` | what is known of an exchange, and what is asked: beneath all others |
 //! | `exchange/phase.rs` | how far it has come, and the attempt that is under way |
 //! | `exchange/upload.rs`, `exchange/collected.rs`, `exchange/pace.rs` | what goes to the upstream |
+//! | `exchange/spare.rs` | room to receive in, from one exchange to the next |
 //! | `exchange/traced.rs` | what a trace is told of its attempts |
 //! | `exchange/answer.rs`, `exchange/script.rs` | what comes from it |
 //! | `exchange/outcome.rs`, `exchange/link_state.rs` | what becomes of it; what is known of one that goes to the next stage |
@@ -79,6 +80,7 @@ mod phase;
 mod script;
 mod scripted;
 mod sending;
+mod spare;
 mod spooling;
 mod state;
 mod traced;
@@ -490,6 +492,7 @@ impl<T> Drop for Exchange<T> {
     fn drop(&mut self) {
         self.leave_link();
         self.drain();
+        spare::leave(&mut self.answer.received);
     }
 }
 

@@ -162,16 +162,16 @@ impl UpstreamSlot {
         }
     }
 
-    /// The upstream has answered: a head is there, with an error of its own or not. That is told now, for the rest of the answer may take long,
-    /// and without a lock where it says nothing new.
-    pub(crate) fn answered(&mut self, is_error: bool) {
+    /// The upstream has answered: since `now_ns` a head is there, with an error of its own or not. That is told now, for
+    /// the rest of the answer may take long, and without a lock where it says nothing new.
+    pub(crate) fn answered(&mut self, is_error: bool, now_ns: u64) {
         if is_error {
             self.begun.is_error();
         }
         self.told = HealthSign::Whole;
         let member = self.begun.member;
         let Some(one) = self.upstreams.each.get(member) else { return };
-        one.answered_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        one.answered_ns.store(now_ns, Ordering::Relaxed);
         if one.has_failed.load(Ordering::Relaxed) {
             self.upstreams.tell_head(member);
         }
@@ -776,13 +776,13 @@ mod tests {
         let upstreams = Upstreams::new(&group_of(1, Balance::Least, None), false, 0);
         let is_well = || upstreams.seen()[0].condition == UpstreamCondition::Well;
         let mut old = ask(&upstreams);
-        old.answered(false);
+        old.answered(false, clock::monotonic_ns());
         ask(&upstreams).fail("connect");
         assert!(!is_well());
         drop(old);
         assert!(!is_well(), "it has failed since that answer began");
         let mut next = ask(&upstreams);
-        next.answered(false);
+        next.answered(false, clock::monotonic_ns());
         assert!(is_well(), "the rest of the answer may take long");
         ask(&upstreams).fail("connect");
         drop(next);
@@ -796,12 +796,12 @@ mod tests {
         let is_well = || upstreams.seen()[0].condition == UpstreamCondition::Well;
         let break_off = || {
             let mut slot = ask(&upstreams);
-            slot.answered(false);
+            slot.answered(false, clock::monotonic_ns());
             slot.fail("broken_off");
         };
         break_off();
         break_off();
-        ask(&upstreams).answered(false);
+        ask(&upstreams).answered(false, clock::monotonic_ns());
         break_off();
         break_off();
         assert!(is_well(), "a whole answer came between");

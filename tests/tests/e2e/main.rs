@@ -90,6 +90,7 @@ mod tls;
 mod tls_changes;
 mod told;
 mod traces;
+mod traces_beside;
 mod tutorial;
 mod unanswered;
 mod unruly;

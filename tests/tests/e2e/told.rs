@@ -7,6 +7,7 @@ use forebay_tests::{ISOLATED, Options, Server, on_each_engine, on_isolated};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::{fs, thread};
 
 on_each_engine!(
@@ -110,11 +111,12 @@ fn length(rest: &mut &[u8]) -> usize {
 }
 
 /// Serves each connection on a thread of its own.
-pub(crate) fn listen(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> SocketAddr {
+pub(crate) fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let (addr, serve) = (listener.local_addr().unwrap(), Arc::new(serve));
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
+            let serve = Arc::clone(&serve);
             thread::spawn(move || serve(stream));
         }
     });

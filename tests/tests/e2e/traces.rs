@@ -21,22 +21,30 @@ on_each_engine!(
     applications_are_told_where_a_request_stands,
     attempts_are_spans_of_their_own,
     a_refusal_says_by_which_rule,
+    stages_behind_it_hang_together,
 );
 
 /// A span, and the stage that has sent it.
 #[derive(Clone, Debug)]
-struct SentSpan {
-    span: Span,
+pub(crate) struct SentSpan {
+    pub(crate) span: Span,
     stage: String,
 }
 
 impl SentSpan {
-    fn text(&self, key: &str) -> String {
+    /// An attribute as text; empty if there is none.
+    pub(crate) fn text(&self, key: &str) -> String {
         value(&self.span.attributes, key)
     }
 
-    fn id(&self) -> &[u8] {
+    /// The id of the span.
+    pub(crate) fn id(&self) -> &[u8] {
         &self.span.span_id
+    }
+
+    /// The id as `traceparent` has it.
+    pub(crate) fn id_text(&self) -> String {
+        self.id().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// It began and ended within the other.
@@ -58,13 +66,14 @@ fn value(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue], key: &
 }
 
 /// A collector.
-struct Collector {
+pub(crate) struct Collector {
     addr: SocketAddr,
     taken: Arc<Mutex<Vec<SentSpan>>>,
 }
 
 impl Collector {
-    fn start() -> Collector {
+    /// At an address of its own.
+    pub(crate) fn start() -> Collector {
         Collector::at(TcpListener::bind("127.0.0.1:0").unwrap())
     }
 
@@ -81,19 +90,20 @@ impl Collector {
         Collector { addr, taken }
     }
 
-    fn lines(&self, more: &str) -> String {
+    /// Lines that have all requests recorded, and their spans come here.
+    pub(crate) fn lines(&self, more: &str) -> String {
         format!("[traces]\nto = \"http://{}\"\nrate = \"100%\"\n{more}\n", self.addr)
     }
 
     /// The spans, once there are some for which this holds.
-    fn until(&self, is_so: impl Fn(&[SentSpan]) -> bool) -> Vec<SentSpan> {
+    pub(crate) fn until(&self, is_so: impl Fn(&[SentSpan]) -> bool) -> Vec<SentSpan> {
         let taken = || self.taken.lock().unwrap().clone();
         assert!(soon(PATIENCE, || is_so(&taken())), "{:#?}", taken());
         taken()
     }
 
     /// Those of the request for this path, once its own is there, and how many of them.
-    fn trace_of(&self, path: &str) -> Vec<SentSpan> {
+    pub(crate) fn trace_of(&self, path: &str) -> Vec<SentSpan> {
         let is_request = |one: &SentSpan| one.span.kind == 2 && one.text("url.path") == path;
         let all = self.until(|spans| spans.iter().any(is_request));
         let request = all.iter().find(|one| is_request(one)).unwrap();
@@ -138,7 +148,7 @@ fn export_of(stream: TcpStream) -> Option<Vec<SentSpan>> {
 }
 
 /// An application that answers with the head it was sent.
-fn application() -> SocketAddr {
+pub(crate) fn application() -> SocketAddr {
     listen(|stream| {
         let mut writer = stream.try_clone().unwrap();
         let mut reader = BufReader::new(stream);
@@ -156,28 +166,34 @@ fn application() -> SocketAddr {
     })
 }
 
-fn site() -> Folder {
+/// A folder for [`start`].
+pub(crate) fn site() -> Folder {
     let folder = Folder::new();
     folder.write("site/index.html", "hello");
     folder
 }
 
-fn start(folder: &Folder, engine: &str, lines: &str) -> Server {
+/// A server with one file.
+pub(crate) fn start(folder: &Folder, engine: &str, lines: &str) -> Server {
     let root = folder.join("site");
     Server::start(&Options::new(root).engine(engine).config(lines))
 }
 
-fn get(server: &Server, path: &str, fields: &str) -> String {
+/// What is answered to a request with these fields.
+pub(crate) fn get(server: &Server, path: &str, fields: &str) -> String {
     let head =
         format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n{fields}\r\n");
     String::from_utf8_lossy(&server.exchange(head.as_bytes())).into_owned()
 }
 
-const SERVICE: &str = "service = \"shop\"";
+/// The name of the service, which the collector expects.
+pub(crate) const SERVICE: &str = "service = \"shop\"";
 
 /// A trusted proxy's word, and its trace.
-const PARENT: &str = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
-const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
+pub(crate) const PARENT: &str =
+    "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n";
+/// The trace of [`PARENT`].
+pub(crate) const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 
 fn a_file_has_its_spans(engine: &str) {
     let (folder, collector) = (site(), Collector::start());
@@ -296,8 +312,8 @@ fn attempts_are_spans_of_their_own(engine: &str) {
     assert_eq!(second.text("http.request.resend_count"), "1");
     assert_eq!(second.span.parent_span_id, failed.span.parent_span_id);
     // the second attempt was told its own span
-    let id: String = second.id().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert!(answers.iter().any(|answer| answer.contains(&format!("-{id}-01"))), "{answers:?}");
+    let id = format!("-{}-01", second.id_text());
+    assert!(answers.iter().any(|answer| answer.contains(&id)), "{answers:?}");
 }
 
 fn a_refusal_says_by_which_rule(engine: &str) {
@@ -335,13 +351,22 @@ fn a_refusal_says_by_which_rule(engine: &str) {
 /// Each stage has a span of the request, below the span by which the stage before has asked it.
 #[test]
 fn stages_hang_together() {
+    each_stage_has_its_span(ISOLATED, "");
+}
+
+/// The same where the stages are behind an engine.
+fn stages_behind_it_hang_together(engine: &str) {
+    each_stage_has_its_span(engine, "stages.process = 1\nstages.respond = 1\n");
+}
+
+fn each_stage_has_its_span(engine: &str, top: &str) {
     let (folder, collector) = (site(), Collector::start());
     let lines = format!(
-        "{}[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\n",
+        "{top}{}[[proxy]]\npath = \"/app\"\nto = \"http://{}\"\n",
         collector.lines(SERVICE),
         application(),
     );
-    let server = start(&folder, ISOLATED, &lines);
+    let server = start(&folder, engine, &lines);
     let answer = get(&server, "/app", PARENT);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let of_stage = |spans: &[SentSpan], kind: i32, stage: &str| {
@@ -364,8 +389,7 @@ fn stages_hang_together() {
     }
     // the application is told the last of them
     let last = of_stage(&all, 3, "respond").unwrap();
-    let id: String = last.id().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert!(answer.contains(&format!("-{id}-01")), "{answer}");
+    assert!(answer.contains(&format!("-{}-01", last.id_text())), "{answer}");
 }
 
 /// A collector that is not there, or does not answer, is no matter of clients; what it misses is counted.

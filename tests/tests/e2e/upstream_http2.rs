@@ -44,8 +44,8 @@ on_isolated!(
 const HEAD_OF_FLOODS: [&str; 5] = ["pings", "continuation", "window", "settings", "interim"];
 
 /// An application that speaks HTTP/2 and does what the path says; in one thread per connection.
-struct Application {
-    addr: SocketAddr,
+pub(crate) struct Application {
+    pub(crate) addr: SocketAddr,
     counts: Arc<Counts>,
 }
 
@@ -60,7 +60,8 @@ struct Counts {
 }
 
 impl Application {
-    fn start() -> Application {
+    /// At an address of its own.
+    pub(crate) fn start() -> Application {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (addr, counts) = (listener.local_addr().unwrap(), Arc::<Counts>::default());
         let shared = Arc::clone(&counts);
@@ -92,6 +93,8 @@ struct Served {
     out: Vec<u8>,
     /// What is asked on each stream.
     paths: HashMap<u32, String>,
+    /// Where it is told that each stream stands, by `traceparent`.
+    told: HashMap<u32, Vec<u8>>,
     /// What is to be sent on each stream, and whether that is all.
     bodies: HashMap<u32, (Vec<u8>, bool)>,
     said: HashMap<u32, usize>,
@@ -107,6 +110,7 @@ impl Served {
             fields: DecodedFields::default(),
             out: Vec::new(),
             paths: HashMap::new(),
+            told: HashMap::new(),
             bodies: HashMap::new(),
             said: HashMap::new(),
         }
@@ -141,6 +145,8 @@ impl Served {
                         self.counts.requests.fetch_add(1, SeqCst);
                         let path = String::from_utf8(fields.path().to_vec()).unwrap();
                         self.paths.insert(stream, path);
+                        let told = fields.iter().find(|(name, _)| *name == b"traceparent");
+                        self.told.insert(stream, told.map_or(vec![], |(_, value)| value.to_vec()));
                         self.fields = fields;
                         self.begins(stream)?;
                         if ends {
@@ -198,14 +204,17 @@ impl Served {
         let path = self.paths[&stream].clone();
         match &*path {
             "/hang" => {}
-            "/refuse" => {
+            "/refuse" | "/refuse-and-tell" => {
                 let number = self.counts.requests.load(SeqCst);
                 if number % 2 == 1 {
                     self.machine.reset(stream, ErrorCode::REFUSED_STREAM);
-                } else {
+                } else if path == "/refuse" {
                     self.answer(stream, b"at last");
+                } else {
+                    self.answer(stream, &self.told[&stream].clone());
                 }
             }
+            "/tell" => self.answer(stream, &self.told[&stream].clone()),
             "/goaway" => {
                 self.answer(stream, b"the last");
                 self.machine.drain_now();
@@ -358,7 +367,9 @@ fn get(server: &Server, path: &str) -> String {
     ask(server, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 }
 
-const CALL: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "trailers")];
+/// The fields of a call of gRPC.
+pub(crate) const CALL: [(&str, &str); 2] =
+    [("content-type", "application/grpc"), ("te", "trailers")];
 
 fn requests_pass_and_connections_are_kept(engine: &str) {
     let app = Application::start();

@@ -7,7 +7,8 @@ use crate::request::{ArrivalTimes, Request};
 /// Begins and ends log lines. The defaults write nothing and read no clock.
 pub trait Journal: HandlerTypes {
     /// Nanoseconds of a clock that never goes back, if the handler wants to know how long the stages
-    /// of a request take; else 0. Asked twice or three times for each request.
+    /// of a request take; else 0. Asked once or twice for each request: when it is there, right before
+    /// [`verdict`](super::Admission::verdict).
     fn tick(&mut self) -> u64 {
         0
     }

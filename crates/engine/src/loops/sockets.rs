@@ -11,7 +11,7 @@ use crate::order::ranks::RequestKey;
 use forebay_conn::{RequestId, SocketId, Wants};
 use forebay_sys::epoll::{Edges, Epoll};
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// All such sockets of a loop.
@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 pub(crate) struct Sockets {
     known: Slab<KnownSocket>,
     /// The place of the last one that had this descriptor. It may be closed since.
-    places: HashMap<RawFd, usize>,
+    places: BTreeMap<RawFd, usize>,
     /// Tells a socket from an earlier one in the same place.
     generation: u32,
     /// Threads take sockets over from one another. What is reported meanwhile may be told the request before.

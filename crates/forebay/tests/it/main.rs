@@ -15,4 +15,5 @@ mod http2;
 mod policy;
 mod process;
 mod servers;
+mod traces;
 mod upgrades;

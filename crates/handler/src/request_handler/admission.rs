@@ -64,7 +64,12 @@ impl Admission for RequestHandler {
                     Some(Role::Receive) | None => None,
                 };
                 let known = JudgeContext { trusted, verifier, unix_ms, rank, paths: &paths };
-                let verdict = judge.request(request, record, known, clock::monotonic_ns());
+                // a request is judged as soon as it is there, and for that the clock may have been read
+                let now_ns = match std::mem::take(&mut self.ticked_ns) {
+                    0 => clock::monotonic_ns(),
+                    ticked_ns => ticked_ns,
+                };
+                let verdict = judge.request(request, record, known, now_ns);
                 // the others have a line
                 if matches!(verdict, Verdict::Reset) {
                     self.sight_refusal(request.peer, Some(request));

@@ -24,10 +24,11 @@ pub struct JournalLine {
 impl Journal for RequestHandler {
     #[inline]
     fn tick(&mut self) -> u64 {
-        match self.tracer {
+        self.ticked_ns = match self.tracer {
             Some(_) => clock::monotonic_ns(),
             None => self.logger.tick(),
-        }
+        };
+        self.ticked_ns
     }
 
     #[inline]

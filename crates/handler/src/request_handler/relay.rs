@@ -24,7 +24,7 @@ use forebay_http::client::ClientKey;
 use forebay_http::head::{Method, RequestTarget};
 use forebay_http::path::NormalPath;
 use forebay_http::response::Response;
-use forebay_http::status::reason;
+use forebay_http::status::{push_line, reason};
 use forebay_metrics::{Counter, Unanswered};
 use forebay_site::{Body, Destination};
 use forebay_sys::clock;
@@ -36,7 +36,6 @@ use forebay_upstream::link::LinkFailure;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::{ApplicationSettings, Errors};
 use std::borrow::Cow;
-use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -686,8 +685,7 @@ fn names_place(relay: &Exchange<ExchangeTag>) -> bool {
 /// Writes the first line of a head over what is there.
 pub(super) fn begin_head(status: u16, head: &mut Vec<u8>) {
     head.clear();
-    // writing into a vector does not fail
-    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", reason(status));
+    push_line(status, head);
 }
 
 /// Why the answer to a request for a tunnel is none that its client may get, if that is so: a 2xx would mean

@@ -23,10 +23,17 @@ pub struct FieldSpan {
 }
 
 impl FieldSpan {
-    /// A name in one buffer, and a value in another.
+    /// A name and a value, in one buffer or in two.
     pub fn new(name: Range<u32>, value: Range<u32>) -> FieldSpan {
         let span = |range: Range<u32>| OwnedSpan { start: range.start, end: range.end };
         FieldSpan { name: span(name), value: span(value) }
+    }
+
+    /// Name and value, where both are in one buffer, from which a head was parsed.
+    pub(crate) fn within(self, bytes: &[u8]) -> (&str, &[u8]) {
+        // a name is a token, and so ASCII
+        let name = std::str::from_utf8(&bytes[self.name.range()]).unwrap_or_default();
+        (name, &bytes[self.value.range()])
     }
 
     /// Name and value.

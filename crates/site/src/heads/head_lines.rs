@@ -1,14 +1,12 @@
 //! Lines that every head has: the status, who answers, how long the body is.
 
 use crate::heads::fields::AnswerFields;
-use forebay_http::status;
-use std::io::Write;
+use forebay_http::{decimal, status};
 
 /// The line of status.
 pub(crate) fn status_line(status: u16) -> Vec<u8> {
     let mut head = Vec::with_capacity(512);
-    // Writing to a vector cannot fail.
-    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", status::reason(status));
+    status::push_line(status, &mut head);
     head
 }
 
@@ -21,6 +19,7 @@ pub(crate) fn server(is_named: bool, fields: &mut AnswerFields<'_>) {
 
 /// Adds `Content-Length`.
 pub(crate) fn length_line(head: &mut Vec<u8>, bytes: u64) {
-    // Writing to a vector cannot fail.
-    let _ = write!(head, "Content-Length: {bytes}\r\n");
+    head.extend_from_slice(b"Content-Length: ");
+    decimal::push(bytes, head);
+    head.extend_from_slice(b"\r\n");
 }

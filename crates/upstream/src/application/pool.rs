@@ -21,7 +21,7 @@
 use crate::application::Application;
 use crate::group::MemberIndex;
 use crate::upstreams::connection::UpstreamConnection;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,8 +36,9 @@ const SHORT_MS: u64 = 10 * LOOK_MS;
 /// Idle connections, by application and upstream.
 #[derive(Debug)]
 pub struct ConnectionPool {
-    /// Of each upstream the one that was used last is the last.
-    idle: HashMap<(u64, MemberIndex), Vec<IdleUpstream>>,
+    /// Of each upstream the one that was used last is the last. In order: for few numbers, which no stranger chooses,
+    /// a hash would take longer.
+    idle: BTreeMap<(u64, MemberIndex), Vec<IdleUpstream>>,
     /// Those that belong to a client's connection each, by that and the upstreams.
     own: HashMap<(usize, u64), OwnUpstream>,
     places: IdlePlaces,
@@ -228,7 +229,7 @@ impl ConnectionPool {
     pub fn new(bound: &Arc<IdleBound>) -> ConnectionPool {
         let places = IdlePlaces::new(bound);
         ConnectionPool {
-            idle: HashMap::new(),
+            idle: BTreeMap::new(),
             own: HashMap::new(),
             places,
             number: 0,

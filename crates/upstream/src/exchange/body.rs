@@ -1,6 +1,7 @@
 //! The body of the answer, as it comes.
 
 use super::answer::{BROKEN_OFF, Coming, RECEIVE_BYTES};
+use super::spare;
 use super::state::Exchange;
 use super::upload::TunnelEnd;
 use crate::upstreams::connection::UpstreamConnection;
@@ -21,7 +22,8 @@ impl<T> Exchange<T> {
         }
         if self.answer.has_told && self.answer.at > 0 {
             // what waits for long takes no memory
-            (self.answer.received, self.answer.at, self.answer.fields) = (Vec::new(), 0, None);
+            spare::leave(&mut self.answer.received);
+            (self.answer.at, self.answer.fields) = (0, None);
         }
         self.receive(most, Some(out))
     }
@@ -44,6 +46,7 @@ impl<T> Exchange<T> {
             None => {
                 // the head stays: it may be looked at
                 self.answer.received.truncate(self.answer.at);
+                spare::furnish(&mut self.answer.received);
                 &mut self.answer.received
             }
         };

@@ -3,6 +3,7 @@
 use super::answer::{AnswerHead, Coming, RECEIVE_BYTES};
 use super::link_state::Noted;
 use super::outcome::Failed;
+use super::spare;
 use super::state::Exchange;
 use crate::group::retry::AttemptFailure;
 use crate::link::LinkEvent;
@@ -32,11 +33,18 @@ impl<T> Exchange<T> {
             // behind an acknowledgement that came alone there would be no room for the rest, and twice as much
             // would be allocated: that much is mapped anew each time
             self.answer.received.drain(..std::mem::take(&mut self.answer.at));
+            spare::furnish(&mut self.answer.received);
             match connection.receive_more(&mut self.answer.received, RECEIVE_BYTES, self.now_ms) {
                 // an upstream that takes nothing of the request does not come on by speaking
                 Received::Bytes(_) if !self.upload.is_sent() => {}
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
-                Received::Blocked => attempt.can_read = false,
+                Received::Blocked => {
+                    attempt.can_read = false;
+                    // what waits for long takes no memory
+                    if self.answer.received.is_empty() {
+                        spare::leave(&mut self.answer.received);
+                    }
+                }
                 Received::Ended | Received::Broken => {
                     if connection.is_refused() {
                         return Err(AttemptFailure::Returned);
@@ -92,9 +100,7 @@ impl<T> Exchange<T> {
                 if status == 100 {
                     self.upload.pace.asked(self.now_ms);
                 }
-                let line =
-                    format!("HTTP/1.1 {status} {}\r\n", forebay_http::status::reason(status));
-                self.answer.interim.extend_from_slice(line.as_bytes());
+                forebay_http::status::push_line(status, &mut self.answer.interim);
                 crate::messages::response::fields(&head, None, |name, value| {
                     for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
                         self.answer.interim.extend_from_slice(part);

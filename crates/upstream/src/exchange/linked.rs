@@ -5,6 +5,7 @@ use super::answer::AnswerHead;
 use super::link_state::Noted;
 use super::outcome::{Failed, Lateness};
 use super::phase::{Attempt, ExchangePhase};
+use super::spare;
 use super::state::Exchange;
 use crate::group::MemberIndex;
 use crate::group::retry::AttemptFailure;
@@ -117,7 +118,7 @@ impl<T> Exchange<T> {
         self.tries.tried.push(member);
         self.name_attempt();
         (self.upload.sent, self.answer.at) = (0, 0);
-        self.answer.received = Vec::new();
+        spare::leave(&mut self.answer.received);
         self.answer.reader =
             ResponseReader::new(self.asked.context, self.application.settings().limits());
         self.moved_ms = self.now_ms;

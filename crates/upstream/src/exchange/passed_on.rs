@@ -28,7 +28,6 @@ impl<T> Exchange<T> {
         });
         self.answer.coming = Coming::All;
         self.is_well();
-        self.times.answered_ns = clock::monotonic_ns();
         self.phase.becomes_tunnel(false);
     }
 

@@ -2,6 +2,7 @@
 //! when the application says so.
 
 use super::answer::{AnswerHead, Coming, RECEIVE_BYTES};
+use super::spare;
 use super::state::Exchange;
 use crate::group::retry::AttemptFailure;
 use crate::messages::fastcgi::{FastCgiError, FastCgiPiece, RecordsRead};
@@ -31,7 +32,8 @@ impl<T> Exchange<T> {
         let read = script.read(&self.answer.received[self.answer.at..]);
         match read {
             Ok(RecordsRead { piece: FastCgiPiece::More, .. }) => {
-                (self.answer.received, self.answer.at) = (Vec::new(), 0);
+                spare::leave(&mut self.answer.received);
+                self.answer.at = 0;
                 return Ok(None);
             }
             Ok(RecordsRead { used, .. }) => self.answer.at += used,
@@ -83,7 +85,7 @@ impl<T> Exchange<T> {
                 RelayRead::Bytes(_) => {}
                 RelayRead::Nothing => {
                     // what waits for long takes no memory
-                    self.answer.received = Vec::new();
+                    spare::leave(&mut self.answer.received);
                     return RelayRead::Nothing;
                 }
                 RelayRead::End | RelayRead::Broken => return self.broken(),

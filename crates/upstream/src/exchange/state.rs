@@ -310,7 +310,7 @@ impl<T> Exchange<T> {
         self.acknowledge_ms = None;
         let status = self.status().unwrap_or(0);
         if let Some(slot) = self.phase.slot_mut() {
-            slot.answered(status >= 500);
+            slot.answered(status >= 500, self.times.answered_ns);
             slot.count_answer(status, self.times.head_ns());
         }
     }

@@ -393,12 +393,13 @@ impl<T> HandOverExchange<T> {
                 return self.end_with(end, None);
             }
         };
-        self.times.answered(clock::monotonic_ns());
+        let now_ns = clock::monotonic_ns();
+        self.times.answered(now_ns);
         let status = match &end {
             HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) => Some(report.status),
             _ => None,
         };
-        link.slot.answered(status.is_some_and(|status| status >= 500));
+        link.slot.answered(status.is_some_and(|status| status >= 500), now_ns);
         if let Some(status) = status {
             link.slot.count_answer(status, self.times.head_ns());
         }

@@ -320,20 +320,9 @@ impl RequestWriter<'_> {
         Ok(is_stripped)
     }
 
-    /// The host that the application is told.
-    fn told_host(&self) -> &[u8] {
-        let client = self.request.head.authority;
-        match &self.settings.host {
-            HostSent::Named(name) => name.as_bytes(),
-            // HTTP/1.0 need not name one
-            HostSent::Client if !client.is_empty() => client,
-            HostSent::Client | HostSent::Upstream => self.authority.as_bytes(),
-        }
-    }
-
     fn host(&mut self) {
-        let host = self.told_host().to_vec();
-        line(self.out, "Host", &host);
+        let RequestWriter { request, authority, settings, .. } = *self;
+        line(self.out, "Host", told_host(request, authority, settings));
     }
 
     /// Writes a field that has addresses of resources, as the application is told them. Says whether it is one.
@@ -351,7 +340,7 @@ impl RequestWriter<'_> {
         let view = AddressView {
             client: [head.authority, &outer],
             is_tls,
-            host: self.told_host(),
+            host: told_host(self.request, self.authority, self.settings),
             strip,
             prefix,
             ambiguous: *ambiguous,
@@ -613,11 +602,30 @@ impl RequestWriter<'_> {
             (!upgrade.is_empty(), "Upgrade"),
             (self.settings.close && upgrade.is_empty(), "close"),
         ];
-        let options: Vec<_> =
-            options.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| *name).collect();
-        if !options.is_empty() {
-            line(self.out, "Connection", options.join(", ").as_bytes());
+        if options.iter().all(|(is_on, _)| !is_on) {
+            return;
         }
+        self.out.extend_from_slice(b"Connection: ");
+        for (_, name) in options.iter().filter(|(is_on, _)| *is_on) {
+            self.more();
+            self.out.extend_from_slice(name.as_bytes());
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The host that the application is told.
+fn told_host<'w>(
+    request: &'w UpstreamRequest<'_>,
+    authority: &'w str,
+    settings: &'w RequestSettings,
+) -> &'w [u8] {
+    let client = request.head.authority;
+    match &settings.host {
+        HostSent::Named(name) => name.as_bytes(),
+        // HTTP/1.0 need not name one
+        HostSent::Client if !client.is_empty() => client,
+        HostSent::Client | HostSent::Upstream => authority.as_bytes(),
     }
 }
 

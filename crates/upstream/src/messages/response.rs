@@ -5,12 +5,12 @@ mod moved;
 
 pub use moved::Moved;
 
+use forebay_http::decimal;
 use forebay_http::head::{Lines, Version};
 use forebay_http::response::{
     BodyFraming, ParsedResponse, Response, ResponseContext, ResponseError, ResponseHeadLimits,
 };
 use std::borrow::Cow;
-use std::io::Write;
 
 /// The field of an answer that says for how many milliseconds the request has waited before it was worked on.
 pub const DELAY: &str = "Forebay-Delay";
@@ -101,6 +101,16 @@ const SINGLE: [&str; 13] = [
     "strict-transport-security",
 ];
 
+/// How long they are: a bit each.
+const LENGTHS: u64 = {
+    let (mut lengths, mut at) = (0, 0);
+    while at < SINGLE.len() {
+        lengths |= 1 << SINGLE[at].len();
+        at += 1;
+    }
+    lengths
+};
+
 /// Which of them there have been.
 #[derive(Default)]
 struct SeenSingles(u16);
@@ -108,6 +118,10 @@ struct SeenSingles(u16);
 impl SeenSingles {
     /// Whether this is one of them, and not the first of its name.
     fn is_again(&mut self, name: &str) -> bool {
+        // most names are as long as none of them
+        if LENGTHS >> name.len().min(63) & 1 == 0 {
+            return false;
+        }
         let Some(at) = SINGLE.iter().position(|single| single.eq_ignore_ascii_case(name)) else {
             return false;
         };
@@ -126,10 +140,6 @@ pub fn fields<'h>(
     mut each: impl FnMut(&'h str, Cow<'h, [u8]>),
 ) -> Notes<'h> {
     let mut notes = Notes::default();
-    let names_fields = options(response).any(|option| {
-        let plain: [&[u8]; 3] = [b"keep-alive", b"close", b"upgrade"];
-        !plain.iter().any(|other| other.eq_ignore_ascii_case(option))
-    });
     let mut singles = SeenSingles::default();
     for (name, value) in response.fields() {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
@@ -161,7 +171,7 @@ pub fn fields<'h>(
             6.. if begins(name, "proxy-") || begins(name, "x-accel-") => continue,
             _ => {}
         }
-        if names_fields
+        if response.names_fields
             && options(response).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
         {
             continue;
@@ -223,8 +233,9 @@ impl Framed {
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             Framed::None(Some(length)) | Framed::Sized(length) => {
-                // writing into a vector does not fail
-                let _ = write!(out, "Content-Length: {length}\r\n");
+                out.extend_from_slice(b"Content-Length: ");
+                decimal::push(length, out);
+                out.extend_from_slice(b"\r\n");
             }
             Framed::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Framed::Upgraded => out.extend_from_slice(b"Connection: Upgrade\r\n"),

@@ -1,25 +1,11 @@
 //! Numbers and addresses as text. A request has several of them, and for each a formatter takes longer than the
 //! rest of its line.
 
+pub(crate) use forebay_http::decimal::push as number;
 use std::io::Write;
 use std::net::IpAddr;
 
 const DIGITS: [u8; 16] = *b"0123456789abcdef";
-
-/// Appends a number.
-pub(crate) fn number(mut number: u64, out: &mut Vec<u8>) {
-    let mut text = [0; 20];
-    let mut at = text.len();
-    loop {
-        at -= 1;
-        text[at] = DIGITS[(number % 10) as usize];
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&text[at..]);
-}
 
 /// Appends an address.
 pub(crate) fn address(ip: IpAddr, out: &mut Vec<u8>) {

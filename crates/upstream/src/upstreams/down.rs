@@ -161,7 +161,7 @@ mod tests {
         let Ok(SlotOrWait::Begun(mut slot)) = upstreams.ask(Asking::default()) else {
             panic!("there is room")
         };
-        slot.answered(false);
+        slot.answered(false, 1);
         upstreams
     }
 

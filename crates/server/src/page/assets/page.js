@@ -1,7 +1,7 @@
 // The page: asks the server once a second, and shows what it says.
 import { History, HOUR, clock, count, lasting, some, sum } from "./data.js";
 import { largest, setMarks, show } from "./charts.js";
-import { cards, classTable, command, doctor, element, eventList, path, siteTable, stageTable, topTables, upstreamTable } from "./tables.js";
+import { cards, classTable, command, doctor, element, eventList, path, refusals, siteTable, stageTable, topTables, upstreamTable } from "./tables.js";
 
 const LEVELS = ["normal", "header control", "class order", "SYN policing"];
 
@@ -77,12 +77,10 @@ function summary() {
     refused.sort((a, b) => b[1] - a[1]);
     const all = refused.reduce((sums, one) => sums + one[1], 0);
     const first = refusedSince();
-    lines.push([`Policy refuses ${some(all)}/s${first ? `, since ${clock(first * 1000)} UTC` : ""}: ${refused.map(([name, rate]) => `class ${name} ${some(rate)}/s${why(name)}`).join(", ")}.`, "bad"]);
+    const since = first ? `, since ${clock(first * 1000)} UTC (${lasting(Date.now() / 1000 - first)})` : "";
+    lines.push([`Policy refuses ${some(all)}/s${since}: ${refused.map(([name, rate]) => `class ${name} ${some(rate)}/s${why(name)}`).join(", ")}.`, "bad"]);
   }
-  const most = (kind) => [...(top?.kinds[kind] || [])].filter((one) => one.refused > 0).sort((a, b) => b.refused - a.refused)[0];
-  const parts = [["rule", "rule"], ["network", "network"], ["address", "address"], ["agent", "user agent"], ["path", "path"]].map(([kind, word]) => [word, most(kind)]).filter((one) => one[1]);
-  const span = { 1: "the last minute", 10: "the last 10 minutes", 60: "the last hour" }[chosen("minutes")];
-  if (parts.length) lines.push([`Most of what was refused in ${span}: ${parts.map(([word, one]) => `${word} ${one.name === "-" ? "(none)" : one.name} (${count(one.refused)})`).join(" · ")}.`, ""]);
+  if (top) refusals(top, { 1: "minute", 10: "10 minutes", 60: "hour" }[chosen("minutes")]);
   const dropped = history.mean("gate", "", "dropped", 5);
   if (dropped > 0) lines.push([`The kernel drops ${some(dropped)} SYNs/s by rules.`, "bad"]);
   for (const one of status.upstreams.filter((row) => !["asked", "backup", "drained"].includes(row.state))) {

@@ -166,6 +166,25 @@ export function topTables(top, order, choose) {
   document.getElementById("top-note").textContent = `Refused ones are counted one by one; of the others one in ${top.sample}, so requests are estimates: ± is the error at 95 %.${missed} Choose a name for the command that deals with it.`;
 }
 
+const PARTS = { rule: "Rule", address: "Client", network: "Network", agent: "User agent", path: "Host and path", class: "Class" };
+
+/** Who was refused what, and by which rule: the name of each kind that was refused most, and its part of all. */
+export function refusals(top, span) {
+  const refused = (kind) => (top.kinds[kind] || []).filter((one) => one.refused > 0).sort((a, b) => b.refused - a.refused);
+  // classes are all told, but a connection may have none; of the others the largest are
+  const all = Math.max(...Object.keys(PARTS).map((kind) => refused(kind).reduce((sums, one) => sums + one.refused, 0)));
+  const lines = Object.entries(PARTS).flatMap(([kind, word]) => {
+    const [first] = refused(kind);
+    if (!first) return [];
+    const part = `${count(first.refused)} of ${count(all)}, ${Math.round((100 * first.refused) / all)} %`;
+    const name = kind === "agent" && first.name === "-" ? "(none)" : first.name;
+    return [element("dt", { text: word }), element("dd", {}, element("b", { text: name }), ` (${part})`)];
+  });
+  document.getElementById("refusals").hidden = !lines.length;
+  document.getElementById("refusals-title").textContent = `Most of what was refused in the last ${span}`;
+  document.getElementById("refusal-list").replaceChildren(...lines);
+}
+
 /** The command for a name that strangers may have made up; `null` where none means just this name. */
 export function command(kind, { name, cut }) {
   // what no terminal takes as it is, what is not seen, and what was no UTF-8
