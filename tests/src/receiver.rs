@@ -4,11 +4,15 @@
 //! likes: the truth, lies or nothing.
 
 use crate::faults::site::Folder;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
-use std::io::{self, IoSliceMut, Read, Write};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
+};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,6 +155,17 @@ impl ReceivedRequest {
         report[2..4].copy_from_slice(&status.to_be_bytes());
         report[8..].copy_from_slice(&body_bytes.to_be_bytes());
         self.say(&report)
+    }
+
+    /// Says these bytes, and gives the server as many descriptors with them, for which it has not asked.
+    pub fn say_with_gifts(&mut self, bytes: &[u8], count: usize) {
+        let nothing = File::open("/dev/null").unwrap();
+        let gifts = vec![nothing.as_fd(); count];
+        let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&gifts).size()];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&gifts)));
+        // the server may have ended the link
+        let _ = sendmsg(&self.link, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
     }
 
     /// Writes an answer with this body to the client.

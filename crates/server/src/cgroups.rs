@@ -24,7 +24,7 @@ use forebay_sys::folder::is_name;
 use forebay_sys::wait_budget::WaitBudget;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -165,23 +165,18 @@ impl CgroupBase {
         controller: CgroupController,
     ) -> Result<CgroupHierarchy, CgroupMissing> {
         let hierarchy = self.of(controller)?;
-        if !hierarchy.is_two {
+        let base = &hierarchy.base;
+        if !hierarchy.is_two || has_enabled(base, controller)? {
             return Ok(hierarchy);
         }
-        match enable(&hierarchy.base, controller) {
-            Err(CgroupMissing::Refused { error, .. })
-                if error.kind() == io::ErrorKind::ResourceBusy =>
-            {
-                self.leave(&hierarchy.base)?;
-                let enabled = enable(&hierarchy.base, controller);
-                if enabled.is_err() {
-                    self.come_back();
-                }
-                enabled?;
-            }
-            other => other?,
+        if has_processes(base) {
+            self.leave(base)?;
         }
-        Ok(hierarchy)
+        let enabled = enable(base, controller);
+        if enabled.is_err() {
+            self.come_back();
+        }
+        enabled.map(|()| hierarchy)
     }
 
     /// Has all controllers that there are for groups of programs, which other processes make. Where a service manager
@@ -260,12 +255,32 @@ pub(crate) const CONTROLS: &str = "cgroup.subtree_control";
 
 /// Has groups in this one have a controller.
 pub(crate) fn enable(group: &Path, controller: CgroupController) -> Result<(), CgroupMissing> {
-    let path = group.join(CONTROLS);
-    let known = fs::read_to_string(&path).map_err(refused(&path))?;
-    if known.split_whitespace().any(|one| one == controller.name()) {
+    if has_enabled(group, controller)? {
         return Ok(());
     }
-    fs::write(&path, format!("+{}", controller.name())).map_err(refused(&path))
+    let path = group.join(CONTROLS);
+    // The kernel refuses that of memory alone. It enables cpu and pids beside processes, and then has no controller of
+    // memory there, and no group in this one that takes a process ("domain invalid").
+    let mut file = fs::OpenOptions::new().write(true).open(&path).map_err(refused(&path))?;
+    let enabled = match has_processes(group) {
+        true => Err(io::ErrorKind::ResourceBusy.into()),
+        false => file.write_all(format!("+{}", controller.name()).as_bytes()),
+    };
+    enabled.map_err(refused(&path))
+}
+
+/// Whether groups in this one have a controller.
+fn has_enabled(group: &Path, controller: CgroupController) -> Result<bool, CgroupMissing> {
+    let path = group.join(CONTROLS);
+    let known = fs::read_to_string(&path).map_err(refused(&path))?;
+    Ok(known.split_whitespace().any(|one| one == controller.name()))
+}
+
+/// Whether processes of a group are in the way of groups in it. In the first group of the kernel, which has no type, they
+/// are not.
+fn has_processes(group: &Path) -> bool {
+    group.join("cgroup.type").exists()
+        && fs::read(group.join(PROCESSES)).is_ok_and(|processes| !processes.is_empty())
 }
 
 /// Puts a process into a group.

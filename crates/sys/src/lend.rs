@@ -5,7 +5,7 @@
 //! connection ends only when both are closed, or when one of them shuts it down.
 
 use crate::socket::{Sent, SocketNumber, sent, unacknowledged};
-use rustix::io::{ioctl_fionbio, ioctl_fionread};
+use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -33,13 +33,28 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
+/// The kernel takes no more descriptors from this user before others have received some that are on their way
+/// (ETOOMANYREFS, unix(7)). Nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyInFlight;
+
 /// Sends these bytes over a Unix socket, and a descriptor with the first of them: whoever receives that byte has it.
-pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], given: BorrowedFd<'_>) -> Sent {
+///
+/// # Errors
+/// [`TooManyInFlight`].
+pub fn send_with(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    given: BorrowedFd<'_>,
+) -> Result<Sent, TooManyInFlight> {
     let sockets = [given];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     beside.push(SendAncillaryMessage::ScmRights(&sockets));
-    sent(net::sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL))
+    match net::sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL) {
+        Err(Errno::TOOMANYREFS) => Err(TooManyInFlight),
+        result => Ok(sent(result)),
+    }
 }
 
 /// Receives some bytes, and the descriptor that was [sent with](send_with) them: for receivers.
@@ -173,7 +188,7 @@ mod tests {
     fn a_descriptor_goes_with_the_first_byte() {
         let (mut client, server) = connection();
         let (here, there) = UnixStream::pair().unwrap();
-        assert_eq!(send_with(here.as_fd(), b"hello", server.as_fd()), Sent::Bytes(5));
+        assert_eq!(send_with(here.as_fd(), b"hello", server.as_fd()), Ok(Sent::Bytes(5)));
         let mut bytes = [0; 2];
         let (count, given) = receive_with(there.as_fd(), &mut bytes).unwrap();
         assert_eq!((count, &bytes), (2, b"he"));
@@ -185,7 +200,7 @@ mod tests {
         client.read_to_string(&mut all).unwrap();
         assert_eq!(all, "from elsewhere");
         drop(there);
-        assert_eq!(send_with(here.as_fd(), b"hello", client.as_fd()), Sent::Broken);
+        assert_eq!(send_with(here.as_fd(), b"hello", client.as_fd()), Ok(Sent::Broken));
     }
 
     #[test]

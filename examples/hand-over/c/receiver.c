@@ -2,7 +2,6 @@
  * gives the connection back. One process for each link: cc -o receiver receiver.c && ./receiver /run/app/receiver.sock */
 #define _GNU_SOURCE
 #include <endian.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,36 +20,29 @@ static int say(int link, char kind, int status, uint64_t bytes) {
 
 /* The header of the next request, and the socket that comes with its first byte; -1 at the end of the link. */
 static int take(int link, struct header *header) {
-    char space[CMSG_SPACE(sizeof(int))];
+    _Alignas(struct cmsghdr) char space[CMSG_SPACE(sizeof(int))];
     struct iovec part = { header, sizeof *header };
     struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
-    int client = -1;
     if (recvmsg(link, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != sizeof *header) return -1;
     struct cmsghdr *beside = CMSG_FIRSTHDR(&message);
-    if (beside && beside->cmsg_type == SCM_RIGHTS) memcpy(&client, CMSG_DATA(beside), sizeof client);
-    return memcmp(header->magic, "FBHO\x01", 5) ? -1 : client;
+    if (!beside || beside->cmsg_type != SCM_RIGHTS || memcmp(header->magic, "FBHO\x01", 5)) return -1;
+    return *(int *)CMSG_DATA(beside);
 }
 
 static void serve(int link) {
-    static char text[1 << 20];
+    static char text[1 << 20], answer[512];
     struct header header;
-    int client;
-    while ((client = take(link, &header)) >= 0) {
-        size_t lines = be16toh(header.lines), request = be32toh(header.request);
-        int by_reading = header.flags & 4;
-        if (lines + request > sizeof text || (!by_reading && !say(link, 'T', 0, 0))) return;
-        if (recv(link, text, lines + request, MSG_WAITALL) != (ssize_t)(lines + request)) return;
-        /* with flag 4 what was read is taken, unless the link is shut by now */
-        if (by_reading && !(recv(link, &header.version, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN)) return;
-        char *first = text + lines, answer[512];
-        int length = (char *)memchr(first, '\r', request) - first, last = header.flags & 2;
-        if (length > 200) length = 200;
-        int count = snprintf(answer, sizeof answer, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n%sContent-Length: %d"
-                             "\r\n\r\n%.*s\n", last ? "Connection: close\r\n" : "", length + 1, length, first);
+    for (int client; (client = take(link, &header)) >= 0;) {
+        ssize_t lines = be16toh(header.lines), request = be32toh(header.request);
+        if (lines + request > (ssize_t)sizeof text || !say(link, 'T', 0, 0)) return;
+        if (recv(link, text, lines + request, MSG_WAITALL) != lines + request) return;
+        const char *first = text + lines, *close_too = header.flags & 2 ? "Connection: close\r\n" : "";
+        int length = strcspn(first, "\r") < 200 ? strcspn(first, "\r") : 200;
+        int count = sprintf(answer, "HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%.*s\n", close_too, length + 1, length, first);
         int is_sent = send(client, answer, count, MSG_NOSIGNAL) == count;
         close(client);
         /* what is left of a body would be taken for the next request */
-        say(link, is_sent && !last && header.body_left == 0 ? 'B' : 'D', 200, length + 1);
+        say(link, is_sent && !*close_too && header.body_left == 0 ? 'B' : 'D', 200, length + 1);
     }
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 
@@ -12,7 +13,8 @@ import (
 )
 
 func main() {
-	listener, err := handover.Listen(os.Args[1])
+	os.Remove(os.Args[1])
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: os.Args[1], Net: "unix"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -22,5 +24,5 @@ func main() {
 	}
 	server := &http.Server{Handler: http.HandlerFunc(answer)}
 	server.SetKeepAlivesEnabled(false)
-	log.Fatal(server.Serve(listener))
+	log.Fatal(server.Serve(handover.Listener{UnixListener: listener}))
 }

@@ -10,8 +10,7 @@ import struct
 from gunicorn.workers.sync import SyncWorker
 
 HEADER = struct.Struct(">4sBBHIQ")
-TAKEN = b"T" + bytes(15)
-DONE = b"D" + bytes(15)
+TAKEN, DONE = b"T" + bytes(15), b"D" + bytes(15)
 
 
 class Handed:
@@ -28,14 +27,6 @@ class Handed:
         return getattr(self.client, name)
 
 
-def read(link, count):
-    """So many bytes; fewer at the end of the link."""
-    data = b""
-    while len(data) < count and (part := link.recv(count - len(data))):
-        data += part
-    return data
-
-
 class Worker(SyncWorker):
     """Takes one request from each link."""
 
@@ -43,25 +34,24 @@ class Worker(SyncWorker):
         # one that finds none has gunicorn wait again, and is to be told
         link, _ = listener.accept()
         try:
-            self.serve(listener, link)
-        except OSError as error:
+            with link:
+                self.serve(listener, link)
+        except (OSError, struct.error) as error:
             # Forebay has closed the link: the request is somebody else's by now, or its client was told of the failure
             self.log.debug("A link has ended: %s", error)
 
     def serve(self, listener, link):
-        with link:
-            link.settimeout(self.cfg.timeout)
-            first, sockets, _, _ = socket.recv_fds(link, HEADER.size, 1)
-            if not sockets:
-                return
-            client = socket.socket(fileno=sockets[0])
-            head = first + read(link, HEADER.size - len(first))
-            magic, version, _, lines, request, _ = HEADER.unpack(head)
+        link.settimeout(self.cfg.timeout)
+        first, sockets, _, _ = socket.recv_fds(link, 1, 1)
+        if not sockets:
+            return
+        with socket.socket(fileno=sockets[0]) as client, link.makefile("rb") as rest:
+            magic, version, _, lines, request, _ = HEADER.unpack(first + rest.read(HEADER.size - 1))
             if (magic, version) != (b"FBHO", 1):
-                return client.close()
+                return
             link.sendall(TAKEN)
-            fields = dict(line.split(" ", 1) for line in read(link, lines).decode().splitlines())
+            fields = dict(line.split(" ", 1) for line in rest.read(lines).decode().splitlines())
             host, _, port = fields["client"].rpartition(":")
             client.setblocking(True)
-            self.handle(listener, Handed(client, read(link, request)), (host.strip("[]"), int(port)))
-            link.sendall(DONE)
+            self.handle(listener, Handed(client, rest.read(request)), (host.strip("[]"), int(port)))
+        link.sendall(DONE)

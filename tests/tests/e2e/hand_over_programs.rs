@@ -3,12 +3,14 @@
 //! installs that is a failure under continuous integration.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::hand_over::last_get;
+use crate::hand_over_relayed::{post, serve_to};
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::process::{freeze, open_descriptors};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{WatchedServer, has, soon};
 use forebay_tests::wire::{self, PATIENCE};
-use forebay_tests::{ENGINES, Options, http2};
+use forebay_tests::{ENGINES, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{self, Write};
@@ -57,6 +59,41 @@ fn connect(served: &WatchedServer) -> Client {
     Client::over(wire::connect(served.listens_at()))
 }
 
+/// The program answers clients whose sockets are of no use to it, too: through TLS and over HTTP/2 it gets one end of a
+/// pair. `said` is how its answers begin to a request with this method and this body.
+fn answers_relayed(folder: &Folder, more: &str, said: impl Fn(&str, &str) -> String) {
+    let to = [format!("unix:{}", socket_of(folder).display())];
+    for engine in ENGINES {
+        let sealed = serve_to(engine, &to, more);
+        for _ in 0..3 {
+            for (request, said) in [
+                (last_get("/app/relayed"), said("GET", "")),
+                (post("/app/relayed"), said("POST", "ab")),
+            ] {
+                let answer = sealed.ask(&request);
+                let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{engine}: {answer}");
+                assert!(body.starts_with(&said), "{engine}: {answer}");
+            }
+            for mut client in [sealed.http2(), sealed.http2_in_clear()] {
+                for _ in 0..3 {
+                    let answer = client.get("/app/relayed");
+                    let body = String::from_utf8_lossy(&answer.body);
+                    assert!(body.starts_with(&said("GET", "")), "{engine}: {body}");
+                    assert!(answer.is_whole && answer.status == 200, "{engine}");
+                    assert_eq!(client.get("/").body, b"a static page", "{engine}");
+                }
+                let stream =
+                    client.begin("POST", "/app/relayed", &[("content-length", "2")], false);
+                client.send_all(stream, b"ab");
+                let body = client.answer(stream).body;
+                let body = String::from_utf8_lossy(&body);
+                assert!(body.starts_with(&said("POST", "ab")), "{engine}: {body}");
+            }
+        }
+    }
+}
+
 /// The receiver in C, built.
 fn in_c(test: &str) -> Option<(Folder, Running)> {
     let folder = Folder::new();
@@ -84,6 +121,7 @@ fn a_program_in_c_gives_connections_back() {
             assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
         }
     }
+    answers_relayed(&folder, "", |method, _| format!("{method} /app/relayed HTTP/1.1\n"));
 }
 
 /// Killed in the middle, and frozen: its clients are told, and nothing is kept for it.
@@ -143,24 +181,7 @@ fn a_program_in_rust_gives_connections_back() {
             assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
         }
     }
-}
-
-/// The same programs where the client's socket is of no use to them: over HTTP/2 each gets one end of a pair.
-#[test]
-fn a_program_in_c_answers_streams_of_http2() {
-    let Some((folder, _running)) = in_c("hand_over_programs::a_program_in_c") else { return };
-    for engine in ENGINES {
-        let served = serve(engine, &folder, "relay = true");
-        let mut client = http2::Client::connect(served.listens_at());
-        for _ in 0..5 {
-            let answer = client.get("/app/in-c");
-            assert_eq!(
-                (answer.status, answer.body.as_slice()),
-                (200, &b"GET /app/in-c HTTP/1.1\n"[..])
-            );
-            assert_eq!(client.get("/").body, b"a static page", "{engine}");
-        }
-    }
+    answers_relayed(&folder, "", |method, _| format!("{method} /app/relayed HTTP/1.1"));
 }
 
 #[test]
@@ -179,10 +200,7 @@ fn a_server_in_go_answers_by_its_listener() {
     assert!(status.success(), "it does not compile");
     let _running = starts(&folder, Command::new(program).arg(socket_of(&folder)));
     for engine in ENGINES {
-        let served = serve(engine, &folder, "relay = true\nkeep_alive.connections = 0");
-        let mut streams = http2::Client::connect(served.listens_at());
-        let said = String::from_utf8(streams.get("/app/relayed").body).unwrap();
-        assert!(said.starts_with("GET /app/relayed 0 from "), "{engine}: {said}");
+        let served = serve(engine, &folder, "keep_alive.connections = 0");
         for _ in 0..5 {
             let mut client = connect(&served);
             assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");
@@ -195,6 +213,8 @@ fn a_server_in_go_answers_by_its_listener() {
             assert!(answer.is_last() && client.is_closed(), "{engine}");
         }
     }
+    let said = |method: &str, body: &str| format!("{method} /app/relayed {} from ", body.len());
+    answers_relayed(&folder, "keep_alive.connections = 0", said);
 }
 
 #[test]
@@ -210,9 +230,7 @@ fn a_server_in_node_answers_by_its_handles() {
         Command::new("node").arg(examples().join("node/main.js")).arg(socket_of(&folder)),
     );
     for engine in ENGINES {
-        let served = serve(engine, &folder, "relay = true");
-        let mut streams = http2::Client::connect(served.listens_at());
-        assert_eq!(streams.get("/app/relayed").body, b"GET /app/relayed 0\n", "{engine}");
+        let served = serve(engine, &folder, "");
         for _ in 0..5 {
             let mut client = connect(&served);
             let request = "POST /app/node HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe";
@@ -223,6 +241,8 @@ fn a_server_in_node_answers_by_its_handles() {
             assert!(answer.is_last() && client.is_closed(), "{engine}");
         }
     }
+    let said = |method: &str, body: &str| format!("{method} /app/relayed {}\n", body.len());
+    answers_relayed(&folder, "", said);
 }
 
 const SITE: &str = r#"
@@ -271,12 +291,11 @@ fn a_site_of_django_under_gunicorn_notices_nothing() {
             )
             .current_dir(folder.path()),
     );
+    let workers = "in_flight = 2\nkeep_alive.connections = 0";
+    let said = |method: &str, body: &str| format!("{method} /app/relayed {body} 127.0.0.1 ");
+    answers_relayed(&folder, workers, said);
     for engine in ENGINES {
-        let served =
-            serve(engine, &folder, "relay = true\nin_flight = 2\nkeep_alive.connections = 0");
-        let mut streams = http2::Client::connect(served.listens_at());
-        let said = String::from_utf8(streams.get("/app/relayed").body).unwrap();
-        assert!(said.starts_with("GET /app/relayed  127.0.0.1 "), "{engine}: {said}");
+        let served = serve(engine, &folder, workers);
         for _ in 0..5 {
             let mut client = connect(&served);
             assert_eq!(client.get("/").unwrap().body, b"a static page", "{engine}");

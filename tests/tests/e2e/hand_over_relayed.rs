@@ -32,7 +32,7 @@ on_each_engine!(
 const HOST: &str = "a.example";
 
 /// A server that speaks TLS at the second address.
-struct Sealed {
+pub(crate) struct Sealed {
     authority: Authority,
     at: SocketAddr,
     served: WatchedServer,
@@ -40,10 +40,16 @@ struct Sealed {
 }
 
 fn serve(engine: &str, to: &[&SocketReceiver], more: &str) -> Sealed {
+    let to: Vec<_> = to.iter().map(|one| one.to()).collect();
+    serve_to(engine, &to, more)
+}
+
+/// Hands over to receivers at these sockets.
+pub(crate) fn serve_to(engine: &str, to: &[String], more: &str) -> Sealed {
     let (folder, authority, at) = (Folder::new(), Authority::new(), free_addr());
     folder.write("site/index.html", "a static page");
     authority.write(folder.path(), "a", &[HOST], &ECDSA);
-    let to: Vec<_> = to.iter().map(|one| format!("{:?}", one.to())).collect();
+    let to: Vec<_> = to.iter().map(|one| format!("{one:?}")).collect();
     let file = |end: &str| folder.path().join(format!("a.{end}"));
     let lines = format!(
         "[tls]\ncertificate = [{:?}]\nkey = [{:?}]\n[[listener]]\nlisten = [\"https://{at}\"]\n\
@@ -58,18 +64,23 @@ fn serve(engine: &str, to: &[&SocketReceiver], more: &str) -> Sealed {
 }
 
 impl Sealed {
+    /// Over HTTP/2 without TLS.
+    pub(crate) fn http2_in_clear(&self) -> http2::Client {
+        http2::Client::connect(self.served.listens_at())
+    }
+
     fn connect(&self) -> TlsStream {
         let stream = self.authority.connect(self.at, HOST);
         stream.sock.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
-    fn http2(&self) -> http2::Client {
+    pub(crate) fn http2(&self) -> http2::Client {
         http2::Client::sealed(&self.authority, self.at, HOST)
     }
 
     /// Asks on a connection of its own, and returns all that comes.
-    fn ask(&self, request: &str) -> String {
+    pub(crate) fn ask(&self, request: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
         let mut all = Vec::new();
@@ -79,7 +90,7 @@ impl Sealed {
     }
 }
 
-fn post(path: &str) -> String {
+pub(crate) fn post(path: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\nab")
 }
 
@@ -112,7 +123,7 @@ fn the_same_receiver_answers_through_tls(engine: &str) {
     assert_eq!(client.get("/app/h2").body, b"handed /app/h2");
     assert_eq!(client.get("/").body, b"a static page");
     // over HTTP/2 without TLS, too; and the socket itself, where it is of use
-    let mut client = http2::Client::connect(sealed.served.listens_at());
+    let mut client = sealed.http2_in_clear();
     assert_eq!(client.get("/app/clear").body, b"handed /app/clear");
     let plain = forebay_tests::wire::connect(sealed.served.listens_at());
     let mut plain = forebay_tests::faults::client::Client::over(plain);

@@ -34,6 +34,7 @@ mod grpc;
 mod hand_over;
 mod hand_over_ends;
 mod hand_over_late;
+mod hand_over_lies;
 mod hand_over_programs;
 mod hand_over_read;
 mod hand_over_relayed;

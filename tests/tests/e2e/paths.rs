@@ -3,6 +3,7 @@
 
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
+use forebay_tests::receiver::SocketReceiver;
 use forebay_tests::{ENGINES, Options, Server, http2, is_full_matrix, on_each_engine};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,6 +17,7 @@ on_each_engine!(
     no_spelling_gets_past_a_rule,
     no_spelling_gets_past_an_exception,
     no_spelling_reaches_a_program_past_a_rule,
+    no_spelling_reaches_a_receiver_past_a_rule,
 );
 
 /// An application that answers with the target it was asked for, and before it with what it was told of a decision.
@@ -470,6 +472,30 @@ fn no_spelling_reaches_a_program_past_a_rule(engine: &str) {
             let is_led = answer.status == 200 && is_admin(&undot(&merge(&answer.body)));
             assert!(!is_led, "{engine} {path}\n{rule}");
         }
+    }
+}
+
+/// A receiver reads the path that the client has sent, from the client's socket or from one end of a pair.
+fn no_spelling_reaches_a_receiver_past_a_rule(engine: &str) {
+    let corpus = corpus();
+    let at = ENGINES.iter().position(|other| *other == engine).unwrap_or_default();
+    let parts = if is_full_matrix() { 1 } else { 4 * ENGINES.len() };
+    let receiver = SocketReceiver::start(|handed| handed.answer(&handed.target()));
+    for (offset, (rule, _)) in RULES.iter().enumerate() {
+        let folder = Folder::new();
+        folder.write("root/index.html", "none of these");
+        let to = receiver.to();
+        let lines =
+            format!("[[hand_over]]\npath = \"/\"\nto = {to:?}\nrelay = true\n{}", made(rule));
+        let options = Options::new(folder.join("root")).engine(engine).config(&lines);
+        let server = Server::start(&options);
+        let mine: Vec<&String> = corpus.iter().skip(at + offset).step_by(parts).collect();
+        let (one, two) = mine.split_at(mine.len() / 4 * 3);
+        let mut outcome = Outcome::new(is_admin);
+        outcome.by_http1(&server, one);
+        outcome.by_http2(&server, two);
+        assert_eq!(outcome.leaks, [""; 0], "{engine}\n{rule}");
+        assert!(outcome.passed > 0, "{engine}\n{rule}");
     }
 }
 

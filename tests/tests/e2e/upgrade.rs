@@ -199,7 +199,8 @@ fn one_that_cannot_serve_changes_nothing(engine: &str) {
     drop(successor);
 }
 
-/// Who has come there already is answered, and whoever comes later is refused, not kept waiting.
+/// Who has come there already is answered, and whoever comes later is refused, not kept waiting. Others are answered by the
+/// new server as soon as it serves.
 fn an_address_that_is_left_is_closed(engine: &str) {
     let folder = Folder::new();
     let socket = folder.0.join("left.sock");
@@ -212,9 +213,14 @@ fn an_address_that_is_left_is_closed(engine: &str) {
     assert!(answered(left) && answered(kept));
     let text = fs::read_to_string(server.file()).unwrap();
     assert!(text.contains(&listener), "{text}");
-    server.configure_with(&text.replace(&listener, ""));
+    let new = "[[header]]\nset = { X-Server = \"new\" }\n";
+    server.configure_with(&(text.replace(&listener, "") + new));
     let successor = upgrade(&server);
-    assert!(answered(kept), "{engine}");
+    // at the address that stays nobody is answered by the old server any more
+    for _ in 0..50 {
+        let answer = String::from_utf8_lossy(&wire::exchange(kept, request)).into_owned();
+        assert!(answer.contains("\r\nX-Server: new\r\n"), "{engine}: {answer}");
+    }
     let is_refused = || TcpStream::connect_timeout(&left, Duration::from_millis(300));
     let is_refused =
         || is_refused().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);

@@ -5,6 +5,7 @@
 
 mod cgi_groups;
 mod cgroups;
+mod descriptors_in_flight;
 mod faults_descriptors;
 mod faults_hang;
 mod faults_log;

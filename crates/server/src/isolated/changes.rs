@@ -18,6 +18,10 @@ pub const ASKED_BY: &str = "changes";
 /// How the command begins by which the supervisor tells receive of bans: in place of those by command.
 pub const BANS: &str = "changes bans\n";
 
+/// How the command begins by which the supervisor tells receive that another server has its clients, and at which
+/// addresses none has them. Receive answers once it accepts no more at the others.
+pub const LEAVE: &str = "leave\n";
+
 /// The name of the file in the directory of the stages.
 const FILE: &str = "changes.json";
 

@@ -33,6 +33,7 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,6 +90,8 @@ pub(super) struct Supervisor {
     /// What becomes of its place.
     pub(super) place: Place,
     pub(super) expected: ExpectedUpgrade,
+    /// Whether receive accepts yet although another server has the clients.
+    pub(super) accepts: Arc<AtomicBool>,
     /// Servers in whose place this one is, oldest first.
     pub(super) earlier: EarlierServers,
     /// Until when they are waited for at the end.
@@ -184,6 +187,7 @@ pub fn run(
         leaving: Vec::new(),
         ends_since: None,
         expected: ExpectedUpgrade::default(),
+        accepts: Arc::default(),
         place: if before.is_some() { Place::Wanted } else { Place::Own },
         earlier: EarlierServers::default(),
         waits_for_earlier_until: None,

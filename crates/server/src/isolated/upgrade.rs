@@ -4,17 +4,19 @@
 //! The new supervisor has stages of its own. Those of the one before finish what they have, as after a reload, and it
 //! ends with the last of them. Either may be a server without stages.
 
+use super::changes;
 use super::generation::Generation;
 use super::place::Place;
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
 use crate::control_socket::ControlSocket;
 use crate::listen::ARRIVAL;
+use crate::listen::handing::HandedAddress;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::handed::{Handed, LastWords, NewServer, OpenConnections};
 use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::successor::{self, SuccessorEvent, SuccessorSays};
-use crossbeam_channel::Sender as Reply;
+use crossbeam_channel::{Sender as Reply, bounded};
 use forebay_config::ListenEndpoint;
 use forebay_sys::privileges;
 use forebay_sys::stderr::say;
@@ -22,6 +24,9 @@ use signal_hook::consts::SIGTERM;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Instant;
 
 impl Supervisor {
@@ -81,8 +86,11 @@ impl Supervisor {
         };
         let to_loop = self.tell.clone();
         let tell = move |event| to_loop.send(SupervisorEvent::Successor(event)).is_ok();
+        self.accepts.store(true, Ordering::Release);
+        let accepts = Arc::clone(&self.accepts);
+        let is_leaving = move || accepts.load(Ordering::Acquire);
         // its stages count their connections
-        successor::start(stream, handed, descriptors, OpenConnections::default, || false, tell)
+        successor::start(stream, handed, descriptors, OpenConnections::default, is_leaving, tell)
     }
 
     /// What a successor says, or what becomes of it.
@@ -137,6 +145,7 @@ impl Supervisor {
         if let Some(socket) = &mut self.control {
             socket.leave(*takes_control);
         }
+        self.tell_receive_to_leave(left);
         self.listeners.hand_over(left);
         // the other process hears of them
         self.earlier.leave();
@@ -145,6 +154,22 @@ impl Supervisor {
         say(format_args!(
             "upgrade: process {process} serves from now on; the stages finish what they have"
         ));
+    }
+
+    /// Receive accepts no more, but what is on its way to addresses that are `left`.
+    fn tell_receive_to_leave(&mut self, left: &[HandedAddress]) {
+        let (reply, answers) = bounded(1);
+        let left = serde_json::to_string(left).unwrap_or_default();
+        self.relay(format!("{}{left}", changes::LEAVE), reply);
+        let accepts = Arc::clone(&self.accepts);
+        let hear = move || {
+            // one that fails has ended, or is told by a signal
+            let _ = answers.recv();
+            accepts.store(false, Ordering::Release);
+        };
+        if thread::Builder::new().name("relay".to_owned()).spawn(hear).is_err() {
+            self.accepts.store(false, Ordering::Release);
+        }
     }
 
     /// When the stages leave what comes to the successor's.

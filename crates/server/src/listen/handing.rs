@@ -2,8 +2,11 @@
 //! whoever ends first.
 
 use super::of_class::SocketsOfClasses;
-use super::{AddressSockets, BACKLOG, ListenAddress, Listeners, SocketOrigin, SocketsFor};
-use forebay_config::Listen;
+use super::{
+    AcceptSocket, AddressSockets, BACKLOG, ListenAddress, ListenError, Listeners, SocketOrigin,
+    SocketsFor,
+};
+use forebay_config::{Listen, ListenEndpoint};
 use forebay_sys::inherited::{self, InheritedAddress};
 use forebay_sys::socket;
 use forebay_sys::unix::SocketFile;
@@ -148,6 +151,30 @@ impl Listeners {
     pub fn unnamed(&self, wanted: &[Listen]) -> Vec<HandedAddress> {
         let unnamed = self.open.iter().filter(|open| !open.is_wanted(wanted));
         unnamed.map(|open| (&open.address).into()).collect()
+    }
+
+    /// Sockets for one loop, of those addresses of `endpoints` that the process which takes the place of this one leaves.
+    ///
+    /// # Errors
+    /// As [`take`](Listeners::take).
+    pub fn take_left(
+        &mut self,
+        endpoints: &[ListenEndpoint],
+        left: &[HandedAddress],
+    ) -> Result<Vec<AcceptSocket>, ListenError> {
+        let mut exact = Vec::new();
+        for endpoint in endpoints {
+            let bound = self.addresses(std::slice::from_ref(&endpoint.listen));
+            let is_left = |address: &ListenAddress| left.contains(&HandedAddress::from(address));
+            exact.extend(bound.into_iter().filter(is_left).map(|address| {
+                let listen = match address {
+                    ListenAddress::Tcp(address) => Listen::At(address),
+                    ListenAddress::Unix(address) => Listen::Unix(address),
+                };
+                ListenEndpoint { listen, ..endpoint.clone() }
+            }));
+        }
+        Ok(self.take_endpoints(&exact, 1)?.pop().unwrap_or_default())
     }
 
     /// The process that has lent them has no use for them any more: the files of Unix sockets that `wanted` names are this

@@ -51,6 +51,12 @@ impl Server {
                 };
                 let _ = reply.send(answer);
             }
+            other if self.config.place.is_some() && other.starts_with(changes::LEAVE) => {
+                match serde_json::from_str(&other[changes::LEAVE.len()..]) {
+                    Ok(left) => self.leave_for_upgrade(left, reply),
+                    Err(error) => _ = reply.send(CommandAnswer::failed(error)),
+                }
+            }
             "reload" => self.ask_for(Wanted::File, Some(reply)),
             "status" => {
                 let _ = reply.send(CommandAnswer { code: 0, text: self.status_text() });

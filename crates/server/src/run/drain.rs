@@ -53,7 +53,7 @@ impl Server {
     }
 
     /// A stage leaves its listeners, and those who look at it, to the processes that replace it.
-    fn leave_listeners(&mut self) {
+    pub(super) fn leave_listeners(&mut self) {
         self.status.drains();
         self.admin.take().into_iter().for_each(RunningAdmin::leave);
         self.listeners().end(&[]);

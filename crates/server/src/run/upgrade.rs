@@ -8,6 +8,8 @@ use crate::command::CommandAnswer;
 use crate::control_socket::ControlSocket;
 use crate::firewall::FirewallKeeper;
 use crate::listen::ARRIVAL;
+use crate::listen::handing::HandedAddress;
+use crate::plan::GroupPlan;
 use crate::reload;
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::handed::{
@@ -187,6 +189,8 @@ impl Server {
     /// Another process has the clients that come from now on, and what is said to the service manager.
     fn be_succeeded(&mut self, new: &NewServer) {
         let NewServer { process, left, takes_gate, takes_firewall, takes_control } = new;
+        let known = self.numbered;
+        let keeps_left = self.serve_left(left);
         // before it speaks to the service manager
         self.notifier.main_is(*process);
         let most = self.config.timeouts.upgrade;
@@ -208,18 +212,83 @@ impl Server {
         // before the other process hears that this one has left
         self.common.agent_loop.retire(&self.common.live);
         self.leave_gate(*takes_gate);
-        match left.is_empty() {
-            // what is on its way to an address that is not served any more is answered here
-            false => self.later.push((Instant::now() + ARRIVAL, Later::LeaveClients)),
-            // The queues of classes, too, are left at once: since the other program has been put into the links
-            // nothing comes into them, and what they have is accepted before they are closed.
-            true => self.leave_clients_to_successor(),
-        }
+        self.leave_addresses(left, keeps_left, known);
         say(format_args!(
             "upgrade: process {process} serves from now on; connections open: {}, each gets one more answer, \
              and ends within {most:?}",
             self.common.admission.open(),
         ));
+    }
+
+    /// What is on its way to an address that the other process does not have is answered here, by workers that have
+    /// these addresses alone: the others leave at once.
+    fn serve_left(&mut self, left: &[HandedAddress]) -> io::Result<()> {
+        for group in self.plan.groups.clone() {
+            let sockets = self.listeners().take_left(&group.listen, left);
+            let sockets = sockets.map_err(|error| io::Error::other(error.to_string()))?;
+            if !sockets.is_empty() {
+                let group = GroupPlan { listener_sets: 1, ..group };
+                let prepared = self.common.prepare(group, vec![sockets])?;
+                self.begin(prepared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts no more, but at addresses that are `left`, where groups beyond number `known` do for a while, if there
+    /// are some.
+    fn leave_addresses(&mut self, left: &[HandedAddress], keeps_left: io::Result<()>, known: u64) {
+        // The queues of classes, too, are left at once: since the other program has been put into the links nothing comes
+        // into them, and what they have is accepted before they are closed.
+        match keeps_left {
+            Ok(()) if left.is_empty() => self.leave_clients_to_successor(),
+            Ok(()) => {
+                self.leave_to_successor(known);
+                self.later.push((Instant::now() + ARRIVAL, Later::LeaveClients));
+            }
+            Err(error) => {
+                say(format_args!(
+                    "upgrade: no workers for addresses that the other process leaves ({error}): this one answers some \
+                     connections at others, too, for {ARRIVAL:?}"
+                ));
+                self.later.push((Instant::now() + ARRIVAL, Later::LeaveClients));
+            }
+        }
+    }
+
+    /// Another server has the clients of the server that has started this stage, but for those of addresses that are
+    /// `left`. Answered once nothing is accepted at others.
+    pub(super) fn leave_for_upgrade(
+        &mut self,
+        left: Vec<HandedAddress>,
+        reply: Sender<CommandAnswer>,
+    ) {
+        let loops: Vec<_> = self.groups.iter().map(|(_, _, group)| group.control()).collect();
+        if !self.is_replaced && self.draining.is_none() {
+            let known = self.numbered;
+            let keeps_left = self.serve_left(&left);
+            self.is_replaced = true;
+            // the storage is another's from now on
+            self.acme = None;
+            self.plan.drain = self.plan.drain.min(self.config.timeouts.upgrade / 2);
+            self.leave_addresses(&left, keeps_left, known);
+        }
+        let answer = move || {
+            successor::wait_until_left(|| loops.iter().any(|control| control.is_leaving()));
+            // the server that asks may have ended
+            let _ = reply.send(CommandAnswer { code: 0, text: String::new() });
+        };
+        // without a thread it is not answered, and not waited for
+        let _ = std::thread::Builder::new().name("leave".to_owned()).spawn(answer);
+    }
+
+    /// Groups up to this number accept no more.
+    fn leave_to_successor(&mut self, last: u64) {
+        for (_, is_retiring, group) in self.groups.iter_mut().filter(|group| group.0 <= last) {
+            *is_retiring = true;
+            group.answer_once_more();
+        }
+        self.leave_listeners();
     }
 
     /// Judges no more, since the other process does, or nobody.

@@ -108,10 +108,7 @@ fn serve(
     }
     tell(SuccessorSays::WasTold(new));
     // whoever asks once the upgrade is done is answered by the new server, however late a loop of this one has its turn
-    let until = Instant::now() + LEAVES;
-    while is_leaving() && Instant::now() < until {
-        std::thread::sleep(LOOK);
-    }
+    wait_until_left(is_leaving);
     stream.write_all(LEFT.as_bytes())?;
     stream.set_read_timeout(Some(EVERY))?;
     loop {
@@ -129,6 +126,14 @@ fn serve(
             // it has ended, and this server goes on with what it has
             Err(_) => return Ok(()),
         }
+    }
+}
+
+/// Waits for loops that still accept, for a second at most.
+pub fn wait_until_left(is_leaving: impl Fn() -> bool) {
+    let until = Instant::now() + LEAVES;
+    while is_leaving() && Instant::now() < until {
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -333,9 +333,11 @@ impl<T> Exchange<T> {
     fn begin_another(&mut self, failure: AttemptFailure, late: Lateness) -> Option<AttemptFailure> {
         let now_ms = self.now_ms;
         let failure = if self.is_frozen(failure) { AttemptFailure::Frozen } else { failure };
-        self.note_failed(late.word(failure));
         let mut attempt = self.phase.take_attempt().unwrap_or_else(|| Attempt::new(None));
         let pair = attempt.connection.as_ref().and_then(UpstreamConnection::offered);
+        let has_no_room = pair.is_some_and(OfferedPair::has_no_room);
+        let failure = if has_no_room { AttemptFailure::Resources } else { failure };
+        self.note_failed(late.word(failure));
         // a receiver has said that it has it: nobody else gets it
         let was_taken = pair.is_some_and(OfferedPair::is_taken);
         // an upstream may close what it has not used for a while

@@ -7,27 +7,28 @@
 //!                            └────────┘ another receiver, if that is safe
 //! ```
 //!
+//! Which receiver that is, `attempts` decides; what it says of the request, `lent` hears.
+//!
 //! A link to a receiver carries one request at a time, so no more than that waits there unread; it is kept for the next
 //! one as connections to applications are.
 
+mod attempts;
+mod lent;
+
 use super::link::{LentClient, ReceiverLink};
 use crate::application::Application;
-use crate::application::pool::ConnectionPool;
-use crate::exchange::{ExchangeTimes, Failed, Lateness, unreached};
-use crate::group::health::HealthSign;
-use crate::group::retry::{AttemptFailure, RequestBodyState, may_repeat};
+use crate::exchange::{ExchangeTimes, Failed};
 use crate::group::{MemberIndex, Unavailable};
-use crate::places::queue::{Asking, RequestOwner};
-use crate::receivers::frame::{AnswerReport, Offer, ReceiverReport};
-use crate::receivers::loan::{Loan, LoanEvent, LoanLoss, LoanOutcome};
+use crate::places::queue::RequestOwner;
+use crate::receivers::frame::{AnswerReport, Offer};
+use crate::receivers::loan::{Loan, LoanLoss};
 use crate::settings::GroupSettings;
-use crate::upstreams::connection::UpstreamConnection;
-use crate::upstreams::{QueueWait, SlotOrWait, UpstreamSlot};
+use crate::upstreams::QueueWait;
 use forebay_conn::handler::relay::{LentRequest, RelayNext, RelayRead};
 use forebay_conn::{Await, Relay, SocketId, Wants};
 use forebay_http::head::Method;
+use forebay_sys::clock;
 use forebay_sys::socket::SocketNumber;
-use forebay_sys::{clock, lend};
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -212,276 +213,12 @@ impl<T> HandOverExchange<T> {
         self.application.settings().group()
     }
 
-    /// Begins to ask a receiver, over a link of the pool if there is one; nothing if it has begun.
-    pub fn begin(&mut self, pool: &mut ConnectionPool, now_ms: u64) {
-        let HandOverPhase::Unbegun = self.phase else { return };
-        (self.now_ms, self.since_ms) = (now_ms, now_ms);
-        let asking =
-            Asking { owner: self.request.owner, key: self.request.key, ..Asking::default() };
-        match self.application.upstreams().ask(asking) {
-            Ok(SlotOrWait::Begun(slot)) => {
-                let kept = pool.take(&self.application, slot.member(), now_ms);
-                self.link_to(slot, kept);
-            }
-            Ok(SlotOrWait::Waits(wait)) => self.phase = HandOverPhase::Waiting(wait),
-            Err(unavailable) => self.fail(Failed::Unasked(unavailable)),
-        }
-    }
-
-    /// A receiver is asked, over this link or a new one.
-    fn link_to(&mut self, slot: UpstreamSlot, kept: Option<UpstreamConnection>) {
-        let member = slot.member();
-        self.tried.push(member);
-        self.since_ms = self.now_ms;
-        self.times = ExchangeTimes::begun(clock::monotonic_ns());
-        self.loan.again();
-        let (is_reused, opened) = match kept {
-            Some(kept) => (true, Ok(kept)),
-            None => (false, self.application.connect(member, &[], false, self.now_ms)),
-        };
-        match opened {
-            Ok(connection) => {
-                self.times.connected(clock::monotonic_ns());
-                if !is_reused {
-                    slot.count_connection(self.times.connect_ns());
-                }
-                self.application.upstreams().is_reached();
-                let link = ReceiverLink::new(slot, connection, is_reused);
-                self.phase = HandOverPhase::Ready(link);
-            }
-            Err(error) => {
-                let (why, failure) = match unreached(&error) {
-                    Some(why) => (why, AttemptFailure::Connect),
-                    None => ("", AttemptFailure::Resources),
-                };
-                self.not_taken(slot, failure, Lateness::InTime, why, false);
-            }
-        }
-    }
-
-    /// A receiver has not taken the request: another gets it, if that is safe.
-    fn not_taken(
-        &mut self,
-        mut slot: UpstreamSlot,
-        failure: AttemptFailure,
-        late: Lateness,
-        why: &'static str,
-        was_reused: bool,
-    ) {
-        // a receiver may end a link that nothing was sent on for a while
-        let was_stale = was_reused && failure == AttemptFailure::Unwritten;
-        match failure {
-            AttemptFailure::Resources => slot.told = HealthSign::Nothing,
-            _ if was_stale => slot.told = HealthSign::Nothing,
-            _ if why.is_empty() => slot.fail(late.word(failure)),
-            _ => slot.fail(why),
-        }
-        // the place is free before another is asked for
-        drop(slot);
-        let upstreams = self.application.upstreams();
-        let is_safe = may_repeat(self.request.method, failure, RequestBodyState::Kept);
-        let has_more = self.retries < self.settings().retries;
-        let may = was_stale || (has_more && upstreams.may_retry(self.now_ms));
-        let next = (is_safe && may).then(|| {
-            let only_others = failure == AttemptFailure::Frozen;
-            let (owner, key) = (self.request.owner, self.request.key);
-            let tried = if was_stale { Vec::new() } else { self.tried.clone() };
-            upstreams.ask(Asking { owner, key, tried, only_others, wanted: None }).ok()
-        });
-        self.retries += u32::from(!was_stale);
-        match next.flatten() {
-            // a new link: others that are kept may have ended, too
-            Some(SlotOrWait::Begun(slot)) => self.link_to(slot, None),
-            Some(SlotOrWait::Waits(wait)) => {
-                self.since_ms = self.now_ms;
-                self.times = ExchangeTimes::begun(clock::monotonic_ns());
-                self.phase = HandOverPhase::Waiting(wait);
-            }
-            None => self.fail(Failed::Asked(failure, late)),
-        }
-    }
-
     fn fail(&mut self, failed: Failed) {
         self.end_with(HandOverEnd::Failed(failed), None);
     }
 
     fn end_with(&mut self, end: HandOverEnd, link: Option<ReceiverLink>) {
         self.phase = HandOverPhase::Over(end, link);
-    }
-
-    /// Looks whether its turn has come.
-    fn look_at_turn(&mut self) -> bool {
-        let HandOverPhase::Waiting(wait) = &mut self.phase else { return false };
-        let Some(told) = wait.take() else { return false };
-        self.end_wait();
-        match told {
-            Ok((slot, connection)) => {
-                let now_ms = self.now_ms;
-                let kept = connection.and_then(|mut one| one.is_fit(now_ms).then_some(one));
-                self.link_to(slot, kept);
-            }
-            Err(unavailable) => self.fail(Failed::Unasked(unavailable)),
-        }
-        true
-    }
-
-    fn end_wait(&mut self) {
-        self.phase = HandOverPhase::Unbegun;
-        self.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns());
-    }
-
-    /// Sends and hears as far as the link allows.
-    fn go_on(&mut self) {
-        while let HandOverPhase::Lent(link, _) = &mut self.phase {
-            let mut happened = None;
-            if link.sent < self.message.len() {
-                happened = link.send(&self.message, None).filter(|it| *it != LoanEvent::Sent);
-            }
-            let Some(happened) = happened.or_else(|| link.hear(self.now_ms)) else { return };
-            // what has not come whole was not read whole
-            let is_whole = link.sent == self.message.len();
-            self.heard(match happened {
-                LoanEvent::Closed if !is_whole => LoanEvent::Reset,
-                happened => happened,
-            });
-        }
-    }
-
-    /// Something has happened to the request that is lent.
-    fn heard(&mut self, happened: LoanEvent) {
-        let outcome = self.loan.hear(happened);
-        if outcome == LoanOutcome::Waits {
-            if matches!(happened, LoanEvent::Says(ReceiverReport::Taken) | LoanEvent::Read) {
-                self.since_ms = self.now_ms;
-                self.forget_message();
-            }
-            return;
-        }
-        let phase = mem::replace(&mut self.phase, HandOverPhase::Unbegun);
-        let HandOverPhase::Lent(mut link, client) = phase else {
-            self.phase = phase;
-            return;
-        };
-        // the other process may have made it block; nothing more is done with one that is gone or closed
-        if !matches!(outcome, LoanOutcome::Gone | LoanOutcome::Ends(_)) {
-            client.socket.take_back();
-        }
-        let end = match outcome {
-            LoanOutcome::Waits => return,
-            LoanOutcome::Back(report) => HandOverEnd::Back(report),
-            LoanOutcome::Ends(report) => HandOverEnd::Ended(report, client.end()),
-            LoanOutcome::Gone => HandOverEnd::Gone,
-            LoanOutcome::Untaken(failure) => {
-                let late = match happened {
-                    LoanEvent::Late => Lateness::Late,
-                    _ => Lateness::InTime,
-                };
-                if client.is_touched() {
-                    link.slot.fail("wrote without taken");
-                    return self.end_with(HandOverEnd::Broken("untaken"), None);
-                }
-                let ReceiverLink { slot, connection, is_reused, .. } = link;
-                drop(connection);
-                return self.not_taken(slot, failure, late, "", is_reused);
-            }
-            LoanOutcome::Lost(loss) => {
-                link.slot.fail(loss.word());
-                let end = match client.is_touched() {
-                    true => HandOverEnd::Broken(loss.word()),
-                    false => HandOverEnd::Lost(loss),
-                };
-                return self.end_with(end, None);
-            }
-        };
-        let now_ns = clock::monotonic_ns();
-        self.times.answered(now_ns);
-        let status = match &end {
-            HandOverEnd::Back(report) | HandOverEnd::Ended(report, _) => Some(report.status),
-            _ => None,
-        };
-        link.slot.answered(status.is_some_and(|status| status >= 500), now_ns);
-        if let Some(status) = status {
-            link.slot.count_answer(status, self.times.head_ns());
-        }
-        self.end_with(end, Some(link));
-    }
-
-    /// It is taken: nobody else is told of it.
-    fn forget_message(&mut self) {
-        if let HandOverPhase::Lent(link, _) = &mut self.phase
-            && link.sent == self.message.len()
-        {
-            (self.message, link.sent) = (Vec::new(), 0);
-        }
-    }
-
-    /// The time is over. A receiver that says nothing from now on has not taken the request: once the link is shut
-    /// down it cannot say that it does, and what it has said before is here.
-    fn is_late(&mut self) {
-        match &mut self.phase {
-            HandOverPhase::Unbegun | HandOverPhase::Waiting(_) => {
-                self.end_wait();
-                self.fail(Failed::Unasked(Unavailable::Late));
-            }
-            HandOverPhase::Ready(_) => {
-                let phase = mem::replace(&mut self.phase, HandOverPhase::Unbegun);
-                if let HandOverPhase::Ready(link) = phase {
-                    let ReceiverLink { slot, is_reused, .. } = link;
-                    self.not_taken(slot, AttemptFailure::Connect, Lateness::Late, "", is_reused);
-                }
-            }
-            HandOverPhase::Lent(link, _) => {
-                link.can_read = true;
-                self.is_late_with_client();
-            }
-            HandOverPhase::Over(..) => {}
-        }
-    }
-
-    /// The same of a request that is lent. This server may be the one that is late: what has come counts.
-    fn is_late_with_client(&mut self) {
-        let was_taken = self.loan.is_taken();
-        self.go_on();
-        let HandOverPhase::Lent(link, _) = &mut self.phase else { return };
-        if self.loan.is_taken() != was_taken {
-            // it has its time from now on
-            return;
-        }
-        if !was_taken && self.request.taken_by_reading {
-            if link.is_read_or_withdrawn(self.message.len()) {
-                // it has its time from now on
-                return self.heard(LoanEvent::Read);
-            }
-        } else if !was_taken {
-            lend::shut_down(link.connection.as_fd());
-            link.can_read = true;
-        }
-        // its end is that of here
-        while let HandOverPhase::Lent(link, _) = &mut self.phase
-            && let Some(said @ (LoanEvent::Says(_) | LoanEvent::Misspoke)) = link.hear(self.now_ms)
-        {
-            self.heard(said);
-        }
-        if let HandOverPhase::Lent(..) = self.phase {
-            self.heard(LoanEvent::Late);
-        }
-    }
-
-    /// Nothing more comes of it: gives the link to those that wait.
-    pub fn give_back(&mut self, pool: &mut ConnectionPool) {
-        let HandOverPhase::Over(end, link) = &mut self.phase else { return };
-        let is_clean =
-            matches!(end, HandOverEnd::Back(_) | HandOverEnd::Ended(..) | HandOverEnd::Gone);
-        let Some(link) = link.take().filter(|link| is_clean && link.is_clean()) else {
-            return;
-        };
-        if self.application.settings().group().keep_alive.connections == 0 {
-            return;
-        }
-        let member = link.slot.member();
-        if let Some(connection) = link.slot.pass_on(link.connection) {
-            pool.keep(&self.application, member, connection, self.now_ms);
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::receivers::frame::{REPORT_BYTES, ReceiverReport};
 use crate::receivers::loan::LoanEvent;
 use crate::upstreams::UpstreamSlot;
 use crate::upstreams::connection::UpstreamConnection;
-use forebay_sys::lend;
+use forebay_sys::lend::{self, TooManyInFlight};
 use forebay_sys::socket::{self, Received, Sent, SocketNumber};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -107,12 +107,13 @@ impl ReceiverLink {
             let socket = self.connection.as_fd();
             let sent = match client.filter(|_| self.sent == 0) {
                 Some(client) => lend::send_with(socket, rest, client),
-                None => socket::send(socket, rest, false),
+                None => Ok(socket::send(socket, rest, false)),
             };
             match sent {
-                Sent::Bytes(count) => self.sent += count,
-                Sent::Blocked => self.can_write = false,
-                Sent::Broken => return Some(LoanEvent::Reset),
+                Ok(Sent::Bytes(count)) => self.sent += count,
+                Ok(Sent::Blocked) => self.can_write = false,
+                Ok(Sent::Broken) => return Some(LoanEvent::Reset),
+                Err(TooManyInFlight) => return Some(LoanEvent::NoRoom),
             }
         }
         (self.sent > 0).then_some(LoanEvent::Sent)

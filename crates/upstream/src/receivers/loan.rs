@@ -53,6 +53,8 @@ pub enum LoanEvent {
     Reset,
     /// The time is over.
     Late,
+    /// The kernel does not take the message: too many descriptors are on their way to other processes.
+    NoRoom,
 }
 
 /// What is to be done.
@@ -125,6 +127,9 @@ impl Loan {
                 LoanOutcome::Waits
             }
             (_, Sent) | (Unsent | Taken, Read) => LoanOutcome::Waits,
+            (Unsent, NoRoom) => LoanOutcome::Untaken(AttemptFailure::Resources),
+            // the socket goes with the first byte, so what was sent before has it
+            (_, NoRoom) => LoanOutcome::Waits,
             (Unsent, Closed | Reset) => LoanOutcome::Untaken(AttemptFailure::Unwritten),
             (Unsent, Late) => LoanOutcome::Untaken(AttemptFailure::Connect),
             // it was told nothing yet
@@ -247,6 +252,12 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_lack_of_room_is_not_the_receivers() {
+        let no_room = LoanOutcome::Untaken(AttemptFailure::Resources);
+        assert_eq!(Loan::new(false, false).hear(LoanEvent::NoRoom), no_room);
+    }
+
     fn anything() -> impl Strategy<Value = LoanEvent> {
         prop_oneof![
             Just(LoanEvent::Sent),
@@ -258,6 +269,7 @@ mod tests {
             Just(LoanEvent::Reset),
             Just(LoanEvent::Read),
             Just(LoanEvent::Late),
+            Just(LoanEvent::NoRoom),
         ]
     }
 

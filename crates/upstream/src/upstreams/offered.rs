@@ -11,7 +11,7 @@ use crate::receivers::loan::{Loan, LoanEvent, LoanOutcome};
 use crate::upstreams::stream::UpstreamStream;
 use forebay_conn::{SocketId, Wants};
 use forebay_http::framing::Framing;
-use forebay_sys::lend;
+use forebay_sys::lend::{self, TooManyInFlight};
 use forebay_sys::socket::{Received, Sent};
 use std::io;
 use std::net::SocketAddr;
@@ -52,6 +52,8 @@ pub(crate) struct OfferedPair {
     end: OfferEnd,
     /// The receiver has closed its end of the pair.
     is_shut: bool,
+    /// The kernel has taken nothing of the offer, because too many descriptors are on their way.
+    has_no_room: bool,
 }
 
 /// How it has ended, as far as the receiver says.
@@ -87,6 +89,7 @@ impl OfferedPair {
             heard: Vec::new(),
             end: OfferEnd::Open,
             is_shut: false,
+            has_no_room: false,
         })
     }
 
@@ -114,6 +117,12 @@ impl OfferedPair {
     /// The receiver has said that it takes the request: nobody else gets it.
     pub(crate) fn is_taken(&self) -> bool {
         self.loan.is_taken()
+    }
+
+    /// The kernel has taken nothing of the offer, because too many descriptors are on their way: that is not the
+    /// receiver's fault.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.has_no_room
     }
 
     /// Some of the offer waits for the link.
@@ -181,17 +190,21 @@ impl OfferedPair {
             let rest = &self.offer[self.sent..];
             let sent = match &self.there {
                 Some(there) => lend::send_with(self.link.as_fd(), rest, there.as_fd()),
-                None => self.link.send(rest),
+                None => Ok(self.link.send(rest)),
             };
             match sent {
-                Sent::Bytes(count) => {
+                Ok(Sent::Bytes(count)) => {
                     // only the receiver has it from now on: its end is to be seen
                     self.there = None;
                     self.sent += count;
                     self.note(LoanEvent::Sent);
                 }
-                Sent::Blocked => return,
-                Sent::Broken => self.note(LoanEvent::Closed),
+                Ok(Sent::Blocked) => return,
+                Ok(Sent::Broken) => self.note(LoanEvent::Closed),
+                Err(TooManyInFlight) => {
+                    self.has_no_room = true;
+                    self.note(LoanEvent::NoRoom);
+                }
             }
         }
     }

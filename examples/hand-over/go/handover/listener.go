@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"net"
@@ -10,19 +11,14 @@ import (
 	"syscall"
 )
 
+// Listener accepts links at its socket, and returns what comes over them.
 type Listener struct{ *net.UnixListener }
 
 // Conn reads what Forebay has received of the request, then the client's socket, and says when it is closed.
 type Conn struct {
 	net.Conn
-	received []byte
-	link     *net.UnixConn
-}
-
-func Listen(path string) (Listener, error) {
-	os.Remove(path)
-	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	return Listener{unix}, err
+	reader io.Reader
+	link   *net.UnixConn
 }
 
 func (l Listener) Accept() (net.Conn, error) {
@@ -31,51 +27,49 @@ func (l Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if conn, err := take(link); err == nil {
+		if conn := take(link); conn != nil {
 			return conn, nil
 		}
 		link.Close()
 	}
 }
 
-func take(link *net.UnixConn) (*Conn, error) {
+// take returns nil where a link ends before its request is whole: it is somebody else's then.
+func take(link *net.UnixConn) *Conn {
 	header, beside := make([]byte, 20), make([]byte, 64)
-	if _, count, _, _, err := link.ReadMsgUnix(header[:1], beside); err != nil {
-		return nil, err
-	} else if messages, err := syscall.ParseSocketControlMessage(beside[:count]); err != nil || len(messages) != 1 {
-		return nil, io.ErrUnexpectedEOF
-	} else if given, err := syscall.ParseUnixRights(&messages[0]); err != nil {
-		return nil, err
-	} else {
-		file := os.NewFile(uintptr(given[0]), "client")
-		defer file.Close()
-		if _, err := io.ReadFull(link, header[1:]); err != nil || string(header[:5]) != "FBHO\x01" {
-			return nil, io.ErrUnexpectedEOF
-		} else if _, err := link.Write(append([]byte("T"), make([]byte, 15)...)); err != nil {
-			return nil, err
-		}
-		lines := uint32(binary.BigEndian.Uint16(header[6:]))
-		received := make([]byte, lines+binary.BigEndian.Uint32(header[8:]))
-		if _, err := io.ReadFull(link, received); err != nil {
-			return nil, err
-		}
-		client, err := net.FileConn(file)
-		return &Conn{client, received[lines:], link}, err
+	_, count, _, _, _ := link.ReadMsgUnix(header[:1], beside)
+	messages, err := syscall.ParseSocketControlMessage(beside[:count])
+	if err != nil || len(messages) != 1 {
+		return nil
 	}
+	given, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil {
+		return nil
+	}
+	file := os.NewFile(uintptr(given[0]), "client")
+	defer file.Close()
+	if _, err := io.ReadFull(link, header[1:]); err != nil || string(header[:5]) != "FBHO\x01" || !say(link, "T") {
+		return nil
+	}
+	lines := int(binary.BigEndian.Uint16(header[6:]))
+	received := make([]byte, lines+int(binary.BigEndian.Uint32(header[8:])))
+	if _, err := io.ReadFull(link, received); err == nil {
+		if client, err := net.FileConn(file); err == nil {
+			return &Conn{client, io.MultiReader(bytes.NewReader(received[lines:]), client), link}
+		}
+	}
+	return nil
 }
 
-func (c *Conn) Read(into []byte) (int, error) {
-	if len(c.received) == 0 {
-		return c.Conn.Read(into)
-	}
-	count := copy(into, c.received)
-	c.received = c.received[count:]
-	return count, nil
+func say(link *net.UnixConn, kind string) bool {
+	_, err := link.Write(append([]byte(kind), make([]byte, 15)...))
+	return err == nil
 }
+
+func (c *Conn) Read(into []byte) (int, error) { return c.reader.Read(into) }
 
 func (c *Conn) Close() error {
-	err := c.Conn.Close()
-	c.link.Write(append([]byte("D"), make([]byte, 15)...))
-	c.link.Close()
-	return err
+	defer c.link.Close()
+	defer say(c.link, "D")
+	return c.Conn.Close()
 }

@@ -2,7 +2,7 @@
 //! gives the connection back. One thread for each link: `cargo run -- /run/app/receiver.sock`
 #![forbid(unsafe_code)]
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
@@ -30,25 +30,17 @@ fn serve_next(link: &mut UnixStream) -> io::Result<()> {
     });
     let mut client = TcpStream::from(given.next().ok_or(io::ErrorKind::UnexpectedEof)?);
     link.read_exact(&mut header[received..])?;
-    let (version, rest) = header.split_at(5);
-    if version != b"FBHO\x01" {
+    if header[..5] != *b"FBHO\x01" {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let (is_last, is_taken_by_reading) = (rest[0] & 2 != 0, rest[0] & 4 != 0);
     let lines = usize::from(u16::from_be_bytes([header[6], header[7]]));
     let count = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
-    if !is_taken_by_reading {
-        report(link, b'T', 0, 0)?;
-    }
+    report(link, b'T', 0, 0)?;
     let mut text = vec![0; lines + count];
     link.read_exact(&mut text)?;
-    // what was read is taken, unless the link is shut by now
-    let look = || recv(&*link, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    if is_taken_by_reading && !matches!(look(), Err(rustix::io::Errno::AGAIN)) {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
     let first = String::from_utf8_lossy(&text[lines..]).lines().next().unwrap_or_default().to_owned();
-    let (length, close) = (first.len(), if is_last { "Connection: close\r\n" } else { "" });
+    let (length, is_last) = (first.len(), header[5] & 2 != 0);
+    let close = if is_last { "Connection: close\r\n" } else { "" };
     client.set_nonblocking(false)?;
     let answer = format!("HTTP/1.1 200 OK\r\n{close}Content-Length: {length}\r\n\r\n{first}");
     let is_sent = client.write_all(answer.as_bytes()).is_ok();
@@ -61,9 +53,7 @@ fn serve_next(link: &mut UnixStream) -> io::Result<()> {
 fn main() -> io::Result<()> {
     let path = env::args().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
     let _ = fs::remove_file(&path);
-    for link in UnixListener::bind(path)?.incoming() {
-        let mut link = link?;
-        thread::spawn(move || while serve_next(&mut link).is_ok() {});
-    }
+    let links = UnixListener::bind(path)?;
+    links.incoming().flatten().for_each(|mut link| drop(thread::spawn(move || while serve_next(&mut link).is_ok() {})));
     Ok(())
 }

@@ -323,7 +323,10 @@ fn write_text(group: &Path, file: &str, text: &str) -> Result<(), CgroupMissing>
 
 /// What the operator is told of controllers that programs do not have: what does not hold without each, and why.
 fn in_words(missing: &[(CgroupController, CgroupMissing)]) -> String {
-    if let [(_, why), _, _] = missing {
+    if let [(_, first), _, _] = missing {
+        // where the group is not given away, its controllers are not there either
+        let mut all = missing.iter().map(|(_, why)| why);
+        let why = all.find(|why| !matches!(why, CgroupMissing::Controller(_))).unwrap_or(first);
         return format!(
             "CGI programs have no control group ({why}): they share the processors evenly with the server, limits.memory \
              and limits.processes are looked at ten times a second, and limits.cpu does nothing\n"
