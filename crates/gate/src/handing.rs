@@ -54,6 +54,15 @@ impl Gate {
         })
     }
 
+    /// What another process is to hold, besides what is [handed](Gate::hand), so that the kernel judges on when this process
+    /// has ended: the map of the programs, which the kernel empties when no process holds it.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn programs(&self) -> io::Result<OwnedFd> {
+        self.kernel.programs().try_clone_to_owned()
+    }
+
     /// The gate before judges nowhere any more, also where this one has no listeners.
     pub fn settle(&self) {
         lock(&self.handed).clear();

@@ -49,7 +49,7 @@ pub(crate) struct Kernel {
     /// For first requests.
     pub(crate) first: Option<FirstMaps>,
     /// The kernel empties it when no process holds it.
-    _programs: MapHandle,
+    programs: MapHandle,
 }
 
 /// The maps for first requests that are judged, where handshakes are completed.
@@ -173,7 +173,7 @@ impl Kernel {
             judged: map("judged")?,
             ranks: map("ranks")?,
             first: steers.then(first).transpose()?,
-            _programs: programs,
+            programs,
         })
     }
 
@@ -219,6 +219,11 @@ impl Kernel {
             ("judged", self.judged.as_fd()),
         ];
         always.into_iter().chain(first.into_iter().flatten()).collect()
+    }
+
+    /// By which the program that is attached finds the others.
+    pub(crate) fn programs(&self) -> BorrowedFd<'_> {
+        self.programs.as_fd()
     }
 
     /// Whether the kernel has links at TC.

@@ -15,11 +15,13 @@
 //! | [`lists`] | which addresses it may drop by rules |
 //! | [`ruleset`] | the table as JSON for `nft` |
 //! | [`helper`] | the process that changes it |
+//! | [`relayed`] | that of receive, which the supervisor of stages keeps |
 //! | `rules` | rules of others |
 
 pub mod bans;
 pub mod helper;
 pub mod lists;
+pub mod relayed;
 pub(crate) mod rules;
 pub mod ruleset;
 
@@ -307,6 +309,12 @@ impl FirewallKeeper {
     /// Makes the table, in one step, in the place of the one that was left.
     fn take_over(&mut self, clients: Vec<(IpAddr, u64)>) {
         let now_ns = clock::monotonic_ns();
+        // of stages the rules may have come before
+        while let Ok(order) = self.orders.try_recv() {
+            if let FirewallCommand::Rules(rules, most_ns, spared) = order {
+                (self.rules, self.most_ns, self.spared) = (rules, most_ns, spared);
+            }
+        }
         let clients = clients.into_iter().filter(|(client, _)| self.spared.why(*client).is_none());
         clients.for_each(|(client, until_ns)| self.bans.note(client, until_ns, now_ns));
         self.make(None);

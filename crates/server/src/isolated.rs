@@ -18,6 +18,7 @@
 //! | `commands` | what the supervisor does with commands that the first stage answers |
 //! | `ending` | how a process has ended |
 //! | `generation` | all processes of one configuration: they are started, started again, and ended |
+//! | `kept_gate` | the gate of receive, kept by the supervisor |
 //! | `links` | the directory with the sockets of the stages |
 //! | `place` | whether a supervisor has its place, or another process |
 //! | `relayed` | commands that the first stage answers |
@@ -31,6 +32,7 @@ pub mod changes;
 mod commands;
 mod ending;
 mod generation;
+pub mod kept_gate;
 mod links;
 mod place;
 mod relayed;

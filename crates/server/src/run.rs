@@ -28,6 +28,7 @@ use crate::ban_files::{ChangedBans, WatchedBanFiles};
 use crate::command::{CommandAnswer, CommandRequest};
 use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
+use crate::isolated::kept_gate::GateLine;
 use crate::launcher::Launchers;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -142,6 +143,8 @@ struct Server {
     keeps_up_applications: bool,
     /// The thread that sends spans to a collector.
     exporter: Exporter,
+    /// To the supervisor, which keeps the gate.
+    gate_line: Option<GateLine>,
     /// What was said last of why the gate is not attached everywhere.
     gate_trouble: Option<String>,
     later: Vec<(Instant, Later)>,

@@ -13,6 +13,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::parent_id;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The number of the first socket.
 pub(crate) const FIRST: RawFd = 3;
@@ -91,18 +92,25 @@ pub fn given(socket: OwnedFd) -> io::Result<Inherited> {
 
 /// Whether the process that has started this one says the number of a descriptor in a variable.
 pub(crate) fn is_named(name: &str) -> bool {
+    has_supervisor() && number(name).is_some_and(|number| number >= FIRST)
+}
+
+/// Whether the process that has started this one says that it passes something on.
+pub(crate) fn has_supervisor() -> bool {
     number(SUPERVISOR).is_some_and(|pid| pid == parent_id() as RawFd)
-        && number(name).is_some_and(|number| number >= FIRST)
 }
 
 /// Takes the descriptor whose number the process that has started this one says in a variable; a second call
 /// finds none.
-pub(crate) fn take_named(name: &str) -> io::Result<Option<OwnedFd>> {
-    static TAKEN: AtomicBool = AtomicBool::new(false);
-    match number(name).filter(|_| is_named(name)) {
-        Some(number) if !TAKEN.swap(true, Ordering::Relaxed) => adopt(number).map(Some),
-        _ => Ok(None),
+pub(crate) fn take_named(name: &'static str) -> io::Result<Option<OwnedFd>> {
+    static TAKEN: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let Some(number) = number(name).filter(|_| is_named(name)) else { return Ok(None) };
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if taken.contains(&name) {
+        return Ok(None);
     }
+    taken.push(name);
+    adopt(number).map(Some)
 }
 
 fn number(name: &str) -> Option<RawFd> {

@@ -3,6 +3,7 @@
 
 use crate::broker::CONNECTOR;
 use crate::inherited::{FIRST, SUPERVISOR};
+use crate::line;
 use crate::stderr;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::fcntl_dupfd_cloexec;
@@ -15,6 +16,10 @@ use std::process::{Child, Command};
 
 /// The first of the arguments of a program.
 const NAME: &str = "forebay";
+
+/// The variables for descriptors that are no listening sockets.
+const NAMES: [&str; 3] = [CONNECTOR, line::GATE, line::FIREWALL];
+const MOST_NAMED: usize = NAMES.len();
 
 /// A program that is started whatever has become of its file since.
 #[derive(Debug)]
@@ -35,8 +40,8 @@ impl Program {
 pub struct PassedSockets {
     /// Duplicates, whose numbers are none of those that they are to have.
     raised: Vec<OwnedFd>,
-    /// The last of them is no listening socket.
-    has_connector: bool,
+    /// The last of them are no listening sockets: in which variable the process finds the number of each.
+    named: Vec<&'static str>,
 }
 
 impl PassedSockets {
@@ -45,20 +50,33 @@ impl PassedSockets {
     /// # Errors
     /// Lack of descriptors.
     pub fn new(sockets: &[OwnedFd]) -> io::Result<PassedSockets> {
-        // there are fewer than there may be descriptors; the last may be for a connector
-        let least = FIRST + sockets.len() as i32 + 1;
+        // there are fewer than there may be descriptors; the last are for those that have a name
+        let least = FIRST + (sockets.len() + MOST_NAMED) as i32;
         let raised = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, least));
-        Ok(PassedSockets { raised: raised.collect::<Result<_, _>>()?, has_connector: false })
+        Ok(PassedSockets { raised: raised.collect::<Result<_, _>>()?, named: Vec::new() })
     }
 
     /// And this end of a [pair](crate::broker::pair), by which connections are asked for.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn with_connector(mut self, asks: &OwnedFd) -> io::Result<PassedSockets> {
-        let least = FIRST + self.raised.len() as i32 + 1;
-        self.raised.push(fcntl_dupfd_cloexec(asks, least)?);
-        self.has_connector = true;
+    pub fn with_connector(self, asks: &OwnedFd) -> io::Result<PassedSockets> {
+        self.with_named(CONNECTOR, asks)
+    }
+
+    /// And this end of a [line](crate::line::pair) to the process that starts it, by one of the names there.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn with_line(self, name: &'static str, end: &OwnedFd) -> io::Result<PassedSockets> {
+        self.with_named(name, end)
+    }
+
+    fn with_named(mut self, name: &'static str, socket: &OwnedFd) -> io::Result<PassedSockets> {
+        let listening = self.raised.len() - self.named.len();
+        let least = FIRST + (listening + MOST_NAMED) as i32;
+        self.raised.push(fcntl_dupfd_cloexec(socket, least)?);
+        self.named.push(name);
         Ok(self)
     }
 
@@ -74,8 +92,8 @@ impl PassedSockets {
         arguments: impl FnOnce(&mut Command),
         notify: &Path,
     ) -> io::Result<Child> {
-        let PassedSockets { raised, has_connector } = self;
-        let listening = raised.len() - usize::from(has_connector);
+        let PassedSockets { raised, named } = self;
+        let listening = raised.len() - named.len();
         // the new process has it under this number until it becomes the program
         let raised_program = fcntl_dupfd_cloexec(&program.0, FIRST + raised.len() as i32)?;
         let mut command = Command::new(format!("/proc/self/fd/{}", raised_program.as_raw_fd()));
@@ -86,9 +104,11 @@ impl PassedSockets {
         }
         command.env("NOTIFY_SOCKET", notify);
         command.env("LISTEN_FDS", listening.to_string());
-        command.env_remove(CONNECTOR);
-        if has_connector {
-            command.env(CONNECTOR, (FIRST as usize + listening).to_string());
+        for name in NAMES {
+            command.env_remove(name);
+        }
+        for (name, number) in named.iter().zip(FIRST as usize + listening..) {
+            command.env(name, number.to_string());
         }
         command.env(SUPERVISOR, std::process::id().to_string());
         let own = std::process::id();

@@ -201,7 +201,8 @@ impl<T> Exchange<T> {
                 // a client that waits to be asked for the body cannot be kept waiting for more
                 let is_withheld = is_http2 && !written.expects_continue;
                 let repeats = link_state::repeats(method, copy.repeats_idempotent);
-                let flight = link.begin(repeats, is_withheld, key, now_ms);
+                let may_hurry = copy.may_hurry && link_state::repeats(method, false);
+                let flight = link.begin(repeats, is_withheld, may_hurry, key, now_ms);
                 let flight = flight.ok_or(Unavailable::Down)?;
                 let head_bytes = preface.len() + head.len();
                 Some(Box::new(Linked::new(flight, copy, method, head_bytes)))

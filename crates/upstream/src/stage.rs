@@ -215,7 +215,9 @@ pub fn write(
         given: Box::default(),
     };
     let needs_http1 = upgrade || head.authority.is_empty();
-    Ok((written, Copy { attempt_at, repeats_idempotent: false, needs_http1, is_for_whole }))
+    let may_hurry = origin.overload == 0;
+    let copy = Copy { attempt_at, repeats_idempotent: false, needs_http1, may_hurry, is_for_whole };
+    Ok((written, copy))
 }
 
 /// Whether this is a ping of the stage before.

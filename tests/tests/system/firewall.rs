@@ -2,15 +2,16 @@
 //! network namespace of their own. It needs root and nft, in CI without exception.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use super::stage_gate::stage;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{has, soon};
 use forebay_tests::server::{binary, free_addr};
 use forebay_tests::upgrade::{Successor, upgrade};
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{Options, Server, on_each_engine};
+use forebay_tests::{Options, Server, on_each_engine, on_isolated};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -29,6 +30,7 @@ on_each_engine!(
     a_proxy_is_in_no_set,
     an_upgrade_keeps_the_table
 );
+on_isolated!(an_upgrade_keeps_the_table, a_crash_of_receive_lets_nobody_in);
 
 /// Runs a test in a network namespace that is gone afterwards, or says why it is not run.
 fn alone(test: &str, what: impl FnOnce() + Send + 'static) {
@@ -209,6 +211,34 @@ fn an_upgrade_keeps_the_table(engine: &str) {
         assert!(tables().contains("inet other"), "{}", tables());
         drop((before, first, second, third));
         assert!(soon(PATIENCE, || !tables().contains("inet other")), "{}", tables());
+    });
+}
+
+/// The supervisor keeps the table, and clients in it, while receive is started again.
+fn a_crash_of_receive_lets_nobody_in(engine: &str) {
+    let engine = engine.to_owned();
+    alone("a_crash_of_receive_lets_nobody_in", move || {
+        let (_folder, options) = site();
+        let server = Server::start(&options.engine(&engine).config(EACH));
+        let (at, supervisor) = (server.addr(), server.pid());
+        for crash in 1..4 {
+            let client = format!("127.0.5.{crash}");
+            be_refused(&client, at);
+            assert!(soon(PATIENCE, || holds("clients4", &client)), "{}", server.stderr());
+            let receive = stage(supervisor, "receive").unwrap();
+            kill_process(receive, Signal::KILL).unwrap();
+            let is_another = || stage(supervisor, "receive").is_some_and(|now| now != receive);
+            while !is_another() {
+                assert!(holds("clients4", "127.0.5.1") && holds("clients4", &client));
+            }
+            let socket = knock(&client, at);
+            assert!(is_served("127.0.5.9", at), "{}", server.stderr());
+            assert!(holds("clients4", &client) && !is_connected(&socket));
+        }
+        let told = "3 clients of at most 65536";
+        assert!(soon(PATIENCE, || shown(&server).contains(told)), "{}", shown(&server));
+        drop(server);
+        assert!(soon(PATIENCE, || !tables().contains("inet forebay")), "{}", tables());
     });
 }
 

@@ -18,6 +18,7 @@ mod paced;
 mod privileges;
 mod protect;
 mod services;
+mod stage_gate;
 mod steer;
 mod steer_tls;
 mod systemd;

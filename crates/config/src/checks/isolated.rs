@@ -5,7 +5,6 @@ use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::table::ConfigReader;
 use crate::values::address::Listen;
-use crate::values::choice::{FirewallMode, GateMode};
 use crate::{ListenerConfig, Member, Role};
 use forebay_engine::Engine;
 use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
@@ -169,21 +168,9 @@ impl ConfigDraft {
             refuse(at.child("engine"), what);
         }
         let process = &self.process;
-        let refused = [
-            (process.gate != GateMode::Off, "gate", "rules are not judged in the kernel yet"),
-            (
-                process.firewall.mode != FirewallMode::Off,
-                "firewall.mode",
-                "the firewall is not told of clients yet",
-            ),
-            (
-                process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES,
-                "limits.head_bytes",
-                "at most 63KiB, because stages add fields of their own",
-            ),
-        ];
-        for (_, key, what) in refused.into_iter().filter(|(is_refused, ..)| *is_refused) {
-            refuse(top.child(key), what);
+        if process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES {
+            let what = "at most 63KiB, because stages add fields of their own";
+            refuse(top.child("limits").child("head_bytes"), what);
         }
         let isolated = &process.isolated;
         for (key, list) in

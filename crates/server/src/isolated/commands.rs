@@ -1,12 +1,16 @@
 //! What the supervisor does with commands that receive answers, and with what they change.
 
 use super::changes::{self, Changes};
+use super::generation::Generation;
+use super::kept_gate::JUDGE;
 use super::place::Place;
 use super::relayed::{self, RelayedAnswer};
+use super::status::{InstanceStatus, Is};
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
 use crate::upgrade::handed::HandedBan;
 use crossbeam_channel::{Sender as Reply, bounded};
+use forebay_config::{GateMode, Role};
 use forebay_sys::stderr::say;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -134,5 +138,47 @@ impl Supervisor {
             // the program may have gone
             let _ = end.and_then(|mut program| program.write_all(format!("{line}\n").as_bytes()));
         }
+    }
+
+    /// The receive of these stages judges in the kernel from now on, and its rules are the firewall's: also where those of
+    /// another were since.
+    pub(super) fn have_judged_by(&self, generation: &Generation) {
+        if generation.config.gate == GateMode::Off && self.common.firewall.is_none() {
+            return;
+        }
+        let heard = |answer: CommandAnswer, _| {
+            if answer.code != 0 {
+                say(format_args!("gate: receive does not judge: {}", answer.text.trim_end()));
+            }
+        };
+        let asked = relayed::ask(relayed::socket(generation.directory()), JUDGE.to_owned(), heard);
+        if let Err(error) = asked {
+            say(format_args!("gate: receive is not asked to judge: {error}"));
+        }
+    }
+
+    /// All processes there are, and other software in their place.
+    pub(super) fn instances(&self) -> Vec<InstanceStatus> {
+        let others = |serving: &Generation| {
+            let of = |role: Role| {
+                serving.config.isolated.others(role).iter().map(move |other| InstanceStatus {
+                    role,
+                    name: other.0.to_string(),
+                    is: Is::Other,
+                    address: Some(other.0.clone()),
+                    restarts: 0,
+                })
+            };
+            Role::ALL.into_iter().flat_map(of).collect::<Vec<_>>()
+        };
+        let others = self.serving.iter().flat_map(others);
+        let own = self.serving.iter().flat_map(Generation::instances);
+        let rising = self.rising.iter().flat_map(|rising| rising.generation.instances());
+        let rising = rising.filter(|one| matches!(one.is, Is::Starting(_)));
+        let leaving = self.leaving.iter().flat_map(Generation::instances);
+        let leaving = leaving.filter(|one| matches!(one.is, Is::Leaving(_)));
+        let mut all: Vec<_> = own.chain(others).chain(rising).chain(leaving).collect();
+        all.sort_by_key(|one| one.role.number());
+        all
     }
 }

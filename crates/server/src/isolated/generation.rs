@@ -11,14 +11,17 @@
 use super::cgroups::{Cgroups, Groups};
 use super::changes::Changes;
 use super::ending::{Ending, OutOfMemory};
+use super::kept_gate::GateKeeper;
 use super::links::{Hearing, Links};
 use super::stage::addresses;
 use super::status::{InstanceStatus, Is};
+use crate::firewall::{Firewall, relayed};
 use crate::privileges;
 use crate::start_error::{RunError, resources};
 use crate::upgrade::UPGRADED;
-use forebay_config::{Config, Role, StageProcess};
+use forebay_config::{Config, GateMode, Role, StageProcess};
 use forebay_sys::broker::{self, Broker};
+use forebay_sys::line;
 use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::stderr::say;
 use forebay_sys::unix;
@@ -64,10 +67,15 @@ pub(super) struct SupervisorShared {
     pub(super) program: PathBuf,
     /// The listening sockets, for `receive`.
     pub(super) sockets: Vec<OwnedFd>,
+    /// What receive has in the kernel.
+    pub(super) gate: Arc<GateKeeper>,
+    /// The table of the machine's firewall, if it has one.
+    pub(super) firewall: Option<Arc<Firewall>>,
 }
 
 /// All processes that have one configuration.
 pub(super) struct Generation {
+    number: u64,
     common: Arc<SupervisorShared>,
     pub(super) config: Config,
     /// The program, whatever becomes of its file.
@@ -123,6 +131,7 @@ impl Generation {
     /// # Errors
     /// What is in the way.
     pub(super) fn start(
+        number: u64,
         common: &Arc<SupervisorShared>,
         config: Config,
         changes: &Changes,
@@ -144,6 +153,7 @@ impl Generation {
         );
         let (role, since) = (Role::Respond, Instant::now());
         let mut generation = Generation {
+            number,
             common: Arc::clone(common),
             program,
             links,
@@ -209,6 +219,14 @@ impl Generation {
             // behind these: see `connect_beside` of the application
             to.extend(self.config.traces.to.iter().map(|collector| collector.address.clone()));
             connect_for(broker, to)?;
+        }
+        if role == Role::Receive && self.config.gate != GateMode::Off {
+            passing = passing.with_line(line::GATE, &self.common.gate.line(self.number)?)?;
+        }
+        if let Some(firewall) = self.common.firewall.as_ref().filter(|_| role == Role::Receive) {
+            let (gate, number) = (Arc::clone(&self.common.gate), self.number);
+            let end = relayed::line(firewall, move || gate.is_judged_by(number))?;
+            passing = passing.with_line(line::FIREWALL, &end)?;
         }
         let arguments = |command: &mut Command| {
             command.args(["stage", role.name(), "--config"]).arg(&self.common.file);

@@ -3,8 +3,9 @@
 use super::{links, relayed};
 use crate::machine::script_root;
 use forebay_config::{
-    AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, KeepAliveLaw, Listen,
-    ListenEndpoint, ListenerConfig, Optional, Role, Size, StageProcess, Switch,
+    AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, FirewallMode,
+    GateMode, KeepAliveLaw, Listen, ListenEndpoint, ListenerConfig, Optional, Role, Size,
+    StageProcess, Switch,
 };
 use forebay_engine::Engine;
 use forebay_engine::settings::SendOrder;
@@ -159,6 +160,9 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
         class.keep_alive = Default::default();
     }
     config.rules.clear();
+    config.gate = GateMode::Off;
+    config.firewall.mode = FirewallMode::Off;
+    config.protects.clear();
     config.ban_files.clear();
     config.admin.listen = AdminListen::default();
     // no keys are held where they are not used

@@ -9,12 +9,14 @@ use super::cgroups::Cgroups;
 use super::changes::{self, Changes};
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
+use super::kept_gate::GateKeeper;
 use super::place::Place;
 use super::relayed::{self, RelayedAnswer, Sessions};
-use super::status::{self, InstanceStatus, Is};
+use super::status;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
 use crate::control_socket::{self, ControlSocket};
+use crate::firewall::{self, FirewallKeeper};
 use crate::lints::Depth;
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -22,11 +24,12 @@ use crate::start_error::{Ready, RunError, SAME_SIGNAL, resources};
 use crate::upgrade::earlier::EarlierServers;
 use crate::upgrade::expected::ExpectedUpgrade;
 use crate::upgrade::handed::OpenConnections;
-use crate::upgrade::predecessor::Predecessor;
+use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::{Sender as Reply, bounded};
-use forebay_config::{Config, ListenEndpoint, Role};
+use forebay_config::{Config, GateMode, ListenEndpoint};
+use forebay_policy::Policy;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -69,7 +72,7 @@ pub(super) enum SupervisorEvent {
 
 /// The processes: those that serve, and those that come and go.
 pub(super) struct Supervisor {
-    common: Arc<SupervisorShared>,
+    pub(super) common: Arc<SupervisorShared>,
     pub(super) listeners: Listeners,
     pub(super) control: Option<ControlSocket>,
     cgroups: Cgroups,
@@ -157,6 +160,17 @@ pub fn run(
     let endpoints = endpoints(&config);
     let sockets = listeners.take_endpoints(&endpoints, 1).map_err(RunError::Listen)?;
     let sockets = sockets.into_iter().flatten().map(|socket| socket.socket).collect();
+    let gate = inheritance.as_mut().and_then(Inheritance::gate);
+    let gate = Arc::new(GateKeeper::new(gate.filter(|_| config.gate != GateMode::Off)));
+    // its rules are receive's to say
+    let (table, rules) = (inheritance.as_ref().and_then(Inheritance::table), Policy::default());
+    let keeps_table = table == Some(config.firewall.table());
+    let keeper = firewall::open(&config.firewall, &[], &rules, keeps_table);
+    let mut keeper = keeper.map_err(RunError::Firewall)?;
+    let firewall = keeper.as_ref().map(FirewallKeeper::firewall);
+    if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
+        keeper.start().map_err(resources("a thread for the firewall"))?;
+    }
     let program = std::env::current_exe().map_err(resources("the path of the program"))?;
     let (tell, events) = mpsc::channel();
     listen(signals, tell.clone()).map_err(resources("a thread for signals"))?;
@@ -173,7 +187,7 @@ pub fn run(
     // the stages accept as soon as they are there
     listeners.begin_listening().map_err(resources("sockets that listen"))?;
     let mut supervisor = Supervisor {
-        common: Arc::new(SupervisorShared { file, program, sockets }),
+        common: Arc::new(SupervisorShared { file, program, sockets, gate, firewall }),
         listeners,
         control,
         cgroups: Cgroups::default(),
@@ -206,7 +220,7 @@ pub fn run(
     supervisor.go_on_until(&events, |it| it.serving.is_some() || it.is_over())?;
     if !supervisor.is_over() {
         if let Some((before, inheritance)) = before.zip(inheritance) {
-            let taken = supervisor.succeed(before, inheritance, &endpoints);
+            let taken = supervisor.succeed(before, inheritance, &endpoints, keeper);
             taken.map_err(resources("the place of the server before"))?;
         }
         if let Some(socket) = &mut supervisor.control {
@@ -215,6 +229,9 @@ pub fn run(
         }
         ready(None);
         supervisor.go_on_until(&events, Supervisor::is_over)?;
+    }
+    if let Some(firewall) = supervisor.common.firewall.as_ref().filter(|_| supervisor.has_place()) {
+        firewall.end();
     }
     // the files of Unix sockets go
     supervisor.listeners.end(&[]);
@@ -384,6 +401,7 @@ impl Supervisor {
         self.served_by = risen.number;
         self.changes = self.changes.after_reload();
         self.sessions.leave_before(risen.number);
+        self.have_judged_by(&risen.generation);
         self.ask_for_changes(risen.number, risen.generation.directory());
         match self.serving.replace(risen.generation) {
             // it is said when the server before has left
@@ -408,6 +426,8 @@ impl Supervisor {
         if self.serving.is_none() {
             return Err(why);
         }
+        self.common.gate.judged_by(self.served_by);
+        self.serving.iter().for_each(|serving| self.have_judged_by(serving));
         generation.end(SIGTERM);
         if !generation.has_clients() {
             generation.end_at_once(SIGTERM);
@@ -472,6 +492,14 @@ impl Supervisor {
         if !self.serving.as_ref().is_none_or(is_same) {
             return Err("other addresses need a restart".to_owned());
         }
+        let serving = self.serving.as_ref().map(|serving| &serving.config);
+        let gate = |config: &Config| (config.gate, config.gate_charge, config.gate_rules);
+        if serving.is_some_and(|serving| gate(serving) != gate(&config)) {
+            return Err("another gate needs a restart".to_owned());
+        }
+        if serving.is_some_and(|serving| serving.firewall != config.firewall) {
+            return Err("another firewall needs a restart".to_owned());
+        }
         Ok((config, warnings))
     }
 
@@ -482,8 +510,10 @@ impl Supervisor {
         // who does not listen any more is at its end
         let tell = move || drop(tell.send(SupervisorEvent::Ready(number)));
         let changes = self.changes.after_reload();
-        let generation =
-            Generation::start(&self.common, config, &changes, &mut self.cgroups, tell)?;
+        self.common.gate.judged_by(number);
+        let cgroups = &mut self.cgroups;
+        let generation = Generation::start(number, &self.common, config, &changes, cgroups, tell);
+        let generation = generation.inspect_err(|_| self.common.gate.judged_by(self.served_by))?;
         Ok(Rising { number, generation, warnings, replies: Vec::new() })
     }
 
@@ -493,6 +523,7 @@ impl Supervisor {
             None => {
                 self.ends_since = Some(Instant::now());
                 self.notifier.stopping("the stages end");
+                self.common.gate.let_go();
                 self.earlier.end();
                 let drain = self.serving.as_ref().map_or(Duration::ZERO, Generation::drains_for);
                 self.waits_for_earlier_until = Some(Instant::now() + drain);
@@ -515,6 +546,10 @@ impl Supervisor {
                 self.waits_for_earlier_until = Some(Instant::now() + EarlierServers::STOP);
             }
         }
+    }
+
+    fn has_place(&self) -> bool {
+        !matches!(self.place, Place::Left(_))
     }
 
     fn is_over(&self) -> bool {
@@ -548,30 +583,5 @@ impl Supervisor {
         };
         // a command that went away needs no answer
         let _ = reply.send(answer);
-    }
-
-    /// All processes there are, and other software in their place.
-    fn instances(&self) -> Vec<InstanceStatus> {
-        let others = |serving: &Generation| {
-            let of = |role: Role| {
-                serving.config.isolated.others(role).iter().map(move |other| InstanceStatus {
-                    role,
-                    name: other.0.to_string(),
-                    is: Is::Other,
-                    address: Some(other.0.clone()),
-                    restarts: 0,
-                })
-            };
-            Role::ALL.into_iter().flat_map(of).collect::<Vec<_>>()
-        };
-        let others = self.serving.iter().flat_map(others);
-        let own = self.serving.iter().flat_map(Generation::instances);
-        let rising = self.rising.iter().flat_map(|rising| rising.generation.instances());
-        let rising = rising.filter(|one| matches!(one.is, Is::Starting(_)));
-        let leaving = self.leaving.iter().flat_map(Generation::instances);
-        let leaving = leaving.filter(|one| matches!(one.is, Is::Leaving(_)));
-        let mut all: Vec<_> = own.chain(others).chain(rising).chain(leaving).collect();
-        all.sort_by_key(|one| one.role.number());
-        all
     }
 }

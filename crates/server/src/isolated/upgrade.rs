@@ -10,6 +10,7 @@ use super::place::Place;
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
 use crate::control_socket::ControlSocket;
+use crate::firewall::FirewallKeeper;
 use crate::listen::ARRIVAL;
 use crate::listen::handing::HandedAddress;
 use crate::upgrade::earlier::EarlierServers;
@@ -70,6 +71,10 @@ impl Supervisor {
         let control = self.control.as_ref().ok_or(io::ErrorKind::NotFound)?;
         let (control, descriptor) = control.hand()?;
         let before = self.earlier.hand(&mut descriptors)?;
+        let gate = self.common.gate.hand()?.map(|(text, of_gate)| {
+            descriptors.extend(of_gate);
+            text
+        });
         descriptors.push(descriptor);
         descriptors.push(io::stdout().as_fd().try_clone_to_owned()?);
         descriptors.push(io::stderr().as_fd().try_clone_to_owned()?);
@@ -78,6 +83,8 @@ impl Supervisor {
             process: std::process::id(),
             sockets,
             before,
+            gate,
+            firewall: self.common.firewall.as_ref().map(|firewall| firewall.table()),
             control,
             // stages become another user, and this process stays who it is
             started_by: Some(privileges::current().0),
@@ -105,6 +112,7 @@ impl Supervisor {
     /// The process that was to take the place of this one has ended before it served.
     fn keep_place(&mut self, error: &io::Error) {
         self.place = Place::Own;
+        self.serving.iter().for_each(|serving| self.have_judged_by(serving));
         if self.ends_since.is_none() {
             say(format_args!(
                 "upgrade: the other process has not come to serve ({error}): nothing has changed"
@@ -119,9 +127,11 @@ impl Supervisor {
                 let keeps_place = Some("it was told to stop".to_owned());
                 let _ = words.send(LastWords { keeps_place, ..LastWords::default() });
             }
-            SuccessorSays::Serves(_) => {
+            SuccessorSays::Serves(new) => {
+                let firewall = self.common.firewall.as_ref().filter(|_| new.takes_firewall);
+                let dropped = firewall.map(|firewall| firewall.clients()).unwrap_or_default();
                 let bans = self.changes.handed().bans;
-                let _ = words.send(LastWords { bans, ..LastWords::default() });
+                let _ = words.send(LastWords { bans, dropped, ..LastWords::default() });
             }
             SuccessorSays::WasTold(new) => self.be_succeeded(&new),
             SuccessorSays::ReopenLogs => self.leaving.iter().for_each(Generation::reopen_logs),
@@ -138,7 +148,8 @@ impl Supervisor {
     }
 
     /// Another process has the clients that come from now on, and what is said to the service manager.
-    fn be_succeeded(&mut self, NewServer { process, left, takes_control, .. }: &NewServer) {
+    fn be_succeeded(&mut self, new: &NewServer) {
+        let NewServer { process, left, takes_control, takes_firewall, .. } = new;
         // before it speaks to the service manager
         self.notifier.main_is(*process);
         self.notifier.close();
@@ -147,6 +158,11 @@ impl Supervisor {
         }
         self.tell_receive_to_leave(left);
         self.listeners.hand_over(left);
+        if let Some(firewall) = &self.common.firewall {
+            if *takes_firewall { firewall.leave() } else { firewall.end() }
+        }
+        // the receive of before lets it go, too, when it is told
+        self.common.gate.let_go();
         // the other process hears of them
         self.earlier.leave();
         let now = Instant::now();
@@ -188,7 +204,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the place of a server that runs: the stages serve. From then on nothing is an error: there is no other.
+    /// Takes the place of a server that runs: the stages serve, and `keeper` has its table of the firewall. From then on nothing is an error: there is no other.
     ///
     /// # Errors
     /// When the other keeps its place.
@@ -197,6 +213,7 @@ impl Supervisor {
         mut predecessor: Predecessor,
         mut inheritance: Inheritance,
         endpoints: &[ListenEndpoint],
+        keeper: Option<FirewallKeeper>,
     ) -> io::Result<()> {
         let agrees = inheritance.command.agrees();
         agrees.map_err(|error| {
@@ -207,10 +224,15 @@ impl Supervisor {
         let has_left = !left.is_empty();
         let process = std::process::id();
         let takes_control = self.control.as_ref().is_some_and(ControlSocket::is_lent);
-        let new = NewServer { process, left, takes_control, ..NewServer::default() };
-        let LastWords { open, bans, .. } = predecessor.replace(&new)?;
+        let (takes_gate, takes_firewall) = (self.common.gate.is_own(), keeper.is_some());
+        let new = NewServer { process, left, takes_gate, takes_control, takes_firewall };
+        let LastWords { open, bans, dropped, .. } = predecessor.replace(&new)?;
         predecessor.wait_until_left();
+        if let Some(Err(error)) = keeper.map(|keeper| keeper.start_after(dropped, u64::MAX)) {
+            say(format_args!("firewall: no thread for it, so that its table expires: {error}"));
+        }
         self.place = Place::Own;
+        self.serving.iter().for_each(|serving| self.have_judged_by(serving));
         self.listeners.own(&wanted);
         // a stage that was taken over may add none to them
         let (user, group) = privileges::current();

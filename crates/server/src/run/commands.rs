@@ -3,7 +3,7 @@
 use super::Server;
 use super::takeover::Wanted;
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
-use crate::isolated::changes;
+use crate::isolated::{changes, kept_gate};
 use crate::policy_command::{self, CommandContext, ConnectionBounds};
 use crate::reload::RuleChange;
 use crate::upgrade::handed::{Handed, HandedBan, HandedOverride};
@@ -56,6 +56,9 @@ impl Server {
                     Ok(left) => self.leave_for_upgrade(left, reply),
                     Err(error) => _ = reply.send(CommandAnswer::failed(error)),
                 }
+            }
+            kept_gate::JUDGE if self.config.place.is_some() => {
+                let _ = reply.send(self.judge());
             }
             "reload" => self.ask_for(Wanted::File, Some(reply)),
             "status" => {

@@ -28,6 +28,11 @@ impl Server {
         let patience = time.saturating_sub(self.plan.drain);
         // the storage is another's from now on
         self.acme = None;
+        if let Some(enforced) = &self.common.live.get().policy.gate {
+            // the words in the kernel, too
+            self.common.agent_loop.retire(&self.common.live);
+            enforced.gate().let_go();
+        }
         self.leave_clients(patience);
         say(format_args!(
             "replaced: connections open: {}, each gets one more answer if it asks within {patience:?}",

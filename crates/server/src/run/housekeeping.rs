@@ -3,13 +3,17 @@
 
 use super::{Event, Later, Server};
 use crate::acme_thread;
+use crate::agent;
 use crate::certificate_watch;
+use crate::command::CommandAnswer;
 use crate::gate;
+use crate::isolated::kept_gate::GateLine;
 use crate::launcher::LauncherKind;
 use crate::notify;
 use crate::upkeep;
 use forebay_config::Role;
 use forebay_handler::policy::InForce;
+use forebay_handler::policy::enforced::Enforced;
 use forebay_sys::clock;
 use forebay_sys::stderr::say;
 use std::sync::Arc;
@@ -53,18 +57,61 @@ impl Server {
 
     /// Has the gate judge SYNs for the listeners there are. Trouble is told once.
     pub(super) fn attach_gate(&mut self) {
-        if self.is_replaced {
+        let is_others = self.gate_line.as_ref().is_some_and(|line| !line.judges());
+        if self.is_replaced || is_others {
             return;
         }
         let snapshot = self.common.live.get();
-        let Some(gate) = &snapshot.policy.gate else { return };
-        let trouble = gate::attach_again(gate, &self.plan, &self.listeners()).err();
-        if let Some(trouble) =
-            trouble.as_ref().filter(|new| Some(*new) != self.gate_trouble.as_ref())
-        {
+        let gate = snapshot.policy.gate.as_ref();
+        let attached = gate.map(|gate| gate::attach_again(gate, &self.plan, &self.listeners()));
+        let trouble = attached.and_then(Result::err);
+        let gate = gate.map(Enforced::gate);
+        let kept = self.gate_line.as_mut().map_or(Ok(()), |line| line.keep(gate.as_deref()));
+        let lost = kept.err().map(|error| format!("a crash would end it: {error}"));
+        let trouble = trouble.or(lost);
+        let is_new = trouble != self.gate_trouble;
+        if let Some(trouble) = trouble.as_ref().filter(|_| is_new) {
             say(format_args!("gate: {trouble}"));
         }
         self.gate_trouble = trouble;
+    }
+
+    /// Receive has its rules in the firewall, and judges in the kernel before it says that it serves: in the place of the receive before, if there was one,
+    /// which `follows` says.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(super) fn judge_first(&mut self, follows: bool) -> Result<(), String> {
+        if self.config.place.is_some() {
+            self.tell_firewall();
+        }
+        let Some(true) = self.gate_line.as_ref().map(GateLine::judges) else { return Ok(()) };
+        self.attach_gate();
+        let snapshot = self.common.live.get();
+        let Some(gate) = &snapshot.policy.gate else { return Ok(()) };
+        match &self.gate_trouble {
+            // where nothing is to be judged it is attached nowhere
+            Some(why) if follows && !gate.gate().is_attached() => return Err(why.clone()),
+            _ => {}
+        }
+        gate.gate().settle();
+        // the agent of the process before has moved words in the kernel until it ended
+        agent::lift(&snapshot.policy);
+        Ok(())
+    }
+
+    /// Judges in the kernel from now on, as the supervisor has said.
+    pub(super) fn judge(&mut self) -> CommandAnswer {
+        self.gate_line.iter_mut().for_each(GateLine::judge);
+        if let Some(enforced) = &self.common.live.get().policy.gate
+            && let Err(why) = enforced.gate().retake()
+        {
+            return CommandAnswer::failed(why);
+        }
+        match self.judge_first(true) {
+            Ok(()) => CommandAnswer { code: 0, text: String::new() },
+            Err(why) => CommandAnswer::failed(why),
+        }
     }
 
     /// Has the firewall drop by the rules in force, for the listeners there are.

@@ -10,8 +10,10 @@ use crate::counters::Register;
 use crate::doctor;
 use crate::engines::Common;
 use crate::firewall;
+use crate::firewall::relayed::{self, FirewallRelay};
 use crate::gate;
 use crate::isolated;
+use crate::isolated::kept_gate::GateLine;
 use crate::launcher::{self, Launchers, StartedLauncher};
 use crate::listen::Listeners;
 use crate::notify::Notifier;
@@ -52,6 +54,7 @@ use forebay_handler::traces::Tracing;
 use forebay_handler::upstream_sockets::UpstreamSockets;
 use forebay_policy::bans::BanList;
 use forebay_site::Content;
+use forebay_sys::line;
 use forebay_sys::passing;
 use forebay_sys::process;
 use forebay_sys::stderr::say;
@@ -121,7 +124,11 @@ impl Server {
         };
         let control_socket = control_socket.map_err(RunError::ControlSocket)?;
         // only root can load a program into the kernel
-        let handed = inheritance.as_mut().and_then(Inheritance::gate);
+        let line = GateLine::open().map_err(resources("the gate of the process before"))?;
+        let (gate_line, left_gate) = line.unzip();
+        let handed = inheritance.as_mut().and_then(Inheritance::gate).or(left_gate.flatten());
+        let is_other_gate = gate_line.as_ref().is_some_and(|line| !line.judges());
+        let follows = handed.is_some() || inheritance.is_some() || is_other_gate;
         let gate = gate::open(config.gate, config.gate_charge, config.gate_rules, handed)
             .map_err(RunError::Gate)?;
         let listener_sets = plan.groups.iter().map(|group| {
@@ -163,15 +170,21 @@ impl Server {
         let counts = shared.as_ref().map(|shared| Arc::clone(&shared.counts));
         counts.iter().for_each(|counts| applications.share(counts));
         listeners.settle();
-        let gate = gate::attach(gate, config.gate, &plan, &listeners, inheritance.is_some());
+        let gate = gate::attach(gate, config.gate, &plan, &listeners, follows);
         let gate = gate.map_err(RunError::Gate)?;
         // its helper keeps a right that the server gives up
         let judged = gate::listeners(&plan, &listeners);
         let table = inheritance.as_ref().and_then(|handed| handed.handed.firewall.as_deref());
         let keeps_table = table == Some(config.firewall.table());
-        let keeper = firewall::open(&config.firewall, &judged, &plan.policy, keeps_table);
+        let relay = relayed::open(&config.firewall).map_err(resources("the firewall's line"))?;
+        // that of stages is the supervisor's
+        let keeper = match line::has_supervisor() {
+            true => Ok(None),
+            false => firewall::open(&config.firewall, &judged, &plan.policy, keeps_table),
+        };
         let mut keeper = keeper.map_err(RunError::Firewall)?;
         let firewall = keeper.as_ref().map(firewall::FirewallKeeper::firewall);
+        let firewall = firewall.or(relay.as_ref().map(FirewallRelay::firewall));
         // what it runs is not confined as the server is
         let launchers = launcher::start(&config, file.as_deref()).map_err(RunError::Launcher)?;
         let for_requests = launchers.iter().find_map(StartedLauncher::for_requests);
@@ -285,6 +298,7 @@ impl Server {
             launchers,
             keeps_up_applications: false,
             exporter: Exporter::default(),
+            gate_line,
             gate_trouble: None,
             later: Vec::new(),
             waiting: None,
@@ -295,6 +309,9 @@ impl Server {
         server.common.live.get().policy.tell_gate();
         if let Some(keeper) = keeper.take_if(|_| !keeps_table) {
             keeper.start().map_err(resources("a thread for the firewall"))?;
+        }
+        if let Some(relay) = relay {
+            relay.start().map_err(resources("a thread for the firewall"))?;
         }
         let is_sealed = seal::seal(&server.config).map_err(RunError::Seal)?;
         if let Some(inheritance) = &inheritance {
@@ -312,6 +329,7 @@ impl Server {
         if let Some(admin) = admin {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
+        server.judge_first(follows).map_err(RunError::Gate)?;
         if let Some((before, inheritance)) = before.zip(inheritance) {
             let taken = server.succeed(before, inheritance, keeper);
             taken.map_err(resources("the place of the server before"))?;

@@ -227,7 +227,7 @@ impl HandedBan {
 }
 
 /// Sends a text.
-pub(super) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result<()> {
+pub(crate) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(text)?;
     let length = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidData)?;
     stream.write_all(&length.to_le_bytes())?;
@@ -235,7 +235,7 @@ pub(super) fn send(mut stream: &UnixStream, text: &impl Serialize) -> io::Result
 }
 
 /// Receives a text, and no byte beyond it.
-pub(super) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<T> {
+pub(crate) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;
@@ -248,7 +248,7 @@ pub(super) fn receive<T: DeserializeOwned>(mut stream: &UnixStream) -> io::Resul
 }
 
 /// Sends descriptors.
-pub(super) fn give(stream: &UnixStream, descriptors: &[OwnedFd]) -> io::Result<()> {
+pub(crate) fn give(stream: &UnixStream, descriptors: &[OwnedFd]) -> io::Result<()> {
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     descriptors::give(stream, &borrowed)
 }

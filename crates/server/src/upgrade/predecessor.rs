@@ -123,6 +123,11 @@ impl Inheritance {
         self.gate.take()
     }
 
+    /// Its table in the firewall.
+    pub fn table(&self) -> Option<&str> {
+        self.handed.firewall.as_deref()
+    }
+
     /// What it counts together with others, once.
     pub fn counts(&mut self) -> Option<(HandedCounts, OwnedFd)> {
         self.counts.take()

@@ -36,6 +36,8 @@ pub struct Copy {
     pub repeats_idempotent: bool,
     /// It cannot be said in HTTP/2: it names no host, as one of HTTP/1.0 may, or asks for another protocol.
     pub needs_http1: bool,
+    /// There is room for a second copy of one that takes long.
+    pub may_hurry: bool,
     /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
     pub is_for_whole: bool,
 }

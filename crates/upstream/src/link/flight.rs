@@ -38,6 +38,10 @@ pub struct Flight {
     pub(super) refused_ms: Option<u64>,
     /// How long it rests.
     pub(super) rest_ms: u32,
+    /// How long this attempt may be silent, if another may follow: what others miss meanwhile does not make it longer.
+    pub(super) patience_ms: u32,
+    /// It may go elsewhere before that, once, if its acknowledgement takes longer than usual.
+    pub(super) may_hurry: bool,
     /// This attempt was begun, or something was heard of it.
     pub(super) heard_ms: u64,
     pub(super) written_ms: u64,

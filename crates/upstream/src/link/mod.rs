@@ -23,8 +23,10 @@
 //! |---|---|
 //! | timer | of each instance, as TCP's (RFC 6298), between a floor and a ceiling. Where no other could follow, only the ceiling counts |
 //! | ping | an instance with requests under way that is silent for one timer is pinged; no answer within another means that it is lost. Idle ones more slowly |
-//! | feedback | each answer may say how long its request has waited; it is forgotten by half at each ping |
+//! | feedback | each answer may say how long its request has waited; it is forgotten by half each 250 ms |
 //! | health | a failed request marks the instance: none for a while, then one as a trial, twice as long after each that fails |
+//! | silence | one that answers in no time is tried by pings, not by requests |
+//! | hurry | a request that may run twice goes to another one when its acknowledgement takes longer than usual; once, within the budget, and not in overload |
 //! | panic | where none may be asked, all are |
 //! | attempts | copies that were written are counted; an instance that takes none costs nothing but the time |
 //! | rest | when all have refused it, a request rests before it is tried again, each time twice as long up to the timer's floor |
@@ -35,6 +37,7 @@
 //! |---|---|
 //! | `event` | what a link is told of an attempt, and what it says is to be done |
 //! | `flight` | one request that is under way: the descriptor beside its copy |
+//! | `hurry` | how long a request waits for its instance, and when it goes to another one |
 //! | `instance`, `timer` | what is known of one instance, and how long an acknowledgement may take |
 //! | `pings` | whether instances live of which nothing is heard |
 //! | [`ends`] | beside it: how processes have ended, by the file in which their supervisor says so |
@@ -43,6 +46,7 @@
 pub mod ends;
 mod event;
 mod flight;
+mod hurry;
 mod instance;
 mod pings;
 mod settings;
@@ -60,7 +64,7 @@ use crate::group::balance::{Balancer, Candidate, WHOLE};
 use crate::group::health::{Health, HealthSign, UpstreamCondition};
 use crate::group::retry::Budget;
 use flight::{FlightState, Suspect};
-use instance::{Instance, InstanceEnd, MOST_ENDS, Pinged};
+use instance::{AnswerDelay, Instance, InstanceEnd, MOST_ENDS, Pinged};
 use std::collections::VecDeque;
 use std::time::Duration;
 use timer::InstanceTimer;
@@ -106,7 +110,8 @@ impl Link {
             is_doubted: true,
             losses: 0,
             ends: VecDeque::new(),
-            delay_us: 0,
+            is_silent: false,
+            delay: AnswerDelay::default(),
         });
         let instances: Vec<_> = instances.collect();
         let keys = keys.into_iter().take(instances.len()).collect();
@@ -120,12 +125,14 @@ impl Link {
     }
 
     /// A request. `repeats` says that it may run twice; if not, `may_wait` says that its end may be
-    /// [withheld](LinkSettings::withholds). `key` is what it is hashed by. It goes to its
-    /// [instance](Flight::instance) at once. `None` if the stage has no instance.
+    /// [withheld](LinkSettings::withholds). `may_hurry` says that it may go to another instance when its acknowledgement takes
+    /// longer than usual, which costs work that an overloaded server has no room for. `key` is what it is hashed by. It goes
+    /// to its [instance](Flight::instance) at once. `None` if the stage has no instance.
     pub fn begin(
         &mut self,
         repeats: bool,
         may_wait: bool,
+        may_hurry: bool,
         key: u64,
         now_ms: u64,
     ) -> Option<Flight> {
@@ -149,6 +156,8 @@ impl Link {
             is_admitted: true,
             refused_ms: None,
             rest_ms: 0,
+            patience_ms: 0,
+            may_hurry: may_hurry && repeats && self.settings.acknowledges,
             heard_ms: now_ms,
             written_ms: now_ms,
             body_bytes: 0,
@@ -170,6 +179,7 @@ impl Link {
         (flight.epoch, flight.losses) = (one.epoch, one.losses);
         flight.attempt = flight.attempt.wrapping_add(1);
         flight.heard_ms = now_ms;
+        flight.patience_ms = u32::try_from(one.timer.ms()).unwrap_or(u32::MAX);
         flight.is_withheld = flight.withholds;
         flight.note_tried();
     }
@@ -222,8 +232,7 @@ impl Link {
                 let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
                 if let Some(delay_ms) = delay_ms {
-                    let one = &mut self.instances[flight.instance];
-                    one.delay_us = (7 * one.delay_us + delay_ms.saturating_mul(1000)) / 8;
+                    self.instances[flight.instance].delay.tell(*delay_ms, now_ms);
                 }
                 flight.whole.clone_from(whole);
                 (flight.state, flight.has_head) = (FlightState::Answering, true);
@@ -307,26 +316,18 @@ impl Link {
         }
     }
 
-    /// How long an attempt may say nothing. One that no other could follow is not given up before the ceiling:
-    /// its instance may only be late, and it would be unknown whether it has run.
-    fn patience_ms(&self, flight: &Flight) -> u64 {
-        match flight.may_be_followed() {
-            true => self.instances.get(flight.instance).map_or(0, |one| one.timer.ms()),
-            false => milliseconds(self.settings.ceiling),
-        }
-    }
-
     /// Something has come from its instance.
     fn heard(&mut self, flight: &mut Flight, is_timed: bool, now_ms: u64) {
         let one = &mut self.instances[flight.instance];
         let is_of_now = one.epoch == flight.epoch;
         if is_timed {
-            one.timer.sample(now_ms.saturating_sub(flight.written_ms));
+            let was_lost = one.losses != flight.losses;
+            one.sample(now_ms.saturating_sub(flight.written_ms), !was_lost);
         }
         // what comes of before the loss says nothing of the process that is there now
         if is_of_now {
             one.heard_ms = now_ms;
-            one.is_doubted = false;
+            (one.is_doubted, one.is_silent) = (false, false);
         }
         flight.heard_ms = now_ms;
     }
@@ -348,8 +349,14 @@ impl Link {
             flight.epoch = one.epoch;
         }
         match flight.state {
+            FlightState::Unwritten | FlightState::Written
+                if flight.may_hurry
+                    && now_ms < flight.heard_ms.saturating_add(flight.patience_ms.into()) =>
+            {
+                self.hurry(flight, now_ms)
+            }
             FlightState::Unwritten | FlightState::Written => {
-                one.is_doubted = true;
+                (one.is_doubted, one.is_silent) = (true, true);
                 one.timer.back_off();
                 let is_certain = flight.has_not_run();
                 self.again(flight, HealthSign::Failed, is_certain, now_ms)
@@ -406,7 +413,7 @@ impl Link {
         let other = self.pick(flight.key, |member| flight.has_tried(member), now_ms);
         let Some(instance) = other else { return give_up(flight, LinkFailure::Exhausted) };
         if flight.has_tried(instance) {
-            let may_be_asked = self.instances[instance].health.share(now_ms) > 0;
+            let may_be_asked = self.instances[instance].share(now_ms) > 0;
             if was_refused && !may_be_asked {
                 return self.rest(flight, now_ms);
             }
@@ -501,20 +508,19 @@ impl Link {
     ) -> Option<MemberIndex> {
         let Link { settings, instances, balancer, candidates, .. } = self;
         // of those that may be asked
-        let may = |(at, one): &(MemberIndex, &Instance)| {
-            !tried(*at) && (panics || one.health.share(now_ms) > 0)
-        };
+        let may =
+            |(at, one): &(MemberIndex, &Instance)| !tried(*at) && (panics || one.share(now_ms) > 0);
         let asked = instances.iter().enumerate().filter(may);
-        let least_us = asked.map(|(_, one)| one.delay_us).min().unwrap_or(0);
+        let least_us = asked.map(|(_, one)| one.delay.us(now_ms)).min().unwrap_or(0);
         candidates.clear();
         candidates.extend(instances.iter().enumerate().map(|(at, one)| {
             let share = match (tried(at), panics) {
                 (true, _) => 0,
                 (false, true) => WHOLE,
-                (false, false) => one.health.share(now_ms),
+                (false, false) => one.share(now_ms),
             };
             let share = match settings.choice {
-                InstanceChoice::Feedback if share > 0 => one.by_delay(share, least_us),
+                InstanceChoice::Feedback if share > 0 => one.by_delay(share, least_us, now_ms),
                 _ => share,
             };
             Candidate { in_flight: one.in_flight, share, weight: 1 }

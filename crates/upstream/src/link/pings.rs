@@ -18,6 +18,7 @@ impl Link {
     /// Instances to be pinged now, one at a time; and those are lost whose answer is late.
     pub fn ping(&mut self, now_ms: u64) -> Option<Ping> {
         let idle_ms = milliseconds(self.settings.idle);
+        let back_off_ms = milliseconds(self.settings.back_off);
         for instance in 0..self.instances.len() {
             let one = &mut self.instances[instance];
             if let Pinged::Since(since_ms) = one.ping {
@@ -25,11 +26,11 @@ impl Link {
                     one.ping = Pinged::No;
                     one.heard_ms = now_ms;
                     one.timer.back_off();
-                    one.lose(now_ms);
+                    one.lose_silent(now_ms);
                 }
                 continue;
             }
-            if now_ms >= one.silent_until_ms(idle_ms) {
+            if now_ms >= one.silent_until_ms(idle_ms, back_off_ms) {
                 one.ping = Pinged::Since(now_ms);
                 one.pings = one.pings.wrapping_add(1);
                 return Some(Ping { instance, number: one.pings });
@@ -41,9 +42,10 @@ impl Link {
     /// When [`ping`](Link::ping) has something to do next.
     pub fn next_ping_ms(&self) -> u64 {
         let idle_ms = milliseconds(self.settings.idle);
+        let back_off_ms = milliseconds(self.settings.back_off);
         let of = |one: &Instance| match one.ping {
             Pinged::Since(since_ms) => since_ms.saturating_add(one.timer.ms()),
-            Pinged::No => one.silent_until_ms(idle_ms),
+            Pinged::No => one.silent_until_ms(idle_ms, back_off_ms),
         };
         self.instances.iter().map(of).min().unwrap_or(u64::MAX)
     }
@@ -58,9 +60,8 @@ impl Link {
         if !is_there {
             return one.lose(now_ms);
         }
-        one.timer.sample(now_ms.saturating_sub(since_ms));
-        // of one that is asked for nothing, nothing newer is known
-        one.delay_us /= 2;
+        one.sample(now_ms.saturating_sub(since_ms), true);
+        one.is_silent = false;
         // one that lives may be tried at once
         if matches!(one.health.condition(), UpstreamCondition::Out { .. }) {
             one.health.told(HealthSign::Well, now_ms);
@@ -72,7 +73,8 @@ impl Link {
     pub fn takes_nothing(&mut self, ping: Ping, now_ms: u64) {
         let Some(one) = self.instances.get_mut(ping.instance) else { return };
         if one.pings == ping.number {
-            (one.ping, one.heard_ms, one.is_doubted) = (Pinged::No, now_ms, false);
+            (one.ping, one.heard_ms) = (Pinged::No, now_ms);
+            (one.is_doubted, one.is_silent) = (false, false);
             one.mark(now_ms);
         }
     }

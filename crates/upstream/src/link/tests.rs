@@ -27,7 +27,7 @@ fn whole() -> Option<WholeAnswer> {
 
 /// One request that has come as far as these events lead.
 fn begun(link: &mut Link, repeats: bool, events: &[LinkEvent<'_>]) -> Flight {
-    let mut flight = link.begin(repeats, true, 0, 0).unwrap();
+    let mut flight = link.begin(repeats, true, false, 0, 0).unwrap();
     for event in events {
         assert_eq!(link.event(&mut flight, 1, event, 0), LinkAction::Wait);
     }
@@ -148,7 +148,7 @@ fn who_does_not_acknowledge_is_waited_for() {
     link.lost(flight.instance(), 11 * RTO);
     let action = link.event(&mut flight, 1, &LinkEvent::Time, 12 * RTO);
     assert_eq!(action, LinkAction::Fail(LinkFailure::Unknown));
-    let mut flight = link.begin(true, true, 0, 12 * RTO).unwrap();
+    let mut flight = link.begin(true, true, false, 0, 12 * RTO).unwrap();
     assert_eq!(flight.instance(), other);
     link.event(&mut flight, 1, &LinkEvent::Written, 12 * RTO);
     assert_eq!(link.event(&mut flight, 1, &BROKEN, 12 * RTO), LinkAction::Send(1 - other));
@@ -369,7 +369,7 @@ fn only_processes_that_end_by_themselves_count() {
         // of earlier processes
         (0..4).for_each(|at| link.ended(at, true, 5));
         let mut now_ms = 10;
-        let mut flight = link.begin(true, true, 0, now_ms).unwrap();
+        let mut flight = link.begin(true, true, false, 0, now_ms).unwrap();
         for (at, fate) in fates.into_iter().enumerate() {
             let attempt = flight.attempt();
             link.event(&mut flight, attempt, &LinkEvent::Written, now_ms);
@@ -404,7 +404,7 @@ fn one_that_failed_gets_one_request_as_a_trial() {
     link.event(&mut flight, 1, &LinkEvent::Refused, 0);
     let asked = |link: &mut Link, now_ms| {
         (0..6)
-            .map(|_| link.begin(true, true, 0, now_ms).unwrap().instance())
+            .map(|_| link.begin(true, true, false, 0, now_ms).unwrap().instance())
             .filter(|&at| at == out)
             .count()
     };
@@ -416,7 +416,8 @@ fn one_that_failed_gets_one_request_as_a_trial() {
 fn all_are_asked_where_none_may_be() {
     let mut link = link(3);
     (0..3).for_each(|at| link.lost(at, 0));
-    let asked: Vec<_> = (0..3).map(|_| link.begin(true, true, 0, 1).unwrap().instance()).collect();
+    let asked: Vec<_> =
+        (0..3).map(|_| link.begin(true, true, false, 0, 1).unwrap().instance()).collect();
     assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}");
 }
 
@@ -431,7 +432,7 @@ fn who_makes_requests_wait_gets_fewer() {
         link.event(&mut flight, 1, &LinkEvent::Head { whole: None, delay_ms }, 0);
         link.event(&mut flight, 1, &LinkEvent::End, 0);
     }
-    (0..20).for_each(|_| _ = link.begin(true, true, 0, 0));
+    (0..20).for_each(|_| _ = link.begin(true, true, false, 0, 0));
     assert!(link.in_flight(0) * 4 < link.in_flight(1), "{}", link.in_flight(0));
 }
 
@@ -452,6 +453,141 @@ fn who_has_caught_up_gets_requests_again() {
             link.pong(ping, true, now_ms);
         }
     }
-    (0..20).for_each(|_| _ = link.begin(true, true, 0, now_ms));
+    (0..20).for_each(|_| _ = link.begin(true, true, false, 0, now_ms));
     assert!(link.in_flight(0) >= 8, "{}", link.in_flight(0));
+}
+
+/// Two equal instances have equal shares, also where now and then a request has waited in one of them.
+#[test]
+fn equal_instances_get_as_many_by_feedback() {
+    let settings = LinkSettings { choice: InstanceChoice::Feedback, ..LinkSettings::default() };
+    for waits_ms in [1, 5, 40] {
+        let mut link = Link::new(settings, (0..2u64).collect(), 1, 0);
+        let mut asked = [0_u32; 2];
+        for number in 0..2000_u64 {
+            // one after the other, 200 in a second
+            let now_ms = number * 5;
+            let mut flight = link.begin(true, true, false, 0, now_ms).unwrap();
+            asked[flight.instance()] += 1;
+            let delay_ms = Some(if number % 97 == 0 { waits_ms } else { 0 });
+            for event in
+                [LinkEvent::Written, LinkEvent::Head { whole: None, delay_ms }, LinkEvent::End]
+            {
+                link.event(&mut flight, 1, &event, now_ms);
+            }
+        }
+        assert!(asked.iter().all(|count| *count >= 700), "{waits_ms} ms: {asked:?}");
+    }
+}
+
+/// A link whose instances have answered as fast as this, so often that it knows them.
+fn warm(count: u64, took_ms: u64) -> (Link, u64) {
+    let mut link = link(count);
+    let mut now_ms = 0;
+    for _ in 0..20 * count {
+        let mut flight = link.begin(true, true, false, 0, now_ms).unwrap();
+        link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
+        now_ms += took_ms;
+        link.event(&mut flight, 1, &LinkEvent::Acknowledged, now_ms);
+        link.event(&mut flight, 1, &LinkEvent::End, now_ms);
+    }
+    (link, now_ms)
+}
+
+#[test]
+fn what_takes_longer_than_usual_goes_to_another_once() {
+    for may_hurry in [true, false] {
+        let (mut link, now_ms) = warm(3, 2);
+        let mut flight = link.begin(true, true, may_hurry, 0, now_ms).unwrap();
+        let first = flight.instance();
+        link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
+        let due_ms = link.deadline_ms(&flight);
+        assert_eq!(due_ms - now_ms, if may_hurry { 50 } else { 200 });
+        let action = link.event(&mut flight, 1, &LinkEvent::Time, due_ms);
+        let LinkAction::Send(second) = action else { panic!("{action:?}") };
+        assert_ne!(first, second);
+        let condition = link.condition(first).unwrap();
+        assert_eq!(condition == UpstreamCondition::Well, may_hurry, "it may only be late");
+        link.event(&mut flight, 2, &LinkEvent::Written, due_ms);
+        assert_eq!(link.deadline_ms(&flight) - due_ms, 200, "once");
+        // and the first is asked at once whether it lives
+        let ping = std::iter::from_fn(|| link.ping(due_ms)).find(|ping| ping.instance == first);
+        assert!(ping.is_some());
+    }
+}
+
+#[test]
+fn what_can_go_nowhere_else_waits_for_its_own() {
+    let (mut link, now_ms) = warm(2, 2);
+    (0..2).for_each(|at| link.lost(at, now_ms));
+    let mut flight = link.begin(true, true, true, 0, now_ms).unwrap();
+    link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
+    assert_eq!(link.event(&mut flight, 1, &LinkEvent::Time, now_ms + 50), LinkAction::Wait);
+    assert_eq!(link.deadline_ms(&flight), now_ms + 200);
+    // nor is there a budget for all of them
+    let (mut link, now_ms) = warm(2, 2);
+    let mut sent = 0;
+    for _ in 0..500 {
+        let mut flight = link.begin(true, true, true, 0, now_ms).unwrap();
+        link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
+        let due_ms = link.deadline_ms(&flight);
+        let action = link.event(&mut flight, 1, &LinkEvent::Time, due_ms);
+        sent += usize::from(matches!(action, LinkAction::Send(_)));
+        link.cancel(&mut flight, due_ms);
+    }
+    assert!((100..150).contains(&sent), "{sent}");
+}
+
+/// One instance stands still, comes back, and stands still again: each time requests wait for as long, also those that
+/// came to it together, and none is sent to it to find out whether it is back.
+#[test]
+fn who_stands_still_again_keeps_requests_waiting_for_no_longer() {
+    let (mut link, mut now_ms) = warm(2, 2);
+    for _ in 0..5 {
+        let begun = |link: &mut Link, at_ms: u64| {
+            let mut flight = link.begin(true, true, false, 0, at_ms).unwrap();
+            link.event(&mut flight, 1, &LinkEvent::Written, at_ms);
+            (flight, at_ms)
+        };
+        let all: Vec<_> = (0..40).map(|at| begun(&mut link, now_ms + at)).collect();
+        let of_first = all.into_iter().filter(|(flight, _)| flight.instance() == 0);
+        for (mut flight, at_ms) in of_first {
+            assert_eq!(link.deadline_ms(&flight), at_ms + 200);
+            let action = link.event(&mut flight, 1, &LinkEvent::Time, at_ms + 200);
+            assert_eq!(action, LinkAction::Send(1));
+            link.cancel(&mut flight, at_ms + 200);
+        }
+        now_ms += 240;
+        let mut waiting = None;
+        for _ in 0..100 {
+            now_ms += 50;
+            let pings: Vec<_> = std::iter::from_fn(|| link.ping(now_ms)).collect();
+            for ping in pings {
+                match ping.instance {
+                    0 => waiting = Some(ping),
+                    _ => link.pong(ping, true, now_ms),
+                }
+            }
+            let mut flight = link.begin(true, true, false, 0, now_ms).unwrap();
+            assert_eq!(flight.instance(), 1);
+            link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
+            link.event(&mut flight, 1, &LinkEvent::Acknowledged, now_ms + 2);
+            link.event(&mut flight, 1, &LinkEvent::End, now_ms + 2);
+        }
+        // it goes on, and so does a ping that has waited in it
+        link.pong(waiting.unwrap(), true, now_ms);
+        let mut asked = 0;
+        for step in 0..100 {
+            now_ms += 10;
+            while let Some(ping) = link.ping(now_ms) {
+                link.pong(ping, true, now_ms);
+            }
+            let mut flight = link.begin(true, true, false, 0, now_ms).unwrap();
+            asked += usize::from(flight.instance() == 0 && step >= 60);
+            link.event(&mut flight, 1, &LinkEvent::Written, now_ms);
+            link.event(&mut flight, 1, &LinkEvent::Acknowledged, now_ms + 2);
+            link.event(&mut flight, 1, &LinkEvent::End, now_ms + 2);
+        }
+        assert!(asked >= 15, "{asked}");
+    }
 }

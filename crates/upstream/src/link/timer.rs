@@ -46,6 +46,18 @@ impl InstanceTimer {
         }
     }
 
+    /// One took so long that had been given up, perhaps because its instance stood still: it counts for no more than twice the
+    /// floor, so that the next one is given up in time, too, and one that has become slow is known after a few.
+    pub(super) fn sample_late(&mut self, took_ms: u64) {
+        self.sample(took_ms.min(2 * self.floor_ms));
+    }
+
+    /// How long one hardly ever takes: the mean and four deviations, without a floor. `None` before anything was measured.
+    pub(super) fn usual_ms(&self) -> Option<u64> {
+        let smoothed_us = self.smoothed_us?;
+        Some((smoothed_us + (4 * self.deviation_us).max(STEP_US)).div_ceil(1000))
+    }
+
     /// None came in time.
     pub(super) fn back_off(&mut self) {
         self.doubled = (self.doubled + 1).min(MOST_DOUBLED);
@@ -53,12 +65,7 @@ impl InstanceTimer {
 
     /// How long one may take now, in milliseconds.
     pub(super) fn ms(&self) -> u64 {
-        let plain_ms = match self.smoothed_us {
-            None => INITIAL_MS,
-            Some(smoothed_us) => {
-                (smoothed_us + (4 * self.deviation_us).max(STEP_US)).div_ceil(1000)
-            }
-        };
+        let plain_ms = self.usual_ms().unwrap_or(INITIAL_MS);
         (plain_ms.clamp(self.floor_ms, self.ceiling_ms) << self.doubled)
             .clamp(self.floor_ms, self.ceiling_ms)
     }

@@ -335,7 +335,8 @@ impl World {
         let number = self.left;
         let is_safe = is_safe(number);
         let (key, may_wait) = (self.random.next(), !self.random.once_in(8));
-        let flight = self.link.begin(is_safe, may_wait, key, self.now_ms).unwrap();
+        let may_hurry = !self.random.once_in(4);
+        let flight = self.link.begin(is_safe, may_wait, may_hurry, key, self.now_ms).unwrap();
         let request = Request {
             flight,
             is_safe,

@@ -125,6 +125,14 @@ impl KernelGate {
         Ok((HandedKernel { layout, steers, slots, maps, links, filters }, descriptors))
     }
 
+    /// What another process is to hold, besides what is handed, so that the kernel judges on when this process has ended.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn programs(&self) -> io::Result<OwnedFd> {
+        self.0.programs()
+    }
+
     /// All of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
     ///
     /// # Errors

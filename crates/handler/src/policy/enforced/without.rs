@@ -85,6 +85,14 @@ impl KernelGate {
         match *self {}
     }
 
+    /// What another process is to hold, besides what is handed, so that the kernel judges on when this process has ended.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn programs(&self) -> io::Result<OwnedFd> {
+        match *self {}
+    }
+
     /// All of [`attach`](KernelGate::attach) but the last step: the gate before judges on.
     ///
     /// # Errors

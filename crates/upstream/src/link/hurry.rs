@@ -1,0 +1,58 @@
+//! How long a request waits for its instance, and when it goes to another one although its own may only be late.
+
+use super::flight::{Flight, FlightState, MOST_COPIES};
+use super::instance::Instance;
+use super::{Link, LinkAction, milliseconds};
+use crate::group::MemberIndex;
+use crate::group::health::HealthSign;
+
+/// An acknowledgement that is held back, and a process that waits for its core, are not late before that.
+const HURRY_MS: u64 = 50;
+
+/// One that is acknowledged looks so often whether its instance lives, at first.
+const YOUNG_MS: u64 = 50;
+
+impl Link {
+    /// How long an attempt may say nothing. One that no other could follow is not given up before the ceiling:
+    /// its instance may only be late, and it would be unknown whether it has run.
+    pub(super) fn patience_ms(&self, flight: &Flight) -> u64 {
+        if !flight.may_be_followed() {
+            return milliseconds(self.settings.ceiling);
+        }
+        let patience_ms = u64::from(flight.patience_ms);
+        match flight.state {
+            FlightState::Unwritten | FlightState::Written => {
+                self.hurries_after_ms(flight).unwrap_or(patience_ms).min(patience_ms)
+            }
+            // whether its instance is lost shows when it is looked at: soon, as long as it is young
+            _ if flight.heard_ms.saturating_sub(flight.written_ms) < 2 * patience_ms => {
+                patience_ms.min(YOUNG_MS)
+            }
+            _ => patience_ms,
+        }
+    }
+
+    /// After how long without an acknowledgement it goes to another instance although its own may only be late.
+    fn hurries_after_ms(&self, flight: &Flight) -> Option<u64> {
+        let one = self.instances.get(flight.instance).filter(|_| flight.may_hurry)?;
+        Some(one.timer.usual_ms()?.max(HURRY_MS))
+    }
+
+    /// Its acknowledgement takes longer than usual: it goes to another instance that may be asked, as far as there is a
+    /// budget. That says nothing of its own, which is pinged at once. Where there is no other it waits on.
+    pub(super) fn hurry(&mut self, flight: &mut Flight, now_ms: u64) -> LinkAction {
+        flight.may_hurry = false;
+        self.instances[flight.instance].is_doubted = true;
+        let is_other = |(at, one): (MemberIndex, &Instance)| {
+            at != flight.instance && !flight.has_tried(at) && one.share(now_ms) > 0
+        };
+        let may = flight.copies < self.settings.copies.min(MOST_COPIES)
+            && self.instances.iter().enumerate().any(is_other);
+        if !may || !self.budget.withdraw(now_ms) {
+            return LinkAction::Wait;
+        }
+        self.leave(flight, HealthSign::Nothing, now_ms);
+        flight.is_admitted = true;
+        self.next(flight, now_ms)
+    }
+}
