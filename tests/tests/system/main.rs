@@ -14,6 +14,7 @@ mod gate;
 mod ladder;
 mod net;
 mod paced;
+mod path_mtu;
 mod privileges;
 mod protect;
 mod services;
