@@ -225,7 +225,10 @@ fn networks(endpoint: Option<&Endpoint>, family: Family) -> Vec<(u128, u8)> {
         Addresses::Range { first, last, is_v4 } if is_ours(is_v4) => {
             cidr::prefixes_between(first.to_bits(), last.to_bits())
         }
-        Addresses::Unix | Addresses::Network { .. } | Addresses::Range { .. } => Vec::new(),
+        Addresses::Nowhere
+        | Addresses::Unix
+        | Addresses::Network { .. }
+        | Addresses::Range { .. } => Vec::new(),
     }
 }
 

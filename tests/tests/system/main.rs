@@ -18,6 +18,7 @@ mod path_mtu;
 mod privileges;
 mod protect;
 mod services;
+mod sets;
 mod steer;
 mod steer_tls;
 mod systemd;

@@ -2,7 +2,7 @@
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
-use crate::reading::draft::ConfigDraft;
+use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use crate::values::address::Listen;
 use crate::values::choice::{FirewallMode, GateMode};
@@ -184,6 +184,11 @@ impl ConfigDraft {
         ];
         for (_, key, what) in refused.into_iter().filter(|(is_refused, ..)| *is_refused) {
             refuse(top.child(key), what);
+        }
+        for (at, rule) in numbered("rule", &self.rules) {
+            if !rule.conditions.client_set.0.is_empty() {
+                refuse(at.child("client_set"), "sets of the firewall are not read yet");
+            }
         }
         let isolated = &process.isolated;
         for (key, list) in
