@@ -1,10 +1,9 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
-use super::refuse::BehindRefused;
 use super::relay::{Http1Relaying, passing};
 use super::{
-    AnswerOutcome, Http1, Kept, KeptFor, Owned, Partial, RequestState, Unserved, last,
-    may_be_outdated,
+    AnswerOutcome, BehindRefused, Http1, Kept, KeptFor, Owned, Partial, RequestState, Unserved,
+    last, may_be_outdated,
 };
 use crate::context::Context;
 use crate::handler::{Admitted, BodyDecision, HandlerRoles, Verdict};

@@ -1,7 +1,7 @@
 //! Refusals: requests that policy does not admit, and what cannot be served.
 
 use super::answer::whole_body;
-use super::{Http1, KeptFor, Owned, RequestState, Unserved, last};
+use super::{BehindRefused, Http1, KeptFor, Owned, RequestState, Unserved, last};
 use crate::context::Context;
 use crate::handler::{HandlerRoles, Refusal};
 use crate::input::Input;
@@ -10,27 +10,6 @@ use crate::request::{ArrivalTimes, KeptRequest, Request};
 use crate::step::Closing;
 use forebay_http::head::Method;
 use forebay_metrics::Stopwatch;
-
-/// What was not read when a request is refused.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum BehindRefused {
-    /// Nothing: the request is whole, and no other has come.
-    Nothing,
-    /// The request is whole, and more has come.
-    More,
-    /// Something of the request itself.
-    Rest,
-}
-
-impl BehindRefused {
-    pub(super) fn of(is_whole: bool, has_more: bool) -> BehindRefused {
-        match (is_whole, has_more) {
-            (true, false) => BehindRefused::Nothing,
-            (true, true) => BehindRefused::More,
-            (false, _) => BehindRefused::Rest,
-        }
-    }
-}
 
 impl<H: HandlerRoles> Http1<H> {
     /// Answers a request that policy does not admit. What is missing of its body is not waited for.
