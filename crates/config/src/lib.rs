@@ -82,6 +82,7 @@ pub use values::choice::{
     GateCharge, GateMode, GateRules, KeepAliveLaw, LogFormat, OptionalFieldValue, OverChoice,
     PageAddresses, PerChoice, Refuse, Switch, TraceParent, WhenChoice,
 };
+pub use values::firewall_set::{AddressSets, FirewallSet};
 pub use values::include::IncludePattern;
 pub use values::log_condition::LogCondition;
 pub use values::member::Member;
@@ -120,6 +121,8 @@ pub struct Config {
     pub protects: Vec<ProtectConfig>,
     /// What `forebay policy set` has changed since the file was read, the last assignment of each target.
     pub assigned: Vec<PolicyOverride>,
+    /// What the sets hold that rules name by `client_set`, as the server has read them; no file says it.
+    pub sets: AddressSets,
     /// `policy.ban_files`
     pub ban_files: Vec<PathBuf>,
     /// `spool_dir`

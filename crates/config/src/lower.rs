@@ -2,20 +2,25 @@
 
 use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use crate::{
-    ActionChoice, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConditions, RuleConfig,
-    WhenChoice,
+    ActionChoice, AddressSets, ClassConfig, Config, OverChoice, PerChoice, Refuse, RuleConditions,
+    RuleConfig, WhenChoice,
 };
 use forebay_policy::Policy;
 use forebay_policy::PolicyError;
 use forebay_policy::condition::Conditions;
+use forebay_policy::endpoint::Endpoint;
 use forebay_policy::rule::{Degree, MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS};
 use forebay_policy::{class, rule};
 use std::time::Duration;
 
 /// Classes and rules as the policy takes them.
-fn lowered(classes: &[ClassConfig], rules: &[RuleConfig]) -> (Vec<class::Class>, Vec<rule::Rule>) {
+fn lowered(
+    classes: &[ClassConfig],
+    rules: &[RuleConfig],
+    sets: &AddressSets,
+) -> (Vec<class::Class>, Vec<rule::Rule>) {
     let classes = classes.iter().map(ClassConfig::to_policy).collect();
-    let rules = RuleConfig::placed(rules).map(|(place, rule)| rule.to_policy(place));
+    let rules = RuleConfig::placed(rules).map(|(place, rule)| rule.with_sets(place, sets));
     (classes, rules.collect())
 }
 
@@ -24,7 +29,7 @@ fn lowered(classes: &[ClassConfig], rules: &[RuleConfig]) -> (Vec<class::Class>,
 /// # Errors
 /// What is wrong with them.
 pub(crate) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(), PolicyError> {
-    let (classes, rules) = lowered(classes, rules);
+    let (classes, rules) = lowered(classes, rules, &AddressSets::default());
     Policy::check(&classes, &rules)
 }
 
@@ -32,8 +37,12 @@ pub(crate) fn check(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<(),
 ///
 /// # Errors
 /// What is wrong with them. The checks of a configuration leave nothing.
-pub(crate) fn policy(classes: &[ClassConfig], rules: &[RuleConfig]) -> Result<Policy, PolicyError> {
-    let (classes, rules) = lowered(classes, rules);
+pub(crate) fn policy(
+    classes: &[ClassConfig],
+    rules: &[RuleConfig],
+    sets: &AddressSets,
+) -> Result<Policy, PolicyError> {
+    let (classes, rules) = lowered(classes, rules, sets);
     Policy::new(&classes, rules)
 }
 
@@ -43,7 +52,7 @@ impl Config {
     /// # Errors
     /// What is wrong with them: nothing if the configuration was [parsed](crate::parse()).
     pub fn policy(&self) -> Result<Policy, PolicyError> {
-        policy(&self.classes, &self.rules)
+        policy(&self.classes, &self.rules, &self.sets)
     }
 }
 
@@ -62,8 +71,14 @@ impl ClassConfig {
 }
 
 impl RuleConfig {
-    /// What the policy is told of it, as the one at this [place](RuleConfig::placed).
+    /// What the policy is told of it, as the one at this [place](RuleConfig::placed), while the sets that it names
+    /// hold no address.
     pub fn to_policy(&self, place: usize) -> rule::Rule {
+        self.with_sets(place, &AddressSets::default())
+    }
+
+    /// What the policy is told of it.
+    fn with_sets(&self, place: usize, sets: &AddressSets) -> rule::Rule {
         rule::Rule {
             name: self.name(place),
             when: match self.when {
@@ -74,7 +89,7 @@ impl RuleConfig {
                 WhenChoice::SynPolicing => rule::When::From(Degree::SYN_POLICING),
             },
             stop: self.stop,
-            conditions: self.conditions.to_policy(),
+            conditions: self.conditions.to_policy(sets),
             class: self.class.as_ref().map(ToString::to_string),
             connections: self.connections.to_policy(),
             requests: self.requests.to_policy(),
@@ -95,9 +110,16 @@ impl RuleConfig {
 }
 
 impl RuleConditions {
-    fn to_policy(&self) -> Conditions {
+    fn to_policy(&self, sets: &AddressSets) -> Conditions {
+        let held = self.client_set.0.iter().filter_map(|set| sets.get(set));
+        let held = held.flat_map(|endpoints| endpoints.iter().cloned());
+        let mut client: Vec<Endpoint> = self.client.0.iter().cloned().chain(held).collect();
+        if client.is_empty() && !self.client_set.0.is_empty() {
+            // without an address it would be about every client
+            client.push(Endpoint::nowhere());
+        }
         Conditions {
-            client: self.client.0.clone(),
+            client,
             local: self.local.0.clone(),
             site: self.site.0.clone(),
             method: self.method.0.clone(),

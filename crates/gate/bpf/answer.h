@@ -41,7 +41,7 @@ static __always_inline void pseudo_of(struct pseudo *pseudo, const u8 *from, con
 }
 
 /* Whether the device computes the checksum of what lies in the packet from a sum of the pseudo head:
- * then a change behind the pseudo head leaves the field as it is. The field is written anew later. */
+ * then a change behind the pseudo head leaves the field as it is. */
 static __always_inline bool is_partial(struct __sk_buff *skb, u32 field)
 {
 	u16 before = 0, after = 0;
@@ -49,6 +49,7 @@ static __always_inline bool is_partial(struct __sk_buff *skb, u32 field)
 	bpf_skb_load_bytes(skb, field, &before, 2);
 	bpf_l4_csum_replace(skb, field, 0, bpf_htons(0x1234), 0);
 	bpf_skb_load_bytes(skb, field, &after, 2);
+	bpf_skb_store_bytes(skb, field, &before, 2, 0);
 	return before == after;
 }
 
@@ -92,6 +93,8 @@ static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, 
 	__builtin_memcpy(swapped, macs + 6, 6);
 	__builtin_memcpy(swapped + 6, macs, 6);
 	bpf_skb_store_bytes(skb, 0, swapped, 12, 0);
+	/* where the device has summed the whole packet up from here on (CHECKSUM_COMPLETE), the sum follows what is
+	 * written: the stack would complain of the device */
 
 	if (s->is_v4) {
 		struct iphdr ip = {
@@ -103,7 +106,7 @@ static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, 
 		};
 
 		ip.check = ~fold(bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0));
-		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0);
+		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 	} else {
 		struct ipv6hdr ip = {
 			.version = 6, .hop_limit = 64, .nexthdr = IPPROTO_TCP,
@@ -112,7 +115,7 @@ static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, 
 			.daddr = back ? s->ip6.saddr : s->ip6.daddr,
 		};
 
-		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0);
+		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 	}
 
 	answer->tcp.source = back ? s->tcp.dest : s->tcp.source;
@@ -123,10 +126,10 @@ static __always_inline bool put(struct __sk_buff *skb, const struct segment *s, 
 	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
 	of_tcp = bpf_csum_diff(0, 0, (void *)answer, bytes, of_pseudo) + content->sum;
 	answer->tcp.check = partial ? fold(of_pseudo) : (u16)~fold(of_tcp);
-	bpf_skb_store_bytes(skb, tcp_at, answer, bytes, 0);
+	bpf_skb_store_bytes(skb, tcp_at, answer, bytes, BPF_F_RECOMPUTE_CSUM);
 	if (content->text && content->bytes) {
 		text_bytes = ((content->bytes - 1) & (GATE_PAGE_BYTES - 1)) + 1;
-		bpf_skb_store_bytes(skb, tcp_at + bytes, content->text, text_bytes, 0);
+		bpf_skb_store_bytes(skb, tcp_at + bytes, content->text, text_bytes, BPF_F_RECOMPUTE_CSUM);
 	}
 	return true;
 }

@@ -12,6 +12,7 @@ use crate::types::{
     DEGREE_SHIFT, DO_ALLOW, DO_USER, LONGEST, MARK_DEGREE, MARK_STOP, RawEntry, RawList,
     SAYS_ACTION, SAYS_LIMIT, Says,
 };
+use forebay_http::cidr::{self, mask};
 use forebay_policy::JudgePhase;
 use forebay_policy::Policy;
 use forebay_policy::bucket::BucketTerms;
@@ -211,10 +212,6 @@ fn ignore_ns(limit: &Limit) -> u64 {
     u64::from(limit.ignore_ms.unwrap_or(0)) * 1_000_000
 }
 
-fn mask(len: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
-}
-
 fn is_of(is_v4: bool, family: Family) -> bool {
     is_v4 == (family == Family::V4)
 }
@@ -226,23 +223,13 @@ fn networks(endpoint: Option<&Endpoint>, family: Family) -> Vec<(u128, u8)> {
         Addresses::Any => vec![family.all()],
         Addresses::Network { first, len, is_v4 } if is_ours(is_v4) => vec![(first.to_bits(), len)],
         Addresses::Range { first, last, is_v4 } if is_ours(is_v4) => {
-            parts(first.to_bits(), last.to_bits())
+            cidr::prefixes_between(first.to_bits(), last.to_bits())
         }
-        Addresses::Unix | Addresses::Network { .. } | Addresses::Range { .. } => Vec::new(),
+        Addresses::Nowhere
+        | Addresses::Unix
+        | Addresses::Network { .. }
+        | Addresses::Range { .. } => Vec::new(),
     }
-}
-
-/// The fewest networks that have all addresses from `first` to `last` and no others.
-fn parts(first: u128, last: u128) -> Vec<(u128, u8)> {
-    let (mut parts, mut next) = (Vec::new(), Some(first));
-    while let Some(first) = next.filter(|first| *first <= last) {
-        // the largest that begins there and does not end too late
-        let fits = |len: &u8| first & !mask(*len) == 0 && !mask(*len) <= last - first;
-        let len = (0..=128).find(fits).unwrap_or(128);
-        parts.push((first, len));
-        next = (first | !mask(len)).checked_add(1);
-    }
-    parts
 }
 
 /// The alternatives of a condition: without any, everything.
@@ -520,15 +507,6 @@ mod tests {
 
     #[test]
     fn ranges_are_networks() {
-        let v4 =
-            |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().to_ipv6_mapped().to_bits();
-        let found = parts(v4("10.0.0.5"), v4("10.0.0.9"));
-        let expected = [("10.0.0.5", 128), ("10.0.0.6", 127), ("10.0.0.8", 127)];
-        assert_eq!(found, expected.map(|(text, len)| (v4(text), len)));
-        assert_eq!(parts(v4("0.0.0.0"), v4("255.255.255.255")), [(v4("0.0.0.0"), 96)]);
-        assert_eq!(parts(0, u128::MAX), [(0, 0)]);
-        assert_eq!(parts(7, 7), [(7, 128)]);
-        assert_eq!(parts(1, u128::MAX - 1).len(), 254);
         let tables = tables(vec![limited(rule("few", &["10.0.0.5-10.0.0.6", "::1-::2"]))]);
         assert_eq!(
             lists(&tables, &tables.syn.clients4),

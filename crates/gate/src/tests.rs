@@ -1,6 +1,7 @@
 //! The program in the kernel, by runs on packets: in a network namespace of the test's own, which is
 //! gone with its thread. It needs root.
 
+mod agree;
 #[path = "../../../fuzz/checks/gate.rs"]
 mod check;
 mod filters;

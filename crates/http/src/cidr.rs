@@ -52,7 +52,32 @@ pub fn mask(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
+/// The fewest prefixes that have all numbers of 128 bits from `first` to `last` and no others: the bits of each, and
+/// how many count.
+pub fn prefixes_between(first: u128, last: u128) -> Vec<(u128, u8)> {
+    let (mut parts, mut next) = (Vec::new(), Some(first));
+    while let Some(first) = next.filter(|first| *first <= last) {
+        // the largest that begins there and does not end too late
+        let fits = |len: &u8| first & !mask(*len) == 0 && !mask(*len) <= last - first;
+        let len = (0..=128).find(fits).unwrap_or(128);
+        parts.push((first, len));
+        next = (first | !mask(len)).checked_add(1);
+    }
+    parts
+}
+
 impl CidrBlock {
+    /// The fewest blocks that have all addresses from `first` to `last`, both among them; none if they are not of one
+    /// family, or the other way round.
+    pub fn between(first: IpAddr, last: IpAddr) -> Vec<CidrBlock> {
+        let ((first, is_v4), (last, is_last_v4)) = (bits_of(first), bits_of(last));
+        if is_v4 != is_last_v4 {
+            return Vec::new();
+        }
+        let parts = prefixes_between(first, last).into_iter();
+        parts.map(|(bits, len)| CidrBlock { bits, len, is_v4 }).collect()
+    }
+
     /// Reads an address, or an address, `/` and how many bits count.
     ///
     /// # Errors
@@ -243,6 +268,24 @@ impl std::error::Error for CidrError {}
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_range_is_the_fewest_blocks() {
+        let between = |first: &str, last: &str| {
+            let blocks = CidrBlock::between(first.parse().unwrap(), last.parse().unwrap());
+            blocks.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let few = between("10.0.0.5", "10.0.0.9");
+        assert_eq!(few, ["10.0.0.5/32", "10.0.0.6/31", "10.0.0.8/31"]);
+        assert_eq!(between("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(between("fd00::", "fd00::ffff"), ["fd00::/112"]);
+        assert_eq!(between("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["::/0"]);
+        assert!(
+            between("10.0.0.9", "10.0.0.5").is_empty() && between("10.0.0.1", "::1").is_empty()
+        );
+        assert_eq!(prefixes_between(7, 7), [(7, 128)]);
+        assert_eq!(prefixes_between(1, u128::MAX - 1).len(), 254);
+    }
 
     #[test]
     fn what_is_wrong_is_said() {

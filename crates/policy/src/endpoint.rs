@@ -28,6 +28,7 @@ pub struct Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Any,
+    Nowhere,
     Unix,
     Block(CidrBlock),
     Range(AddressRange),
@@ -46,6 +47,8 @@ struct AddressRange {
 pub enum Addresses {
     /// All of them.
     Any,
+    /// None of them.
+    Nowhere,
     /// No address: a Unix socket.
     Unix,
     /// Those that begin with the same bits.
@@ -105,6 +108,16 @@ impl Endpoint {
         Ok(Endpoint { text: text.into(), who, ports })
     }
 
+    /// The addresses of a block, with any port.
+    pub fn of_block(block: CidrBlock) -> Endpoint {
+        Endpoint { text: block.to_string().into(), who: Who::Block(block), ports: None }
+    }
+
+    /// No address at all: what a rule names whose set of addresses is empty.
+    pub fn nowhere() -> Endpoint {
+        Endpoint { text: "nowhere".into(), who: Who::Nowhere, ports: None }
+    }
+
     /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -116,6 +129,7 @@ impl Endpoint {
     pub fn holds(&self, address: SocketAddr) -> bool {
         let holds_address = match self.who {
             Who::Any => true,
+            Who::Nowhere => false,
             Who::Unix => is_unix(address),
             Who::Block(block) => block.holds(address.ip()) && !is_unix(address),
             Who::Range(range) => {
@@ -135,6 +149,7 @@ impl Endpoint {
     pub fn addresses(&self) -> Addresses {
         match self.who {
             Who::Any => Addresses::Any,
+            Who::Nowhere => Addresses::Nowhere,
             Who::Unix => Addresses::Unix,
             Who::Block(block) => {
                 let first = Ipv6Addr::from_bits(block.bits());
@@ -157,7 +172,7 @@ impl Endpoint {
         match self.who {
             Who::Block(block) => Some(block),
             Who::Range(range) => Some(range.around()),
-            Who::Any | Who::Unix => None,
+            Who::Any | Who::Nowhere | Who::Unix => None,
         }
     }
 

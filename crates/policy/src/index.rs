@@ -255,11 +255,19 @@ fn free(rule: &Rule) -> Filing {
     }
 }
 
+/// A rule with more networks of clients than these is filed by them: elsewhere each would be tried.
+const MOST_TRIED: usize = 32;
+
 /// The ways in which a rule can be filed, the best first where they are equally crowded.
 fn ways(rule: &Rule) -> Vec<Vec<Filing>> {
+    let client =
+        by_network(rule, ConditionKind::Client, &rule.conditions.client, FilingKey::Client);
+    if rule.conditions.client.len() > MOST_TRIED && client.is_some() {
+        return client.into_iter().collect();
+    }
     let ways = [
         by_path(rule),
-        by_network(rule, ConditionKind::Client, &rule.conditions.client, FilingKey::Client),
+        client,
         by_network(rule, ConditionKind::Local, &rule.conditions.local, FilingKey::Local),
     ];
     ways.into_iter().flatten().collect()
@@ -322,4 +330,28 @@ fn by_network(
     };
     let filings: Option<Vec<Filing>> = endpoints.iter().map(file).collect();
     filings.filter(|filings| !filings.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::condition::Conditions;
+
+    #[test]
+    fn a_rule_with_many_networks_is_filed_by_them_alone() {
+        let client = |count: usize| {
+            let texts = (0..count).map(|number| format!("10.0.{number}.0/24"));
+            texts.map(|text| Endpoint::parse(&text).unwrap()).collect::<Vec<_>>()
+        };
+        for (count, expected) in [(MOST_TRIED, 2), (MOST_TRIED + 1, 1)] {
+            let path = vec![PathPattern::parse("/a").unwrap()];
+            let conditions = Conditions { client: client(count), path, ..Conditions::default() };
+            let left = ConditionSet::of(&conditions).without(ConditionKind::Client);
+            let ways = ways(&Rule { conditions, ..Rule::default() });
+            assert_eq!(ways.len(), expected);
+            let by_client = ways.last().unwrap();
+            assert_eq!(by_client.len(), count);
+            assert!(by_client.iter().all(|filing| filing.asked == left));
+        }
+    }
 }

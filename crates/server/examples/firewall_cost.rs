@@ -22,7 +22,8 @@ fn main() {
     }
     let number = |at: usize, or: u64| arguments.get(at).map_or(or, |text| text.parse().unwrap());
     let (clients, rate) = (number(0, 100_000), number(1, 50_000));
-    let settings = FirewallSettings { mode: FirewallMode::Nftables, table: None, clients };
+    let settings =
+        FirewallSettings { mode: FirewallMode::Nftables, clients, ..FirewallSettings::default() };
     let listeners = ["127.0.0.1:80".parse().unwrap()];
     let policy = Policy::new(&[], Vec::new()).unwrap();
     let keeper = firewall::open(&settings, &listeners, &policy, false).unwrap().unwrap();

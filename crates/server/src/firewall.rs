@@ -14,16 +14,21 @@
 //! | [`bans`] | which clients are dropped, and which the firewall is to be told of |
 //! | [`lists`] | which addresses it may drop by rules |
 //! | [`ruleset`] | the table as JSON for `nft` |
-//! | [`helper`] | the process that changes it |
 //! | [`relayed`] | that of receive, which the supervisor of stages keeps |
+//! | [`helper`] | the process that changes it, and reads sets of others |
+//! | `helper_process` | that process as the server sees it |
+//! | [`sets`], `set_text` | sets of others that rules name, and what `nft` says of one |
 //! | `rules` | rules of others |
 
 pub mod bans;
 pub mod helper;
+mod helper_process;
 pub mod lists;
 pub mod relayed;
 pub(crate) mod rules;
 pub mod ruleset;
+mod set_text;
+pub mod sets;
 
 use bans::{BanBatch, Bans};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -32,14 +37,14 @@ use forebay_handler::policy::dropped_clients::{DroppedClient, DroppedClients};
 use forebay_metrics::FirewallFigures;
 use forebay_policy::Policy;
 use forebay_policy::spared::SparedClients;
-use forebay_sys::stderr::{self, say};
-use forebay_sys::{clock, privileges};
-use helper::{HelperMessage, HelperReply};
+use forebay_sys::clock;
+use forebay_sys::stderr::say;
+use helper::HelperMessage;
+pub use helper::lack;
+use helper_process::Helper;
 use ruleset::Ruleset;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -99,20 +104,6 @@ pub struct FirewallKeeper {
     trouble: Option<String>,
 }
 
-/// The helper, as long as it lives.
-#[derive(Debug)]
-struct Helper {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-/// Why this machine has no firewall for us, as far as a process can see without rights.
-pub fn lack() -> Option<String> {
-    let is_missing = helper::nft().is_none();
-    is_missing.then(|| "there is no nft here; the package nftables has it".to_owned())
-}
-
 /// The firewall that the configuration wants, with its table in force. With `auto` none if the machine
 /// cannot, which is said. It must be called before rights are given up, and before there are threads.
 ///
@@ -146,17 +137,10 @@ fn begin(
     policy: &Policy,
     follows: bool,
 ) -> Result<FirewallKeeper, String> {
-    if let Some(lack) = lack() {
-        return Err(lack);
-    }
-    if !privileges::may_change_firewall() {
-        return Err("no CAP_NET_ADMIN; start it as root".to_owned());
-    }
+    let mut helper = Helper::open()?;
     let rules = rules(settings, listeners, policy);
-    let mut helper =
-        Helper::start().map_err(|error| format!("cannot start its helper: {error}"))?;
     if !follows {
-        helper.ask(&HelperMessage::Install(rules.clone(), Vec::new()))?;
+        helper.change(&HelperMessage::Install(rules.clone(), Vec::new()))?;
     }
     let (dropped, clients) = DroppedClients::new();
     let (orders, ordered) = unbounded();
@@ -453,7 +437,7 @@ impl FirewallKeeper {
     }
 
     fn ask(&mut self, message: &HelperMessage) -> Result<(), String> {
-        let [clients, listed] = self.helper.ask(message)?;
+        let [clients, listed] = self.helper.change(message)?;
         let mut figures = lock(&self.firewall.figures);
         (figures.dropped_clients, figures.dropped_listed) = (clients, listed);
         Ok(())
@@ -469,58 +453,6 @@ impl FirewallKeeper {
         (figures.clients, figures.listed) = (clients, ranges as u64);
         (figures.told, figures.left_full) = (self.told, self.bans.full());
         figures.left_busy = self.firewall.dropped.lost();
-    }
-}
-
-impl Helper {
-    fn start() -> io::Result<Helper> {
-        let mut child = Command::new("/proc/self/exe")
-            .arg("firewall")
-            // a signal from the terminal is for the server
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr::of_children())
-            .spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let output = output.ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Helper { child, input, output: BufReader::new(output) })
-    }
-
-    /// Has it do something, and says what was counted since the start.
-    fn ask(&mut self, message: &HelperMessage) -> Result<[u64; 2], String> {
-        let mut ask = || -> io::Result<HelperReply> {
-            let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-            let mut text = serde_json::to_vec(message)?;
-            text.push(b'\n');
-            input.write_all(&text)?;
-            let mut line = String::new();
-            if self.output.read_line(&mut line)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            Ok(serde_json::from_str(&line)?)
-        };
-        match ask() {
-            Ok(HelperReply::Done(counted)) => Ok(counted),
-            Ok(HelperReply::Failed(why)) => Err(why),
-            Err(_) => {
-                self.input = None;
-                Err("its helper has ended; only a restart of the server begins another".to_owned())
-            }
-        }
-    }
-
-    /// Waits until it has removed the table and ended.
-    fn end(&mut self) {
-        self.input = None;
-        let _ = self.child.wait();
-    }
-}
-
-/// The table goes with the helper.
-impl Drop for Helper {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -10,6 +10,7 @@ use crate::ban_files::{self, BanFileError, SaidBans};
 use crate::command::PolicyChange;
 use crate::config_file;
 use crate::engines::{Common, Prepared};
+use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
 use crate::launcher::{LauncherError, Launchers};
@@ -20,7 +21,7 @@ use crate::policy_command::{SetError, agents, set};
 use crate::sandbox::{Outside, Sandbox, SandboxNeeds};
 use crate::spool::{self, SpoolError};
 use crate::status::Status;
-use forebay_config::{Config, Listen, Problem, SiteConfig};
+use forebay_config::{AddressSets, Config, FirewallSettings, Listen, Problem, SiteConfig};
 use forebay_engine::worker;
 use forebay_handler::applications::Applications;
 use forebay_handler::certificates::{CertificateError, Certificates, Renewed};
@@ -59,6 +60,8 @@ pub struct Current {
     pub launchers: Launchers,
     /// What the admin listener reports.
     pub status: Arc<Status>,
+    /// Reads sets of the firewall, if rules named some at the start.
+    pub sets: Option<Arc<SetReader>>,
 }
 
 /// Everything a new configuration needs, ready to be put in force.
@@ -138,6 +141,8 @@ pub enum ReloadError {
     Renewal(String),
     /// A file of bans cannot be used.
     Bans(BanFileError),
+    /// Sets of the firewall cannot be read.
+    Sets(&'static str),
     /// The access log cannot be written.
     Log(LogError),
     /// No body can be on disk.
@@ -187,6 +192,7 @@ impl fmt::Display for ReloadError {
             ReloadError::Certificate(error) => error.fmt(f),
             ReloadError::Renewal(said) => f.write_str(said),
             ReloadError::Bans(error) => error.fmt(f),
+            ReloadError::Sets(why) => f.write_str(why),
             ReloadError::Log(error) => error.fmt(f),
             ReloadError::Spool(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
@@ -327,14 +333,29 @@ pub fn renew(current: &Current) -> Result<NextConfiguration, ReloadError> {
     })
 }
 
+/// Prepares what runs now, with what sets of the firewall hold by now.
+///
+/// # Errors
+/// What is in the way.
+pub fn with_sets(
+    sets: AddressSets,
+    file: &Path,
+    current: &Current,
+) -> Result<NextConfiguration, ReloadError> {
+    let config = Config { sets, ..current.config.clone() };
+    let said = format!("{} networks are in force", config.sets.networks());
+    prepare_config(config, Arc::clone(&current.certificates), said, file, current)
+}
+
 fn prepare_config(
-    config: Config,
+    mut config: Config,
     certificates: Arc<Certificates>,
     said: String,
     file: &Path,
     current: &Current,
 ) -> Result<NextConfiguration, ReloadError> {
     at_the_start_only(&config, &current.config)?;
+    sets::fill(&mut config, current.sets.as_deref()).map_err(ReloadError::Sets)?;
     // a stage reads no file again
     let read = config.place.is_none().then_some(file);
     let needs = SandboxNeeds::of(&config, read, None);
@@ -427,6 +448,8 @@ fn admin(
 
 /// What is done once, when the process has still all its privileges.
 fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
+    let sets_interval = now.firewall.sets_interval;
+    let firewall = FirewallSettings { sets_interval, ..next.firewall.clone() };
     let changed = [
         ("user", next.user != now.user),
         ("group", next.group != now.group),
@@ -435,7 +458,7 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
         ("gate", next.gate != now.gate),
         ("gate_charge", next.gate_charge != now.gate_charge),
         ("gate_rules", next.gate_rules != now.gate_rules),
-        ("firewall", next.firewall != now.firewall),
+        ("firewall", firewall != now.firewall),
     ];
     match changed.into_iter().find(|(_, is_changed)| *is_changed) {
         Some((key, _)) => Err(ReloadError::Restart { key }),

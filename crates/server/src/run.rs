@@ -28,6 +28,7 @@ use crate::ban_files::{ChangedBans, WatchedBanFiles};
 use crate::command::{CommandAnswer, CommandRequest};
 use crate::control_socket::ControlSocket;
 use crate::engines::{self, Common, ThreadEnd, WorkerGroup};
+use crate::firewall::sets::SetReader;
 use crate::isolated::kept_gate::GateLine;
 use crate::launcher::Launchers;
 use crate::listen::Listeners;
@@ -48,7 +49,7 @@ use crate::upgrade::shared::SharedLimits;
 use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use forebay_config::Config;
+use forebay_config::{AddressSets, Config};
 use forebay_engine::control::{Ended, LoopOrder};
 use forebay_policy::bans::BanList;
 use forebay_sys::process;
@@ -69,6 +70,8 @@ enum Event {
     Prepared(Result<Box<NextConfiguration>, ReloadError>),
     /// Files of certificates have changed.
     CertificatesChanged,
+    /// Sets of the firewall that rules name hold something else than what is in force.
+    SetsChanged(AddressSets),
     /// Files that say who is banned have changed.
     BansChanged(ChangedBans),
     /// Of whoever takes, or has taken, the place of this process.
@@ -133,6 +136,8 @@ struct Server {
     bans: BanList,
     /// The files that say some of them.
     ban_files: Arc<WatchedBanFiles>,
+    /// Reads sets of the firewall, if rules named some at the start.
+    sets: Option<Arc<SetReader>>,
     /// A thread looks for certificates that change.
     watches_certificates: bool,
     /// The thread that gets certificates by ACME, if there was ever one to get.
@@ -238,6 +243,7 @@ impl Server {
                 Some(Event::Successor(event)) => self.hear(event),
                 Some(Event::EarlierHas(process, open)) => self.hear_of_earlier(process, open),
                 Some(Event::BansChanged(changed)) => self.take_bans_of_files(changed),
+                Some(Event::SetsChanged(sets)) => self.take_sets(sets),
                 Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
                 Some(Event::Ended(number, outcome)) => {
                     match outcome {

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-const PORT: u16 = 8080;
+pub(super) const PORT: u16 = 8080;
 
 macro_rules! requests {
     ($outcome:literal) => {
@@ -32,7 +32,7 @@ macro_rules! first {
 }
 
 /// Whether a program is there; it is said loudly if not.
-fn has(program: &str) -> bool {
+pub(super) fn has(program: &str) -> bool {
     let has = Path::new("/usr/sbin").join(program).exists();
     if !has {
         assert!(std::env::var_os("CI").is_none(), "in CI there is {program}");
@@ -42,9 +42,9 @@ fn has(program: &str) -> bool {
 }
 
 /// Another server in the namespace of ours; dropping it kills it, and what it has started.
-struct Other {
+pub(super) struct Other {
     child: Child,
-    folder: Folder,
+    pub(super) folder: Folder,
 }
 
 impl Other {
@@ -79,7 +79,7 @@ impl Other {
         other
     }
 
-    fn nginx(net: &Net) -> Other {
+    pub(super) fn nginx(net: &Net) -> Other {
         let configuration = "daemon off;\nworker_processes 1;\npid FOLDER/pid;\nerror_log FOLDER/errors;\n\
              events {}\nhttp {\naccess_log FOLDER/access;\nserver {\nlisten 8080;\nlisten [::]:8080;\n\
              root FOLDER/root;\n}\n}\n";
@@ -142,14 +142,14 @@ fn ask(ip: &str, head: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-fn configured(gate: &str, rules: &str) -> String {
+pub(super) fn configured(gate: &str, rules: &str) -> String {
     format!(
         "user = \"nobody\"\n{gate}\n{CLASSES}[[protect]]\nport = {PORT}\nqueue = 1\n\
          [[rule]]\nname = \"of gold\"\npath = \"/gold/*\"\nlocal = \"*:{PORT}\"\nclass = \"gold\"\n{rules}"
     )
 }
 
-const JUDGES: &str = "gate = \"full\"\ngate_rules = \"first_request\"";
+pub(super) const JUDGES: &str = "gate = \"full\"\ngate_rules = \"first_request\"";
 
 #[test]
 fn first_requests_for_nginx_are_refused_before_it_sees_them() {

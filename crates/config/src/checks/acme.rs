@@ -1,5 +1,6 @@
 //! What must hold for the sites that want certificates by ACME, and rules that keep the authority out.
 
+use crate::AddressSets;
 use crate::lower;
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
@@ -210,7 +211,9 @@ impl ConfigDraft {
             }
         }
         let is_wanted = sites.iter().any(|(_, site)| site.has_acme());
-        if is_wanted && let Ok(policy) = lower::policy(&self.classes, &self.rules) {
+        if is_wanted
+            && let Ok(policy) = lower::policy(&self.classes, &self.rules, &AddressSets::default())
+        {
             let wanting = sites.iter().filter(|(_, site)| site.has_acme());
             let hosts = wanting.flat_map(|(_, site)| &site.hosts);
             // it looks at the name service for the others

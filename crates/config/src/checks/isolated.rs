@@ -2,7 +2,7 @@
 
 use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
-use crate::reading::draft::ConfigDraft;
+use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
 use crate::values::address::Listen;
 use crate::{ListenerConfig, Member, Role};
@@ -171,6 +171,11 @@ impl ConfigDraft {
         if process.limits.head_bytes.0 + ADDED_BYTES as u64 > MOST_HEAD_BYTES {
             let what = "at most 63KiB, because stages add fields of their own";
             refuse(top.child("limits").child("head_bytes"), what);
+        }
+        for (at, rule) in numbered("rule", &self.rules) {
+            if !rule.conditions.client_set.0.is_empty() {
+                refuse(at.child("client_set"), "sets of the firewall are not read yet");
+            }
         }
         let isolated = &process.isolated;
         for (key, list) in

@@ -106,7 +106,7 @@ impl fmt::Display for SparedBan {
 /// The smallest block with all addresses of an endpoint; `None` if it names none or all.
 fn block(endpoint: &Endpoint) -> Option<CidrBlock> {
     let (first, last, is_v4) = match endpoint.addresses() {
-        Addresses::Any | Addresses::Unix => return None,
+        Addresses::Any | Addresses::Nowhere | Addresses::Unix => return None,
         Addresses::Network { first, len, is_v4 } => {
             (first.to_bits(), first.to_bits() | !cidr::mask(len), is_v4)
         }

@@ -3,6 +3,7 @@
 use crate::FirewallMode;
 use crate::problems::problem::Wrong;
 use crate::values::value::Written;
+use std::time::Duration;
 
 /// What the machine's firewall does for the server.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,6 +14,8 @@ pub struct FirewallSettings {
     pub table: Option<TableName>,
     /// `firewall.clients`
     pub clients: u64,
+    /// `firewall.sets_interval`
+    pub sets_interval: Duration,
 }
 
 impl FirewallSettings {

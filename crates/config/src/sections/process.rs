@@ -2,10 +2,10 @@
 
 use crate::table::{Preset, Section, Setting};
 use crate::{
-    AcmeConfig, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig, FirewallSettings,
-    GateCharge, GateMode, GateRules, HelpersConfig, IdentitySettings, Isolated, KeepAliveConfig,
-    LimitsConfig, LogConfig, PipelineConfig, SandboxConfig, Size, Switch, TimeoutsConfig,
-    TracesConfig,
+    AcmeConfig, AddressSets, AdminConfig, CacheConfig, Config, ConfigOrigin, ControlConfig,
+    FirewallSettings, GateCharge, GateMode, GateRules, HelpersConfig, IdentitySettings, Isolated,
+    KeepAliveConfig, LimitsConfig, LogConfig, PipelineConfig, SandboxConfig, Size, Switch,
+    TimeoutsConfig, TracesConfig,
 };
 use forebay_engine::settings::SendOrder;
 use forebay_http::forwarded::ForwardedFamily;
@@ -22,6 +22,7 @@ impl Section for Config {
             tcp: Vec::new(),
             protects: Vec::new(),
             assigned: Vec::new(),
+            sets: AddressSets::default(),
             ban_files: Vec::new(),
             spool_dir: None,
             spool_dir_bytes: Size::default(),
@@ -730,6 +731,15 @@ const SETTINGS: &[Setting<Config>] = &[
                   refused by the server. Only read at the start.",
         example: "10000",
         at: |c| &mut c.firewall.clients,
+    },
+    Setting {
+        key: "firewall.sets_interval",
+        preset: Preset::Value("10s"),
+        range: Some(("1s", "1h")),
+        meaning: "How often the sets of nftables are read that rules name by client_set. Reading one that is \
+                  large takes long: it is read less often then, for a twentieth of a core at most.",
+        example: "\"60s\"",
+        at: |c| &mut c.firewall.sets_interval,
     },
     Setting {
         key: "sandbox.landlock",

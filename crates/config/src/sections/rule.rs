@@ -5,7 +5,7 @@ use crate::table::{Preset, Section, Setting};
 use crate::values::limit::{ConnectionLimit, ErrorStatus, InFlightConfig, RequestLimit};
 use crate::values::optional::{OneOrMore, Optional};
 use crate::values::value::Written;
-use crate::{ActionChoice, ClassName, WhenChoice};
+use crate::{ActionChoice, ClassName, FirewallSet, WhenChoice};
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::FieldCondition;
@@ -101,6 +101,8 @@ impl RuleConfig {
 pub struct RuleConditions {
     /// `client`
     pub client: OneOrMore<Endpoint>,
+    /// `client_set`
+    pub client_set: OneOrMore<FirewallSet>,
     /// `local`
     pub local: OneOrMore<Endpoint>,
     /// `site`
@@ -128,7 +130,8 @@ pub struct RuleConditions {
 impl RuleConditions {
     /// Whether every connection meets them, whatever is asked for on it.
     fn fit_connections(&self) -> bool {
-        self.client.0.is_empty() && self.local.0.is_empty()
+        let has_client = !self.client.0.is_empty() || !self.client_set.0.is_empty();
+        !has_client && self.local.0.is_empty()
     }
 
     /// One that only a request can meet, by its key.
@@ -228,6 +231,18 @@ const SETTINGS: &[Setting<RuleConfig>] = &[
                   of ports if that matters.",
         example: "[\"10.1.1.0/24\", \"10.0.0.5-10.0.0.9\", \"192.0.2.7:1024-2047\", \"2001:db8::/32\"]",
         at: |r| &mut r.conditions.client,
+    },
+    Setting {
+        key: "client_set",
+        preset: Preset::Unset("no set"),
+        range: None,
+        meaning: "Who asks, besides client: the addresses in these sets of the machine's nftables, each by \
+                  family, table and name. They are read at the start, with each reload and every \
+                  firewall.sets_interval, and are in force where the rule is, in the kernel (gate), too. A set \
+                  that is not there has no address in it; of one that cannot be read any more, what was read \
+                  stays. At most 65536 networks in each. It takes nft, and CAP_NET_ADMIN at the start.",
+        example: "[\"inet filter blocked\"]",
+        at: |r| &mut r.conditions.client_set,
     },
     Setting {
         key: "local",

@@ -7,6 +7,7 @@
 //! | `units` | durations, sizes and rates as people write them |
 //! | [`choice`] | one of a few words |
 //! | `address`, `account` | addresses, users and groups |
+//! | `firewall_set` | sets of the machine's firewall |
 //! | [`include`] | which files belong to a configuration |
 //! | `written` | types of `forebay_site` and `forebay_policy` |
 //! | `limit` | the limits of a rule |
@@ -18,6 +19,7 @@
 pub(crate) mod account;
 pub(crate) mod address;
 pub mod choice;
+pub(crate) mod firewall_set;
 pub mod include;
 pub(crate) mod limit;
 pub mod log_condition;

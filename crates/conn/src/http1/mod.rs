@@ -527,3 +527,24 @@ fn may_be_outdated<H: HandlerRoles, S>(cx: &Context<'_, H, S>) -> bool {
 fn last<H: HandlerRoles>(is_unread: bool) -> RequestState<H> {
     RequestState::Last(if is_unread { Closing::Linger } else { Closing::Now })
 }
+
+/// What was not read when a request is refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BehindRefused {
+    /// Nothing: the request is whole, and no other has come.
+    Nothing,
+    /// The request is whole, and more has come.
+    More,
+    /// Something of the request itself.
+    Rest,
+}
+
+impl BehindRefused {
+    fn of(is_whole: bool, has_more: bool) -> BehindRefused {
+        match (is_whole, has_more) {
+            (true, false) => BehindRefused::Nothing,
+            (true, true) => BehindRefused::More,
+            (false, _) => BehindRefused::Rest,
+        }
+    }
+}

@@ -2,8 +2,8 @@
 
 use super::relay::{Http1Relaying, passing};
 use super::{
-    AnswerOutcome, Http1, Kept, KeptFor, Owned, Partial, RequestState, Unserved, last,
-    may_be_outdated,
+    AnswerOutcome, BehindRefused, Http1, Kept, KeptFor, Owned, Partial, RequestState, Unserved,
+    last, may_be_outdated,
 };
 use crate::context::Context;
 use crate::handler::{Admitted, BodyDecision, HandlerRoles, Verdict};
@@ -80,7 +80,8 @@ impl<H: HandlerRoles> Http1<H> {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {
                 let is_whole = head.framing == Framing::None;
-                return self.refuse_request(cx, &request, refusal, ticket, stages, is_whole);
+                let behind = BehindRefused::of(is_whole, input.len() > head.len);
+                return self.refuse_request(cx, &request, refusal, ticket, stages, behind);
             }
             Verdict::Reset => return self.state = RequestState::Last(Closing::Reset),
         };
@@ -141,7 +142,8 @@ impl<H: HandlerRoles> Http1<H> {
             return self.keep(cx, &request, input, stages, grant(ticket), stage);
         }
         if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
-            return self.refuse_request(cx, &request, refusal, ticket, stages, true);
+            let behind = BehindRefused::of(true, input.len() > head.len);
+            return self.refuse_request(cx, &request, refusal, ticket, stages, behind);
         }
         let answer = self.answer(cx, &request, &mut ticket, None, stages, true);
         if let AnswerOutcome::Next | AnswerOutcome::Last = answer

@@ -1,7 +1,7 @@
 //! Refusals: requests that policy does not admit, and what cannot be served.
 
 use super::answer::whole_body;
-use super::{Http1, KeptFor, Owned, RequestState, Unserved};
+use super::{BehindRefused, Http1, KeptFor, Owned, RequestState, Unserved, last};
 use crate::context::Context;
 use crate::handler::{HandlerRoles, Refusal};
 use crate::input::Input;
@@ -20,8 +20,9 @@ impl<H: HandlerRoles> Http1<H> {
         refusal: Refusal,
         ticket: H::Ticket,
         stages: ArrivalTimes,
-        is_whole: bool,
+        behind: BehindRefused,
     ) {
+        let is_whole = behind != BehindRefused::Rest;
         let keep_alive = is_whole && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keep_alive);
         reply.answers(request.head);
@@ -29,8 +30,9 @@ impl<H: HandlerRoles> Http1<H> {
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(ticket));
         self.written(cx, Some(request), owned, None, stages, (status, bytes));
-        self.state =
-            if keep_alive { RequestState::default() } else { RequestState::Last(Closing::Linger) };
+        // lingering costs as much again as the refusal: a client that has said it sends nothing more needs none
+        let may_send = behind != BehindRefused::Nothing || request.head.keep_alive;
+        self.state = if keep_alive { RequestState::default() } else { last(may_send) };
     }
 
     /// The request that is kept may not be enqueued.
@@ -44,10 +46,11 @@ impl<H: HandlerRoles> Http1<H> {
         // one that was to be passed on may be still to come: it is no request
         let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         input.consume(rest.unwrap_or_default());
-        let (stages, is_whole) = (kept.stages, rest.is_some());
+        let behind = BehindRefused::of(rest.is_some(), !input.is_empty());
+        let stages = kept.stages;
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let ticket = std::mem::take(&mut grant.ticket);
-            self.refuse_request(cx, request, refusal, ticket, stages, is_whole);
+            self.refuse_request(cx, request, refusal, ticket, stages, behind);
         });
     }
 

@@ -506,6 +506,31 @@ fn a_refused_request_shows_its_ticket_to_its_line_and_is_settled_once() {
 }
 
 #[test]
+fn a_refused_client_that_sends_nothing_more_is_not_waited_for() {
+    let close = "GET /refuse HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let more = [close, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
+    let body = close.replace("GET", "POST").replace("Host", "Content-Length: 5\r\nHost");
+    for (text, expected) in [
+        (close, Closing::Now),
+        (&more, Closing::Linger),
+        (&body, Closing::Linger),
+        ("GET /refuse HTTP/1.0\r\n\r\n", Closing::Now),
+    ] {
+        let mut handler = Echo::default();
+        let (sent, end) =
+            turns(&mut handler, &[text.as_bytes()], ConnectionLimits::default(), 9, false);
+        assert!(sent.starts_with("HTTP/1.") && sent.contains(" 429"), "{sent}");
+        assert_eq!(end, End::Closed(expected), "{text}");
+    }
+    // the server ends it, and the client may be sending the next request
+    let limits = ConnectionLimits { requests: 1, ..ConnectionLimits::default() };
+    let mut handler = Echo::default();
+    let get = b"GET /refuse HTTP/1.1\r\nHost: h\r\n\r\n";
+    let (_, end) = turns(&mut handler, &[get], limits, 9, false);
+    assert_eq!(end, End::Closed(Closing::Linger));
+}
+
+#[test]
 fn a_request_that_is_reset_has_no_ticket_and_leaves_no_line() {
     let mut handler = Echo::default();
     let get = b"GET /reset HTTP/1.1\r\nHost: h\r\n\r\n";

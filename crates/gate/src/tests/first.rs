@@ -1,10 +1,11 @@
 //! First requests that are judged: real connections over the loopback, buckets that user space shares, and the same
 //! verdict as user space.
 
+use super::agree::{AskedFirst, agrees, outcome};
 use super::filters::soon;
 use super::first_packets::{judging, limited, refusing};
 use super::in_namespace;
-use super::steer::{PUBLIC, Steered, conditions, first, head, policy, rule};
+use super::steer::{PUBLIC, Steered, first, head, policy, rule};
 use super::vectors::{DROPPED, REDIRECTED, UNTOUCHED};
 use crate::{Count, FirstCount};
 use forebay_http::cidr::CidrBlock;
@@ -12,15 +13,13 @@ use forebay_policy::bucket::BucketTerms;
 use forebay_policy::condition::Conditions;
 use forebay_policy::decision::RefusalAnswer;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::first::{FirstRequest, FirstSegment};
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Degree, InFlight, Limit, Over, Per, Rule, When};
+use forebay_policy::rule::{Action, InFlight, Limit, Over, Per, Rule};
 use forebay_policy::spared::{SparedAs, SparedClients};
 use forebay_policy::{GivenWord, Policy};
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::TestRunner;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Command;
@@ -278,68 +277,9 @@ fn classes_without_rules_are_enough_and_so_is_one() {
     });
 }
 
-fn over() -> impl Strategy<Value = Over> {
-    prop_oneof![
-        Just(Over::Drop),
-        Just(Over::Reset),
-        Just(Over::default()),
-        Just(Over::Reject { status: Some(429) }),
-        Just(Over::Queue { deadline_ms: 1000, most: 3 }),
-    ]
-}
-
-pub(super) fn rules() -> impl Strategy<Value = Vec<Rule>> {
-    let when = prop_oneof![
-        4 => Just(When::Always),
-        1 => Just(When::Overload),
-        1 => (1..4_u8).prop_map(|number| When::From(Degree::of(number))),
-    ];
-    let action = select(vec![Action::Allow, Action::Drop, Action::Reset, Action::Reject(403)]);
-    let per = || prop_oneof![4 => Just(Per::Rule), 1 => Just(Per::Client)];
-    let limit = (over(), per(), 1..3_u32).prop_map(|(over, per, burst)| Limit {
-        over,
-        per,
-        ..Limit::new(Rate::parse("1/h").unwrap(), burst)
-    });
-    let at_once = (over(), per()).prop_map(|(over, per)| InFlight { most: 1, per, over });
-    let says = (
-        prop::option::weighted(0.3, select(vec!["gold", "silver", "bulk"])),
-        prop::option::weighted(0.2, action),
-        prop::option::weighted(0.4, limit),
-        prop::option::weighted(0.2, at_once),
-    );
-    let rule = (conditions(), says, prop::bool::weighted(0.1), when).prop_map(
-        |(conditions, (class, action, requests, in_flight), stop, when)| {
-            let mut rule = Rule {
-                conditions,
-                class: class.map(str::to_owned),
-                action,
-                requests,
-                in_flight,
-                stop,
-                when,
-                ..Rule::default()
-            };
-            let is_silent = class.is_none() && requests.is_none() && in_flight.is_none();
-            if is_silent && action.is_none() {
-                rule.action = Some(Action::Allow);
-            }
-            rule
-        },
-    );
-    prop::collection::vec(rule, 0..8)
-}
-
-/// What becomes of a first segment, and what is counted, by what user space would make of it. `None` if the connection
-/// itself is refused by its SYN.
-fn expected(
-    policy: &Policy,
-    ends: &ConnectionFacts,
-    data: &[u8],
-    degree: Degree,
-    steered: &Steered,
-    full: u32,
-) -> (u32, FirstCount) {
+/// What becomes of a first segment, and what is counted, by what user space would make of it.
+fn expected(steered: &Steered, asked: &AskedFirst<'_>) -> (u32, FirstCount) {
+    let AskedFirst { policy, ends, data, degree, full } = *asked;
     let refused = |answer| match answer {
         RefusalAnswer::Drop => (DROPPED, FirstCount::Dropped),
         RefusalAnswer::Reset => (REDIRECTED, FirstCount::Reset),
@@ -351,83 +291,18 @@ fn expected(
         FirstRequest::Pass | FirstRequest::Charge(..) => {}
     }
     let Some(first) = FirstSegment::read(data) else { return (UNTOUCHED, FirstCount::Left) };
-    match policy.first_request(ends, &first, degree, |rule| rule == full) {
-        FirstRequest::Pass => (UNTOUCHED, FirstCount::Passed),
-        FirstRequest::Refuse(_, answer) => refused(answer),
-        FirstRequest::CannotTell => (UNTOUCHED, FirstCount::Left),
-        FirstRequest::Charge(rule, answer) => {
-            let rule = &policy.rules()[rule as usize];
-            let terms = BucketTerms::of(rule.requests.as_ref().unwrap());
-            let word = steered.gate.word(&rule.name, GivenWord::Requests).unwrap();
-            match forebay_policy::bucket::available(word, super::same::now_ns(), &terms) {
-                0 => refused(answer),
-                _ => (UNTOUCHED, FirstCount::Charged),
-            }
-        }
-    }
+    let found = policy.first_request(ends, &first, degree, |rule| rule == full);
+    outcome(steered, policy, found, refused)
 }
 
 #[test]
 fn the_kernel_judges_first_requests_as_user_space_does() {
     in_namespace(|| {
         let steered = judging(&policy(vec![rule("gold", "gold", &["/gold"])]));
-        let gate = &steered.gate;
         let client = prop_oneof![
             select(vec!["127.0.0.1", "127.0.0.2"]).prop_map(|client| (client, PUBLIC[0])),
             Just(("::1", PUBLIC[1])),
         ];
-        let asked = prop::collection::vec((client, first(), 0..4_u8, 0..9_u32), 1..24);
-        let mut runner = TestRunner::new(ProptestConfig { cases: 250, ..Default::default() });
-        let port = std::cell::Cell::new(0_u16);
-        let judged = runner.run(&(rules(), asked), |(mut rules, asked)| {
-            for (number, rule) in rules.iter_mut().enumerate() {
-                rule.name = number.to_string();
-                for of in [GivenWord::Requests, GivenWord::FullUntil] {
-                    gate.word(&rule.name, of).inspect(|word| word.store(0, Relaxed));
-                }
-            }
-            // without a class nothing is answered
-            rules.push(rule("last", "silver", &["/b"]));
-            let policy = Policy::new(policy(Vec::new()).classes(), rules);
-            prop_assume!(policy.is_ok());
-            let policy = policy.unwrap();
-            gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
-            for ((client, local), data, degree, full) in asked {
-                let degree = Degree::of(degree);
-                gate.set_degree(degree);
-                let full_word = policy
-                    .rules()
-                    .get(full as usize)
-                    .and_then(|rule| gate.word(&rule.name, GivenWord::FullUntil));
-                // each a client of its own: answers are remembered
-                port.set(port.get() % 60_000 + 1);
-                let client = SocketAddr::new(client.parse().unwrap(), port.get());
-                let local: SocketAddr = local.parse().unwrap();
-                let ends = ConnectionFacts { client, local };
-                if data.is_empty()
-                    || !matches!(
-                        policy.syn(&ends, degree),
-                        forebay_policy::syn::Syn::Pass | forebay_policy::syn::Syn::CannotTell(_)
-                    )
-                {
-                    continue;
-                }
-                let segment = steered.begin(client, local, false, data.clone());
-                full_word.inspect(|word| word.store(u64::MAX, Relaxed));
-                let (verdict, count) = expected(&policy, &ends, &data, degree, &steered, full);
-                let before = gate.first_counts();
-                let (found, _) = gate.run_on(&segment.bytes()).unwrap();
-                full_word.inspect(|word| word.store(0, Relaxed));
-                let text = String::from_utf8_lossy(&data);
-                prop_assert_eq!(found, verdict, "{:?} {:?}: {:?}", text, ends, count);
-                let after = gate.first_counts();
-                for one in FirstCount::ALL {
-                    let more = after[one as usize] - before[one as usize];
-                    prop_assert_eq!(more, u64::from(one == count), "{:?} of {:?}", one, text);
-                }
-            }
-            Ok(())
-        });
-        judged.unwrap();
+        agrees(&steered, client, first(), |asked| expected(&steered, asked));
     });
 }

@@ -1,7 +1,7 @@
 //! Another server that asks no rules: what is judged for it, how it is refused, and what is left to the stack.
 
+use super::agree::{AskedFirst, agrees, outcome};
 use super::filters::soon;
-use super::first::rules;
 use super::first_packets::{judging, refusing};
 use super::in_namespace;
 use super::others::{OTHER, ask, here, protecting, send};
@@ -9,26 +9,20 @@ use super::packets::{ACK, Packet, RST, sent_back};
 use super::steer::{PATIENCE, Steered, first, gold_and_silver, head, hello, policy, rule};
 use super::vectors::{DROPPED, REDIRECTED, UNTOUCHED};
 use crate::{Count, FirstCount, OtherServer};
-use forebay_policy::GivenWord;
 use forebay_policy::Policy;
-use forebay_policy::bucket::BucketTerms;
 use forebay_policy::condition::Conditions;
 use forebay_policy::decision::RefusalAnswer;
 use forebay_policy::endpoint::Endpoint;
-use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::field::FieldCondition;
 use forebay_policy::first::{FirstRequest, FirstShown};
 use forebay_policy::pattern::SitePattern;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Degree, Limit, Over, Per, Rule};
-use forebay_policy::syn::Syn;
+use forebay_policy::rule::{Action, Limit, Over, Per, Rule};
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::TestRunner;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering::Relaxed;
 
 const CLIENT: &str = "127.0.0.9";
 
@@ -386,14 +380,8 @@ fn is_request(data: &[u8]) -> bool {
 }
 
 /// What becomes of a first segment for another server.
-fn expected(
-    policy: &Policy,
-    ends: &ConnectionFacts,
-    data: &[u8],
-    degree: Degree,
-    steered: &Steered,
-    full: u32,
-) -> (u32, FirstCount) {
+fn expected(steered: &Steered, asked: &AskedFirst<'_>) -> (u32, FirstCount) {
+    let AskedFirst { policy, ends, data, degree, full } = *asked;
     let answers = is_request(data);
     let refused = |answer| match answer {
         RefusalAnswer::Drop => (DROPPED, FirstCount::Dropped),
@@ -403,21 +391,8 @@ fn expected(
     if let FirstRequest::Refuse(_, answer) = policy.first_connection(ends, degree) {
         return refused(answer);
     }
-    let first = FirstShown::read(data);
-    match policy.first_alone(ends, &first, degree, |rule| rule == full) {
-        FirstRequest::Pass => (UNTOUCHED, FirstCount::Passed),
-        FirstRequest::Refuse(_, answer) => refused(answer),
-        FirstRequest::CannotTell => (UNTOUCHED, FirstCount::Left),
-        FirstRequest::Charge(rule, answer) => {
-            let rule = &policy.rules()[rule as usize];
-            let terms = BucketTerms::of(rule.requests.as_ref().unwrap());
-            let word = steered.gate.word(&rule.name, GivenWord::Requests).unwrap();
-            match forebay_policy::bucket::available(word, super::same::now_ns(), &terms) {
-                0 => refused(answer),
-                _ => (UNTOUCHED, FirstCount::Charged),
-            }
-        }
-    }
+    let found = policy.first_alone(ends, &FirstShown::read(data), degree, |rule| rule == full);
+    outcome(steered, policy, found, refused)
 }
 
 #[test]
@@ -425,61 +400,14 @@ fn the_kernel_judges_for_others_as_the_policy_says() {
     in_namespace(|| {
         let steered = judging(&policy(vec![rule("gold", "gold", &["/gold"])]));
         let _other = TcpListener::bind("[::]:9090").unwrap();
-        let gate = &steered.gate;
-        gate.protect(&[here(1)]).unwrap();
+        steered.gate.protect(&[here(1)]).unwrap();
         let own: Vec<_> = steered.public.iter().map(|one| one.local_addr().unwrap()).collect();
-        gate.attach(&own).unwrap();
+        steered.gate.attach(&own).unwrap();
         let client = prop_oneof![
             select(vec!["127.0.0.1", "127.0.0.2"]).prop_map(|client| (client, OTHER)),
             Just(("::1", "[::1]:9090")),
         ];
         let data = prop_oneof![3 => first(), 1 => hello()];
-        let asked = prop::collection::vec((client, data, 0..4_u8, 0..9_u32), 1..24);
-        let mut runner = TestRunner::new(ProptestConfig { cases: 250, ..Default::default() });
-        let port = std::cell::Cell::new(0_u16);
-        let judged = runner.run(&(rules(), asked), |(mut rules, asked)| {
-            for (number, rule) in rules.iter_mut().enumerate() {
-                rule.name = number.to_string();
-                for of in [GivenWord::Requests, GivenWord::FullUntil] {
-                    gate.word(&rule.name, of).inspect(|word| word.store(0, Relaxed));
-                }
-            }
-            // without a class nothing is answered
-            rules.push(rule("last", "silver", &["/b"]));
-            let policy = Policy::new(policy(Vec::new()).classes(), rules);
-            prop_assume!(policy.is_ok());
-            let policy = policy.unwrap();
-            gate.enforce(&gate.lower(&policy).unwrap()).unwrap();
-            for ((client, local), data, degree, full) in asked {
-                let degree = Degree::of(degree);
-                gate.set_degree(degree);
-                let full_word = policy
-                    .rules()
-                    .get(full as usize)
-                    .and_then(|rule| gate.word(&rule.name, GivenWord::FullUntil));
-                port.set(port.get() % 60_000 + 1);
-                let client = SocketAddr::new(client.parse().unwrap(), port.get());
-                let ends = ConnectionFacts { client, local: local.parse().unwrap() };
-                let by_syn = policy.syn(&ends, degree);
-                if data.is_empty() || !matches!(by_syn, Syn::Pass | Syn::CannotTell(_)) {
-                    continue;
-                }
-                let segment = steered.begin(client, ends.local, false, data.clone());
-                full_word.inspect(|word| word.store(u64::MAX, Relaxed));
-                let (verdict, count) = expected(&policy, &ends, &data, degree, &steered, full);
-                let before = gate.first_counts();
-                let (found, _) = gate.run_on(&segment.bytes()).unwrap();
-                full_word.inspect(|word| word.store(0, Relaxed));
-                let text = String::from_utf8_lossy(&data);
-                prop_assert_eq!(found, verdict, "{:?} {:?}: {:?}", text, ends, count);
-                let after = gate.first_counts();
-                for one in FirstCount::ALL {
-                    let more = after[one as usize] - before[one as usize];
-                    prop_assert_eq!(more, u64::from(one == count), "{:?} of {:?}", one, text);
-                }
-            }
-            Ok(())
-        });
-        judged.unwrap();
+        agrees(&steered, client, data, |asked| expected(&steered, asked));
     });
 }

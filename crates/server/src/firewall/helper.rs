@@ -1,14 +1,16 @@
 //! The process beside the server that changes the firewall. It alone keeps the right to; it hears no
-//! client, and does no more than [`HelperMessage`] says, in one table.
+//! client, and does no more than [`HelperMessage`] says: it changes one table, and reads sets of others.
 //!
 //! It ends when the server does, in whatever way: its input ends then, and it removes the table.
 
 use super::ruleset::{self, Ban, Ruleset};
+use super::set_text;
 use forebay_sys::privileges;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::io::{self, BufRead, Write};
+use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
@@ -35,6 +37,8 @@ pub enum HelperMessage {
     Count,
     /// The table stays as it is, for the helper of another server.
     Leave,
+    /// What do these sets hold, each by family, table and name?
+    Sets(Vec<[String; 3]>),
 }
 
 /// What became of it.
@@ -44,6 +48,8 @@ pub enum HelperReply {
     Done([u64; 2]),
     /// Nothing has changed, and why.
     Failed(String),
+    /// Of each set the networks in it, by their first address and the bits that count, or why it cannot be read.
+    Sets(Vec<Result<Vec<(IpAddr, u8)>, String>>),
 }
 
 /// The table as far as the helper has made it.
@@ -62,6 +68,12 @@ pub fn nft() -> Option<PathBuf> {
     let places = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
     let files = places.filter(|place| place.is_absolute()).map(|place| place.join("nft"));
     files.into_iter().find(|file| file.is_file())
+}
+
+/// Why this machine has no firewall for us, as far as a process can see without rights.
+pub fn lack() -> Option<String> {
+    let is_missing = nft().is_none();
+    is_missing.then(|| "there is no nft here; the package nftables has it".to_owned())
 }
 
 /// Does what comes in on standard input, line by line, until it ends.
@@ -102,6 +114,13 @@ impl Table {
             HelperMessage::Leave => {
                 (self.rules, self._lock) = (None, None);
                 Ok(())
+            }
+            HelperMessage::Sets(names) => {
+                let read = |[family, table, name]: &[String; 3]| {
+                    let said = ask(&self.nft, &ruleset::list_set(family, table, name))?;
+                    set_text::networks(&said)
+                };
+                return HelperReply::Sets(names.iter().map(read).collect());
             }
         };
         match done {

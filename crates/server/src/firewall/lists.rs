@@ -66,7 +66,7 @@ fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
     for endpoint in endpoints {
         found.push(match endpoint.addresses() {
             Addresses::Any => return None,
-            Addresses::Unix => continue,
+            Addresses::Nowhere | Addresses::Unix => continue,
             Addresses::Network { first, len, is_v4 } => {
                 let host = u128::MAX.checked_shr(len.into()).unwrap_or(0);
                 (!is_v4, first.to_bits(), first.to_bits() | host)

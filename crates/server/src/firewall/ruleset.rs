@@ -164,6 +164,12 @@ pub fn remove(table: &str) -> Value {
     document(vec![delete_table(table)])
 }
 
+/// Has a set of any table listed, with what it holds.
+pub fn list_set(family: &str, table: &str, name: &str) -> Value {
+    let of = json!({"family": family, "table": table, "name": name});
+    document(vec![json!({"list": {"set": of}})])
+}
+
 /// What `nft` says of our counters: SYNs of clients, and of addresses in lists.
 pub fn counted(said: &Value) -> Option<[u64; 2]> {
     let items = said.get("nftables")?.as_array()?;

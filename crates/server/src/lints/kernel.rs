@@ -68,6 +68,7 @@ fn gate_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
 
 /// What this machine lacks.
 pub(super) fn firewall(of: &LintSubject<'_>, remarks: &mut Remarks) {
+    sets_on(of.draft, firewall::lack(), remarks);
     if of.draft.process.firewall.mode != FirewallMode::Off {
         firewall_on(of.draft, firewall::lack(), remarks);
     }
@@ -79,6 +80,17 @@ fn firewall_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks)
         let is_optional = draft.process.firewall.mode == FirewallMode::Auto;
         let mode = At::default().child("firewall").child("mode");
         remarks.push((mode, Wrong::said(MachineLack::Firewall { why, is_optional })));
+    }
+}
+
+/// What rules miss that name sets of the firewall, on a machine that lacks this.
+fn sets_on(draft: &ConfigDraft, lack: Option<String>, remarks: &mut Remarks) {
+    let at = At::default().child("rule");
+    let mut rules = draft.rules.iter().enumerate();
+    let first = rules.find(|(_, rule)| !rule.conditions.client_set.0.is_empty());
+    if let Some(((index, _), why)) = first.zip(lack) {
+        let at = at.item(index).child("client_set");
+        remarks.push((at, Wrong::said(MachineLack::Firewall { why, is_optional: false })));
     }
 }
 
@@ -109,5 +121,8 @@ mod tests {
         ] {
             assert_eq!(said(&format!("[firewall]\nmode = \"{mode}\"\n"), firewall_on), [expected]);
         }
+        let expected = "rule.client_set: the server would not start on this machine: old";
+        let rule = "[[rule]]\nclient_set = \"ip t s\"\naction = \"drop\"\n";
+        assert_eq!(said(rule, sets_on), [expected]);
     }
 }

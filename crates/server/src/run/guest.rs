@@ -117,6 +117,7 @@ fn check(config: &Config) -> Result<(), GuestError> {
         (sites().any(|site| !site.cgi.is_empty()), "[[cgi]]"),
         (config.gate != forebay_config::GateMode::Off, "gate"),
         (config.firewall.mode != forebay_config::FirewallMode::Off, "firewall"),
+        (!crate::firewall::sets::named(&config.rules).is_empty(), "client_set"),
         (config.user.is_some(), "user"),
     ];
     match needs.into_iter().find(|(is_wanted, _)| *is_wanted) {

@@ -1,6 +1,7 @@
 //! What the main thread keeps going beside requests: signs of life, the gate and the firewall, certificates,
 //! the thread for applications.
 
+use super::takeover::Wanted;
 use super::{Event, Later, Server};
 use crate::acme_thread;
 use crate::agent;
@@ -11,7 +12,7 @@ use crate::isolated::kept_gate::GateLine;
 use crate::launcher::LauncherKind;
 use crate::notify;
 use crate::upkeep;
-use forebay_config::Role;
+use forebay_config::{AddressSets, Role};
 use forebay_handler::policy::InForce;
 use forebay_handler::policy::enforced::Enforced;
 use forebay_sys::clock;
@@ -121,6 +122,19 @@ impl Server {
         let InForce { policy, state, .. } = &*snapshot.policy;
         let judged = gate::listeners(&self.plan, &self.listeners());
         firewall.enforce(&self.config.firewall, &judged, policy, state.most_ignored_ns());
+    }
+
+    /// Has the thread that reads sets of the firewall go by what is in force.
+    pub(super) fn watch_sets(&self) {
+        self.sets.iter().for_each(|sets| sets.go_by(&self.config));
+    }
+
+    /// Has sets of the firewall take effect. What is not taken now is told again.
+    pub(super) fn take_sets(&mut self, sets: AddressSets) {
+        let is_leaving = self.draining.is_some() || self.is_replaced || self.is_handing;
+        if !is_leaving {
+            self.ask_for(Wanted::Sets(sets), None);
+        }
     }
 
     /// Says which certificates expire soon, now and every day.

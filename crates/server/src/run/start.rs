@@ -11,6 +11,7 @@ use crate::doctor;
 use crate::engines::Common;
 use crate::firewall;
 use crate::firewall::relayed::{self, FirewallRelay};
+use crate::firewall::sets::{self, SetReader};
 use crate::gate;
 use crate::isolated;
 use crate::isolated::kept_gate::GateLine;
@@ -91,12 +92,7 @@ impl Server {
             _ => config,
         };
         let started_by = process::user();
-        let machine = MachineResources::of(&config).map_err(resources("descriptors"))?;
-        let register = Arc::<Register>::default();
-        let plan = Plan::new(&config, &machine);
-        let mut plan = plan.map_err(RunError::Policy)?;
-        plan.ranks.slots = register.ledgers(&plan.policy);
-        // before the gate starts a process, which is to inherit none of them
+        // before another process is started, which is to inherit none of them
         let (before, mut inheritance) = before.unzip();
         let mut listeners = match &mut inheritance {
             Some(handed) => {
@@ -105,6 +101,16 @@ impl Server {
             None if config.is_guest => Listeners::given(given).map_err(RunError::Listen)?,
             None => Listeners::inherit().map_err(RunError::Listen)?,
         };
+        let mut config = config;
+        // its helper keeps a right that the server gives up
+        let sets = SetReader::open(&config).map_err(RunError::Firewall)?;
+        sets::fill(&mut config, sets.as_deref())
+            .map_err(|why| RunError::Firewall(why.to_owned()))?;
+        let machine = MachineResources::of(&config).map_err(resources("descriptors"))?;
+        let register = Arc::<Register>::default();
+        let plan = Plan::new(&config, &machine);
+        let mut plan = plan.map_err(RunError::Policy)?;
+        plan.ranks.slots = register.ledgers(&plan.policy);
         // a process that can connect can also send commands
         let mut none = WaitBudget::new(Duration::ZERO);
         // all stages have their directory locked, and no other makes this socket
@@ -293,6 +299,7 @@ impl Server {
             reload: Reload::default(),
             bans,
             ban_files: Arc::default(),
+            sets,
             watches_certificates: false,
             acme: None,
             launchers,
@@ -369,6 +376,12 @@ impl Server {
         server.status.overridden(&server.config.assigned);
         server.look_at_bans_later();
         server.watch_ban_files();
+        server.watch_sets();
+        if let Some(sets) = &server.sets {
+            let tell = server.to_main.clone();
+            let watches = sets.watch(move |sets| drop(tell.send(Event::SetsChanged(sets))));
+            or_said(is_successor, watches.map_err(resources("a thread for sets")))?;
+        }
         server.watch_certificates();
         server.keep_acme(false);
         server.keep_up_applications();

@@ -9,7 +9,7 @@ use crate::listen::ARRIVAL;
 use crate::reload::{self, ChangeTo, Current, NextConfiguration, ReloadError, RuleChange};
 use crate::spool;
 use crossbeam_channel::Sender;
-use forebay_config::Config;
+use forebay_config::{AddressSets, Config};
 use forebay_engine::control::LoopOrder;
 use forebay_handler::client::TrustedProxies;
 use forebay_handler::live::ServingSnapshot;
@@ -41,6 +41,8 @@ pub(super) enum Wanted {
     Agent(String, PolicyChange),
     /// What runs, with the certificates and tokens whose files have changed.
     Certificates,
+    /// What runs, with what sets of the firewall hold by now.
+    Sets(AddressSets),
 }
 
 impl Wanted {
@@ -52,6 +54,7 @@ impl Wanted {
             Wanted::Rule(_) => "policy rule",
             Wanted::Agent(..) => "policy of a program",
             Wanted::Certificates => "changed files",
+            Wanted::Sets(_) => "sets of the firewall",
         }
     }
 }
@@ -93,6 +96,13 @@ impl Server {
             // no command waits for these
             Some(PendingChange { wanted: Wanted::Certificates, .. })
                 if matches!(wanted, Wanted::Certificates) => {}
+            Some(PendingChange { wanted: Wanted::Sets(older), .. })
+                if matches!(wanted, Wanted::Sets(_)) =>
+            {
+                if let Wanted::Sets(newer) = wanted {
+                    *older = newer;
+                }
+            }
             _ => self.reload.next.push_back(PendingChange { wanted, waiting }),
         }
     }
@@ -118,14 +128,19 @@ impl Server {
                             reload::change_of(&owner, &change, &file, &current)
                         }
                         Wanted::Certificates => reload::renew(&current),
+                        Wanted::Sets(sets) => reload::with_sets(sets, &file, &current),
                     };
                     let _ = to_main.send(Event::Prepared(next.map(Box::new)));
                 };
                 let thread = std::thread::Builder::new().name("reload".to_owned());
                 match thread.spawn(prepare) {
                     Ok(_) => {
+                        // sets may change every few seconds: the service manager need not know
+                        if !matches!(task.wanted, Wanted::Sets(_)) {
+                            self.notifier.reloading();
+                        }
                         self.reload.under_way = Some(task);
-                        return self.notifier.reloading();
+                        return;
                     }
                     Err(error) => ReloadError::Resources(error),
                 }
@@ -156,6 +171,7 @@ impl Server {
             sandbox: self.sandbox.clone(),
             launchers: self.launchers.clone(),
             status: Arc::clone(&self.status),
+            sets: self.sets.clone(),
         }
     }
 
@@ -185,7 +201,9 @@ impl Server {
             }
             Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
             // the program that has given it tells whom it wants
-            Ok(said) if matches!(wanted, Wanted::Agent(..) | Wanted::Given(_)) => {
+            Ok(said)
+                if matches!(wanted, Wanted::Agent(..) | Wanted::Given(_) | Wanted::Sets(_)) =>
+            {
                 CommandAnswer { code: 0, text: said }
             }
             Err(ReloadError::Renewal(said)) => CommandAnswer { code: 1, text: said },
@@ -214,7 +232,7 @@ impl Server {
         };
         let what = wanted.name();
         answer.text.lines().for_each(|line| say(format_args!("{what}: {line}")));
-        if self.draining.is_none() {
+        if self.draining.is_none() && !matches!(wanted, Wanted::Sets(_)) {
             self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
         }
         for reply in waiting {
@@ -326,6 +344,7 @@ impl Server {
         self.status.overridden(&self.config.assigned);
         self.look_at_bans_later();
         self.watch_ban_files();
+        self.watch_sets();
         self.watch_certificates();
         self.keep_acme(is_reload);
         self.keep_up_applications();
