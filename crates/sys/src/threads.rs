@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit, getuid};
 use std::fs;
 
 /// Mappings that a thread takes: its stack, that of its signal handler, a guard below each; and now and then an arena
-/// of the allocator. Measured with 9,900 threads: 4.2.
+/// of the allocator. ThreadMeans with 9,900 threads: 4.2.
 const MAPPINGS_EACH: u64 = 5;
 
 /// Addresses that a thread takes: 2 MiB of stack, as the standard library has it, and what goes with it.
@@ -58,7 +58,7 @@ pub struct ThreadRoom {
 }
 
 /// What the process has of a resource and may have; `None` for as much as there is.
-struct Measured {
+struct ThreadMeans {
     bound: ThreadBound,
     most: Option<u64>,
     used: u64,
@@ -78,21 +78,21 @@ pub fn room() -> ThreadRoom {
     // the kernel does not hold root to it
     let of_user = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root());
     narrowest(&[
-        Measured {
+        ThreadMeans {
             bound: ThreadBound::Mappings,
             most: number("/proc/sys/vm/max_map_count"),
             used: maps,
             each: MAPPINGS_EACH,
         },
-        Measured {
+        ThreadMeans {
             bound: ThreadBound::Addresses,
             most: getrlimit(Resource::As).current,
             used: bytes,
             each: BYTES_EACH,
         },
-        Measured { bound: ThreadBound::User, most: of_user, used: own, each: 1 },
-        Measured { bound: ThreadBound::Group, most: memory::most_tasks(), used: own, each: 1 },
-        Measured {
+        ThreadMeans { bound: ThreadBound::User, most: of_user, used: own, each: 1 },
+        ThreadMeans { bound: ThreadBound::Group, most: memory::most_tasks(), used: own, each: 1 },
+        ThreadMeans {
             bound: ThreadBound::Machine,
             most: number("/proc/sys/kernel/threads-max"),
             used: all.unwrap_or(own),
@@ -101,7 +101,7 @@ pub fn room() -> ThreadRoom {
     ])
 }
 
-fn narrowest(all: &[Measured]) -> ThreadRoom {
+fn narrowest(all: &[ThreadMeans]) -> ThreadRoom {
     let rooms = all.iter().filter_map(|measured| {
         let free = measured.most?.saturating_sub(measured.used);
         let most = usize::try_from((free - free / 4) / measured.each).unwrap_or(usize::MAX);
@@ -134,8 +134,8 @@ pub fn has_room() -> bool {
 mod tests {
     use super::*;
 
-    fn measured(bound: ThreadBound, most: Option<u64>, used: u64, each: u64) -> Measured {
-        Measured { bound, most, used, each }
+    fn measured(bound: ThreadBound, most: Option<u64>, used: u64, each: u64) -> ThreadMeans {
+        ThreadMeans { bound, most, used, each }
     }
 
     #[test]
