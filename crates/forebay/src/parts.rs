@@ -37,10 +37,6 @@ pub struct HandlerOptions {
     /// request over HTTP/1 that asks for another is answered as any other, and an extended CONNECT of HTTP/2 gets 501.
     /// If any handler may, clients of HTTP/2 are told so.
     pub upgrades: bool,
-    /// Time without a byte in either direction after the protocol was changed, as `timeouts.silence` is for WebSockets of
-    /// applications: then the connection is closed, and the handler's waits end with an error. `None` for as long as it
-    /// takes. Default: 60 s. Pings of either side count as bytes.
-    pub silence: Option<Duration>,
 }
 
 impl Default for HandlerOptions {
@@ -50,7 +46,6 @@ impl Default for HandlerOptions {
             body_bytes: 16 * 1024 * 1024,
             keeps_half_closed: false,
             upgrades: false,
-            silence: Some(Duration::from_secs(60)),
         }
     }
 }
@@ -139,7 +134,7 @@ impl BuilderParts {
                 key: format!("handler {path}"),
                 why: error.to_string(),
             })?;
-            let HandlerOptions { answer_within, body_bytes, keeps_half_closed, upgrades, silence } =
+            let HandlerOptions { answer_within, body_bytes, keeps_half_closed, upgrades } =
                 *options;
             let (code, places) = (code.clone(), Arc::clone(places));
             Ok(HandlerRoute {
@@ -150,7 +145,6 @@ impl BuilderParts {
                     most_bytes: body_bytes,
                     abort_on_close: !keeps_half_closed,
                     upgrades,
-                    silence,
                 },
             })
         };

@@ -138,6 +138,4 @@ pub struct HandlerLimits {
     pub abort_on_close: bool,
     /// Whether it may change the protocol of the connection.
     pub upgrades: bool,
-    /// Time without a byte in either direction after a change of the protocol; `None` for as long as it takes.
-    pub silence: Option<Duration>,
 }
