@@ -42,6 +42,29 @@ pub struct Options {
     pub log: bool,
     /// The user it runs as if the tests themselves run as root.
     pub user: Option<u32>,
+    /// What answers requests for files.
+    pub origin: Origin,
+}
+
+/// What answers requests for files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The server, as the program `forebay` has it.
+    #[default]
+    Files,
+    /// A handler, in the program `forebay-origin`, which has the server inside.
+    Handler,
+}
+
+impl Origin {
+    /// The one that `FOREBAY_ORIGIN` names: `handler`, or nothing for files.
+    fn wanted() -> Origin {
+        match env::var("FOREBAY_ORIGIN").as_deref() {
+            Ok("handler") => Origin::Handler,
+            Ok("") | Err(_) => Origin::Files,
+            Ok(other) => panic!("FOREBAY_ORIGIN is {other:?}; the only value is \"handler\""),
+        }
+    }
 }
 
 impl Options {
@@ -58,6 +81,7 @@ impl Options {
             wrapper: Vec::new(),
             log: false,
             user: None,
+            origin: Origin::wanted(),
         };
         options.engine(&engine)
     }
@@ -380,12 +404,16 @@ pub fn binary() -> PathBuf {
     if let Some(path) = env::var_os("FOREBAY_BIN") {
         return path.into();
     }
+    built("forebay")
+}
+
+/// The program with this name beside the test's own executable.
+fn built(name: &str) -> PathBuf {
     let exe = env::current_exe().unwrap();
-    let built = exe.ancestors().skip(1).take(3).map(|dir| dir.join("forebay"));
+    let mut built = exe.ancestors().skip(1).take(3).map(|dir| dir.join(name));
     built
-        .into_iter()
         .find(|path| path.is_file())
-        .unwrap_or_else(|| panic!("no forebay beside {}: build it first", exe.display()))
+        .unwrap_or_else(|| panic!("no {name} beside {}: build it first", exe.display()))
 }
 
 /// How the test reaches the server.
@@ -446,7 +474,10 @@ impl ReachedBy {
 }
 
 fn command(options: &Options, addr: SocketAddr, lane: &ReachedBy, folder: &Path) -> Command {
-    let mut binary = binary();
+    let mut binary = match options.origin {
+        Origin::Files => binary(),
+        Origin::Handler => built("forebay-origin"),
+    };
     let user = options.user.filter(|_| rustix::process::geteuid().is_root());
     if user.is_some() {
         // the build directory may be closed to other users
@@ -480,9 +511,10 @@ fn command(options: &Options, addr: SocketAddr, lane: &ReachedBy, folder: &Path)
 /// that is there.
 fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
     static LAST: Mutex<Option<PathBuf>> = Mutex::new(None);
-    let place = folder.join("forebay");
+    let place = folder.join(binary.file_name().unwrap());
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_linked = last.as_ref().is_some_and(|last| fs::hard_link(last, &place).is_ok());
+    let of_it = last.as_ref().filter(|last| last.file_name() == place.file_name());
+    let is_linked = of_it.is_some_and(|last| fs::hard_link(last, &place).is_ok());
     if !is_linked {
         copy_program(binary, &place);
     }

@@ -4,7 +4,7 @@
 
 use forebay_tests::case::Case;
 use forebay_tests::play::{Manner, play};
-use forebay_tests::server::free_addr;
+use forebay_tests::server::{Origin, free_addr};
 use forebay_tests::tls::{Authority, TlsRelay};
 use forebay_tests::{ENGINES, ISOLATED, Options, Server, fixture, http2, is_full_matrix};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -116,18 +116,22 @@ impl Lane {
         if self.config == HTTP2 && is_of_http1 {
             return false;
         }
+        if self.config == HANDLER && NOT_BY_HANDLERS.iter().any(|(it, _)| name.starts_with(it)) {
+            return false;
+        }
         if case.may_be_cut { !self.only_uncut } else { self.manner == Manner::Whole }
     }
 }
 
 /// Ways to play: their names, and the configuration that makes the server answer differently.
-const WAYS: [(&str, &str, Manner); 6] = [
+const WAYS: [(&str, &str, Manner); 7] = [
     ("", "", Manner::Whole),
     ("-in-pieces", "", Manner::Pieces),
     ("-uncached", "cache.bytes = \"0B\"\n", Manner::Whole),
     ("-from-disk", "cache.file_bytes = \"0B\"\n", Manner::Whole),
     ("-tls", TLS, Manner::Whole),
     ("-http2", HTTP2, Manner::Whole),
+    ("-handler", HANDLER, Manner::Whole),
 ];
 
 /// The lines by which TLS is spoken at a second address; the server's folder holds the pair.
@@ -135,6 +139,43 @@ const TLS: &str = "# tls\n";
 
 /// The lines by which HTTP/2 is spoken.
 const HTTP2: &str = "# http2\n";
+
+/// The lines by which a handler of a program answers, in which the server is.
+const HANDLER: &str = "# handler\n";
+
+/// Cases, by the begin of their names, that a handler cannot pass, and why.
+const NOT_BY_HANDLERS: &[(&str, &str)] = &[
+    (
+        "framing/body-bound-is-a-setting",
+        "the bound of a handler's bodies is HandlerOptions::body_bytes, and counts what has come",
+    ),
+    (
+        "framing/body-too-large-and-sent",
+        "the bound of a handler's bodies is HandlerOptions::body_bytes, and counts what has come",
+    ),
+    (
+        "framing/chunked-size-huge",
+        "the bound of a handler's bodies is HandlerOptions::body_bytes, and counts what has come",
+    ),
+    (
+        "framing/chunked-too-large",
+        "the bound of a handler's bodies is HandlerOptions::body_bytes, and counts what has come",
+    ),
+    ("header/limit-of-lines", "the second server counts the line that the handler adds"),
+    (
+        "path/backslash",
+        "such a path is refused with 400 before a handler is asked, as for any application",
+    ),
+    (
+        "path/redirect-like-a-host-backslash",
+        "such a path is refused with 400 before a handler is asked, as for any application",
+    ),
+    (
+        "path/slash-encoded",
+        "such a path is refused with 400 before a handler is asked, as for any application",
+    ),
+    ("site/header-of-304", "the server names itself in each answer of a handler"),
+];
 
 /// Folders whose cases are about what is HTTP/1's own.
 const OF_HTTP1: [&str; 6] =
@@ -153,13 +194,14 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
     let engines = ENGINES.into_iter().enumerate();
     let chosen = |(number, engine)| match of(engine) {
         all if number == 0 || is_full_matrix() => all.to_vec(),
-        [whole, in_pieces, uncached, _, tls, http2] => {
+        [whole, in_pieces, uncached, _, tls, http2, handler] => {
             let mut lanes = vec![Lane { only_uncut: true, ..whole }, in_pieces, tls, http2];
+            lanes.extend((engine == "fibers").then_some(handler));
             lanes.extend(UNCACHED.contains(&engine).then_some(uncached));
             lanes
         }
     };
-    let [whole, in_pieces, .., tls, http2] = of(ISOLATED);
+    let [whole, in_pieces, .., tls, http2, _] = of(ISOLATED);
     let isolated = [Lane { only_uncut: !is_full_matrix(), ..whole }, in_pieces, tls, http2];
     engines.flat_map(chosen).chain(isolated).collect()
 }
@@ -208,6 +250,9 @@ impl Fleet {
             let mut options = Options::new(&self.root).engine(lane.engine);
             options.config = config;
             options.user = Some(NOBODY);
+            if lane.config == HANDLER {
+                options.origin = Origin::Handler;
+            }
             Arc::new(match lane.config {
                 TLS => self.start_with_tls(options),
                 HTTP2 => {

@@ -1,6 +1,7 @@
 //! What an authority is answered that looks whether a name is ours.
 
 use forebay_tls::Proofs;
+#[cfg(feature = "acme")]
 use instant_acme::ChallengeType;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +27,7 @@ impl ChallengeKind {
         matches!(self, ChallengeKind::Dns | ChallengeKind::Persist)
     }
 
+    #[cfg(feature = "acme")]
     pub(crate) fn name(self) -> ChallengeType {
         match self {
             ChallengeKind::Http => ChallengeType::Http01,

@@ -6,8 +6,9 @@ use crate::order::OrderContext;
 use crate::order_failure::{OrderFailure, Why};
 use crate::records::{self, RecordHook};
 use crate::schedule::{self, Validity};
-use crate::storage::{self, Lock, Names, Storage};
-use forebay_tls::{Pair, Roots};
+use crate::storage::{self, Lock, Names};
+use crate::wanted::{AuthoritySettings, CertificateEvent, WantedCertificate};
+use forebay_tls::Pair;
 use instant_acme::{Account, AccountCredentials, CertificateIdentifier, Error, NewAccount};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -26,55 +27,6 @@ const BUSY: Duration = Duration::from_secs(1);
 
 /// After how long records of the name service that could not be removed are tried again.
 const CLEAN_AGAIN: Duration = Duration::from_secs(600);
-
-/// Which authority makes certificates, on what terms, and where they are kept.
-#[derive(Clone, Debug)]
-pub struct AuthoritySettings {
-    /// Where its directory is, with https.
-    pub directory: String,
-    /// How it reaches the operator: `mailto:` and such.
-    pub contact: Vec<String>,
-    /// Where everything is kept.
-    pub storage: Storage,
-    /// Which authorities to trust when it is asked.
-    pub roots: Roots,
-    /// How it may look, the preferred way first.
-    pub kinds: Vec<ChallengeKind>,
-    /// How long is waited after records of the name service are made, before it looks.
-    pub record_wait: Duration,
-    /// There is a command that makes them.
-    pub has_hook: bool,
-}
-
-/// A certificate that is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedCertificate {
-    /// The name of the site that wants it.
-    pub site: String,
-    /// What it is for.
-    pub names: Names,
-}
-
-/// What has happened.
-#[derive(Debug)]
-pub enum CertificateEvent<'e> {
-    /// There is a new certificate.
-    Issued {
-        /// The site it is for.
-        site: &'e str,
-        /// When it expires, in seconds since 1970.
-        not_after_s: i64,
-    },
-    /// An attempt has failed.
-    Failed {
-        /// The site it was for.
-        site: &'e str,
-        /// Why.
-        failure: &'e OrderFailure,
-        /// After how long is tried again.
-        again: Duration,
-    },
-}
 
 /// Keeps certificates: knows, besides what is in the files, what the authority suggests.
 #[derive(Debug, Default)]

@@ -15,7 +15,8 @@
 //! | [`storage`] | the files, which several servers may share |
 //! | [`schedule`] | when a certificate is replaced (RFC 9773), and when is tried again |
 //! | `order` | one order, from its beginning or from where a crash has left it |
-//! | `order_failure` | why one has failed, in words |
+//! | [`wanted`] | what is wanted, of which authority |
+//! | `order_failure`, `problems` | why an order has failed; what the authority says of it |
 //! | `https` | how the authority is asked: one request, one connection |
 //!
 //! It deliberately starts no thread and no program, and has no part of the protocol's messages and signatures, which
@@ -30,18 +31,32 @@
 //! assert!(file.starts_with("/var/lib/forebay/acme/acme.example-directory"));
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "acme"),
+    allow(dead_code, reason = "much of it is for orders, and nothing orders")
+)]
 
 pub mod answers;
+#[cfg(feature = "acme")]
 mod https;
+#[cfg(feature = "acme")]
 pub mod keeper;
+#[cfg(not(feature = "acme"))]
+#[path = "keeper/without.rs"]
+pub mod keeper;
+#[cfg(feature = "acme")]
 mod order;
 mod order_failure;
+#[cfg(feature = "acme")]
+mod problems;
 pub mod records;
 pub mod schedule;
 pub mod storage;
+pub mod wanted;
 
 pub use answers::{ChallengeAnswers, ChallengeKind};
-pub use keeper::{AuthoritySettings, CertificateEvent, CertificateKeeper, WantedCertificate};
+pub use keeper::CertificateKeeper;
 pub use order_failure::{OrderFailure, Why};
 pub use records::{ChallengeRecord, RecordAction, RecordHook};
 pub use storage::{Names, Storage};
+pub use wanted::{AuthoritySettings, CertificateEvent, WantedCertificate};

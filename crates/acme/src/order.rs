@@ -2,7 +2,8 @@
 
 use crate::answers::{ChallengeAnswers, ChallengeKind};
 use crate::https::{HttpsError, IssuerName, RetryAfter, now};
-use crate::order_failure::{OrderFailure, Why, kind, words};
+use crate::order_failure::{OrderFailure, Why};
+use crate::problems::{kind, words};
 use crate::records::{self, ChallengeRecord, RecordHook};
 use crate::storage::{self, Names, Storage};
 use forebay_tls::Pair;

@@ -6,7 +6,6 @@
 
 use crate::order_failure::{OrderFailure, Why};
 use crate::storage::{self, Names, Storage};
-use instant_acme::Error;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -131,8 +130,8 @@ fn read(file: &Path) -> Result<Vec<ChallengeRecord>, OrderFailure> {
 }
 
 fn write(file: &Path, records: &[ChallengeRecord]) -> Result<(), OrderFailure> {
-    let text =
-        serde_json::to_vec(records).map_err(|error| OrderFailure::of(&Error::Json(error)))?;
+    let text = serde_json::to_vec(records)
+        .map_err(|error| OrderFailure::new(Why::Storage, error.to_string()))?;
     storage::write(file, &text).map_err(|error| OrderFailure::storage(file, &error))
 }
 

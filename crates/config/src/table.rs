@@ -17,11 +17,11 @@ pub use reader::ConfigReader;
 use std::fmt;
 use toml_edit::TableLike;
 
-/// There is such a section, but not in this program.
+/// There is such a thing, but not in this program.
 #[derive(Debug)]
-struct NotBuilt {
-    /// The Cargo feature it was built without.
-    feature: &'static str,
+pub(crate) struct NotBuilt {
+    /// The Cargo feature that the program was built without.
+    pub(crate) feature: &'static str,
 }
 
 impl Finding for NotBuilt {}

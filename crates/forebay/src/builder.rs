@@ -187,7 +187,9 @@ impl ServerBuilder {
     }
 
     /// Sets how many threads run handlers with the other engines, and how many requests may wait for one; more get
-    /// 503. Default: 64 and 1,000.
+    /// 503. Default: 64 and 1,000. If the process has room for fewer threads, that is the number, and a
+    /// [warning](crate::Server::warnings) says so: a quarter of the memory mappings, addresses and threads that the
+    /// system still grants is left to the rest of the program. A thread that cannot be begun later is a 503, too.
     #[must_use]
     pub fn most_threads(mut self, count: usize, waiting: usize) -> ServerBuilder {
         (self.threads, self.waiting) = (count, waiting);
@@ -200,9 +202,21 @@ impl ServerBuilder {
     /// Everything that is wrong with the configuration, or what is in the way.
     pub fn start(self) -> Result<Server, ServerError> {
         let places = Arc::new(HandlerPlaces::new(self.fibers, self.threads, self.waiting));
-        let (config, warnings) = self.parts.config(&places)?;
+        let (config, mut warnings) = self.parts.config(&places)?;
+        warnings.extend(self.thread_warning(&places));
         let guest = guest::start(config, self.sockets).map_err(ServerError::Guest)?;
         Ok(Server::new(guest, self.parts, places, warnings))
+    }
+
+    /// What to say if the process has room for fewer threads than were asked for.
+    fn thread_warning(&self, places: &HandlerPlaces) -> Option<String> {
+        let room = places.thread_bound()?;
+        Some(format!(
+            "most_threads: handlers get {} threads, not {}: {} leaves no room for more",
+            room.most.max(1),
+            self.threads,
+            room.bound.setting()
+        ))
     }
 }
 

@@ -55,6 +55,9 @@
 //! | `server` | [`Server`]: addresses, reload, drain, stop |
 //! | `error` | [`ServerError`] |
 //!
+//! Cargo features: `tls` and `acme`, both there by default. A configuration that wants one which is not built is
+//! refused.
+//!
 //! It deliberately has no router beyond paths, no templates and no async runtime.
 #![forbid(unsafe_code)]
 
@@ -62,6 +65,11 @@ mod builder;
 mod error;
 mod parts;
 mod server;
+
+/// The examples of the manual's page are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/manual/library.md")]
+struct ManualPage;
 
 pub use builder::ServerBuilder;
 pub use error::ServerError;

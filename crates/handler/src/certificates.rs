@@ -11,6 +11,7 @@ mod clients;
 mod demands;
 mod error;
 mod held;
+mod native_roots;
 mod tokens;
 mod upstreams;
 mod warnings;

@@ -20,6 +20,7 @@
 //! | [`sightings`] | who asks most, for the page of the admin listener |
 //! | [`traces`] | spans of requests, for a collector of OpenTelemetry |
 //! | [`log`] | the access log, off the hot path |
+//! | `signing` | texts that a key signs |
 //! | `limits_told` | which limit of connections is reached, for the operator |
 //!
 //! It deliberately starts nothing and listens nowhere: threads, listeners, signals, reloads and stages are the
@@ -52,6 +53,7 @@ pub mod policy;
 pub mod refusals;
 pub mod request_handler;
 pub mod sightings;
+mod signing;
 pub mod traces;
 pub mod upstream_sockets;
 pub mod upstream_threads;

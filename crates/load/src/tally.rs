@@ -1,7 +1,7 @@
 //! What is counted: one [`GroupTally`] per group, thread and interval; sums of them make every result.
 
 use crate::failure::RequestFailure;
-use forebay_tls::client::Agreed;
+use forebay_tls::terms::Agreed;
 use hdrhistogram::Histogram;
 
 /// What is only counted.

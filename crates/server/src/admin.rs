@@ -39,7 +39,7 @@ use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
 use forebay_site::host_of;
 use forebay_sys::clock;
-use forebay_tls::{Channel, pair};
+use forebay_tls::{Channel, names};
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -278,7 +278,7 @@ fn has_form(cookie: &str) -> bool {
 fn is_own(peer: &Peer, authority: &[u8]) -> bool {
     let is_certified = |hosts: &[String]| {
         let host = String::from_utf8_lossy(host_of(authority)).to_ascii_lowercase();
-        pair::covers(hosts, &host)
+        names::covers(hosts, &host)
     };
     is_literal(authority)
         || peer.local == Peer::UNIX

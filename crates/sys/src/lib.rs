@@ -35,6 +35,7 @@
 //! | [`shared`] | memory that several processes have in common |
 //! | `append` | writing a log without waiting |
 //! | [`memory`] | how much there is |
+//! | [`threads`] | how many there may be |
 //! | [`stderr`] | what the operator is told on standard error |
 //! | [`addresses`] | which addresses the machine has |
 //!
@@ -70,6 +71,7 @@ pub mod seal;
 pub mod shared;
 pub mod socket;
 pub mod stderr;
+pub mod threads;
 pub mod unix;
 pub mod unix_address;
 pub mod unnamed;

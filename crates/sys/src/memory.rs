@@ -1,21 +1,44 @@
-//! How much memory this process may have.
+//! How much memory this process may have, and how many tasks, as its control groups say.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where memory cgroups are, with the file that says how much they may have: version 2, and version 1.
-const V2: (&str, &str) = ("/sys/fs/cgroup", "memory.max");
-const V1: (&str, &str) = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes");
+/// A controller of cgroups: its name, and where its groups are with the file that says how much they may have, in version
+/// 2 and in version 1.
+struct LimitFiles {
+    controller: &'static str,
+    v2: (&'static str, &'static str),
+    v1: (&'static str, &'static str),
+}
+
+const MEMORY: LimitFiles = LimitFiles {
+    controller: "memory",
+    v2: ("/sys/fs/cgroup", "memory.max"),
+    v1: ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+};
+
+const TASKS: LimitFiles = LimitFiles {
+    controller: "pids",
+    v2: ("/sys/fs/cgroup", "pids.max"),
+    v1: ("/sys/fs/cgroup/pids", "pids.max"),
+};
 
 /// Bytes that this process may have: the machine's memory, or what its memory cgroup and those around
 /// it leave of that. Asked once: what a sandbox hides later makes no difference.
 pub fn usable() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
-    *BYTES.get_or_init(|| {
-        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        of_machine().min(of_cgroups(&own, |file| fs::read_to_string(file).ok()))
-    })
+    *BYTES.get_or_init(|| of_machine().min(of_own_cgroups(&MEMORY).unwrap_or(u64::MAX)))
+}
+
+/// Tasks, which are processes and threads, that the control groups of this process may have in all, if they say so.
+pub(crate) fn most_tasks() -> Option<u64> {
+    of_own_cgroups(&TASKS)
+}
+
+fn of_own_cgroups(files: &LimitFiles) -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    of_cgroups(files, &own, |file| fs::read_to_string(file).ok())
 }
 
 fn of_machine() -> u64 {
@@ -27,13 +50,18 @@ fn of_machine() -> u64 {
 /// The lowest limit on the way from the process's cgroups to their roots. `own` is what
 /// `/proc/self/cgroup` says; in a container its paths may be those outside, and only the roots are
 /// there.
-fn of_cgroups(own: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
+fn of_cgroups(
+    files: &LimitFiles,
+    own: &str,
+    read: impl Fn(&Path) -> Option<String>,
+) -> Option<u64> {
     let limits = own.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
-        let (root, file) = match controllers.split(',').find(|name| ["", "memory"].contains(name)) {
-            Some("memory") => V1,
-            Some(_) => V2,
+        let is_one = |name: &&str| name.is_empty() || *name == files.controller;
+        let (root, file) = match controllers.split(',').find(is_one) {
+            Some("") => files.v2,
+            Some(_) => files.v1,
             None => return Vec::new(),
         };
         let inner = PathBuf::from(path.trim_start_matches('/'));
@@ -43,18 +71,31 @@ fn of_cgroups(own: &str, read: impl Fn(&Path) -> Option<String>) -> u64 {
         });
         limits.collect()
     });
-    limits.min().unwrap_or(u64::MAX)
+    limits.min()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn limit(own: &str, files: &[(&str, &str)]) -> u64 {
-        of_cgroups(own, |at| {
+    fn of(limits: &LimitFiles, own: &str, files: &[(&str, &str)]) -> u64 {
+        let limit = of_cgroups(limits, own, |at| {
             let found = files.iter().find(|(path, _)| Path::new(path) == at);
             found.map(|(_, text)| (*text).to_owned())
-        })
+        });
+        limit.unwrap_or(u64::MAX)
+    }
+
+    fn limit(own: &str, files: &[(&str, &str)]) -> u64 {
+        of(&MEMORY, own, files)
+    }
+
+    #[test]
+    fn tasks_have_files_of_their_own() {
+        let files = [("/sys/fs/cgroup/a/pids.max", "40"), ("/sys/fs/cgroup/pids/b/pids.max", "30")];
+        assert_eq!(of(&TASKS, "0::/a/c\n", &files), 40);
+        assert_eq!(of(&TASKS, "3:pids:/b\n4:memory:/c\n0::/a\n", &files), 30);
+        assert_eq!(of(&TASKS, "4:memory:/c\n", &files), u64::MAX);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The server's identities, by the name a client asks for.
 
-use crate::identity::{ACME_TLS_1, Identity};
-use crate::pair::covers;
+use crate::identity::Identity;
+use crate::names::covers;
 use crate::proofs::Proofs;
 use forebay_conn::Secured;
-use rustls::server::ClientHello;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -66,12 +65,11 @@ impl Identities {
     /// has reached: addresses are no names that a client may ask for (RFC 6066 §3).
     pub(crate) fn of_hello(
         &self,
-        hello: &ClientHello<'_>,
+        is_proof: bool,
         name: Option<&str>,
         reached: IpAddr,
     ) -> Option<Arc<Identity>> {
-        if let (Some(proofs), Some(name)) = (&self.proofs, name)
-            && hello.alpn().is_some_and(|mut spoken| spoken.any(|one| one == ACME_TLS_1))
+        if let (true, Some(proofs), Some(name)) = (is_proof, &self.proofs, name)
             && let Some(proof) = proofs.find(name)
         {
             return Some(proof);
@@ -112,7 +110,7 @@ impl Identities {
             host.to_mut().make_ascii_lowercase();
         }
         !covers(&secured.hosts, &host)
-            && self.find(Some(&host)).is_some_and(|identity| identity.names != secured.hosts)
+            && self.find(Some(&host)).is_some_and(|identity| *identity.names() != secured.hosts)
     }
 }
 

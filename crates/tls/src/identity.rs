@@ -1,7 +1,8 @@
 //! One identity of the server: its certificates, and what is agreed with clients that are shown one.
 
 use crate::clients::ClientVerification;
-use crate::pair::{Pair, covers};
+use crate::names::covers;
+use crate::pair::Pair;
 use crate::provider::provider;
 use crate::tickets::TicketSealer;
 use forebay_conn::peer::ClientPolicy;
@@ -28,7 +29,7 @@ pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
 pub struct Identity {
     pub(crate) config: Arc<ServerConfig>,
     pairs: Vec<Pair>,
-    pub(crate) names: Arc<[String]>,
+    names: Arc<[String]>,
     pub(crate) clients: Option<Arc<ClientVerification>>,
     /// It shows an authority that a name is ours, and says nothing else.
     pub(crate) is_proof: bool,
@@ -101,6 +102,11 @@ impl Identity {
     /// Whether its certificates are for this host, which is in small letters and without a port.
     pub fn covers(&self, host: &str) -> bool {
         covers(&self.names, host)
+    }
+
+    /// Names for which its certificates are.
+    pub(crate) fn names(&self) -> &Arc<[String]> {
+        &self.names
     }
 
     /// What it asks of its clients.

@@ -10,40 +10,76 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`channel`] | the transport: plain, or a session of TLS |
-//! | [`client`] | the client's end: what it trusts (`trust`), what it resumes, why it goes no further (`fault`) |
+//! | [`channel`] | the transport: plain, a session of TLS, or bytes that are passed on |
+//! | [`session`] | a session of TLS |
+//! | [`client`] | the client's end: whom it believes (`trust`), what it resumes, why it goes no further (`refusal`) |
+//! | [`terms`], [`roots`] | what a client asks of its servers; certificates that it trusts |
+//! | [`fault`] | why a client's connection goes no further, in one word |
 //! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identities`] | certificates by server name, found in O(1) |
 //! | [`identity`] | the certificates of one site, and what is agreed with clients |
-//! | [`pair`] | a certificate and its key: read, checked against one another, described |
+//! | [`pair`], [`names`] | a certificate and its key: read, checked against one another, described; its names |
 //! | `distinguished_name` | the names in certificates, as text |
 //! | [`proofs`] | certificates that show an authority that a name is ours |
 //! | `provider` | the primitives that all of it is computed with |
 //! | [`tickets`] | what seals the tickets by which sessions are resumed |
+//! | `without` | the same names without the Cargo feature `tls`: nothing of it can be had |
 //!
 //! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "tls"),
+    allow(dead_code, reason = "much of it is for sessions, and there are none")
+)]
 
 pub mod channel;
-pub mod client;
-pub mod clients;
+pub mod fault;
 pub mod identities;
+pub mod names;
+pub mod terms;
+
+#[cfg(feature = "tls")]
+pub mod client;
+#[cfg(feature = "tls")]
+pub mod clients;
+#[cfg(feature = "tls")]
+mod distinguished_name;
+#[cfg(feature = "tls")]
 pub mod identity;
+#[cfg(feature = "tls")]
 pub mod pair;
+#[cfg(feature = "tls")]
 pub mod proofs;
+#[cfg(feature = "tls")]
+mod provider;
+#[cfg(feature = "tls")]
+pub mod roots;
+#[cfg(feature = "tls")]
+pub mod session;
+#[cfg(feature = "tls")]
 pub mod tickets;
 
-mod distinguished_name;
-mod provider;
-
-pub use channel::{Channel, Handshake, Handshaken, Shakes};
-pub use client::{
-    ClientError, ClientSession, KeptSessions, Roots, TlsClient, TlsClientSettings, TlsFault,
-    TlsRefusal, Trust, Versions,
+#[cfg(not(feature = "tls"))]
+pub mod without;
+#[cfg(not(feature = "tls"))]
+pub use without::{
+    self as client, self as clients, self as identity, self as pair, self as proofs, self as roots,
+    self as session, self as tickets,
 };
+
+pub use channel::{Channel, Shakes};
+pub use client::{ClientError, ClientSession, TlsClient, TlsRefusal};
 pub use clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
+pub use fault::TlsFault;
 pub use identities::Identities;
 pub use identity::{Identity, IdentityError};
 pub use pair::{Pair, PairError};
 pub use proofs::Proofs;
+pub use roots::Roots;
+pub use session::{Handshake, Handshaken, Session};
+pub use terms::{Agreed, KeptSessions, TlsClientSettings, Trust, Versions};
 pub use tickets::{TicketKeys, TicketSealer};
+
+/// Whether this program was built with TLS, the Cargo feature `tls`. Without it there is no certificate and no session:
+/// whoever asks for one gets an error.
+pub const IS_BUILT: bool = cfg!(feature = "tls");

@@ -1,5 +1,6 @@
 //! A certificate chain and its private key.
 
+use crate::names::covers;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -98,15 +99,6 @@ impl Pair {
 /// The text without the mark that some editors put before UTF-8.
 pub(crate) fn without_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
-}
-
-/// Whether one of these names is, or stands for, this host.
-pub fn covers(names: &[String], host: &str) -> bool {
-    let below = host.split_once('.').map(|(_, domain)| domain);
-    names.iter().any(|name| match name.strip_prefix("*.") {
-        None => name == host,
-        Some(domain) => below == Some(domain),
-    })
 }
 
 /// What stands in a certificate.

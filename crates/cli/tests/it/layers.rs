@@ -42,6 +42,7 @@ const LAYERS: &[(&str, u8)] = &[
     // What has the library inside.
     ("forebay-lab", 8),
     ("forebay-window", 8),
+    ("forebay-origin", 8),
 ];
 
 /// Downward, and forbidden all the same: an engine knows a handler, not what it decides.
@@ -255,7 +256,7 @@ fn contributing_shows_the_layers() {
         };
         let layer: u8 = layer.parse().ok()?;
         assert_eq!(is_pure, layer <= PURE, "{path}");
-        let folders = ["crates/", "examples/"];
+        let folders = ["crates/", "examples/", "tests/"];
         let name = folders.iter().find_map(|folder| path.strip_prefix(folder)).unwrap_or(path);
         // the library has the name of the whole
         let name = if name == "forebay" { name.to_owned() } else { format!("forebay-{name}") };

@@ -11,6 +11,8 @@ use std::path::Path;
 /// Names that so many files have, and why they may: they mean the same, or what their module is about.
 const SHARED: &[(&str, usize, &str)] = &[
     ("AnswerOutcome", 2, "how an attempt to answer ended, in HTTP/1 and HTTP/2"),
+    ("CertificateKeeper", 2, "two builds of one"),
+    ("ClientAuth", 2, "two builds of one"),
     ("DoneOf", 2, "what a handler's job has brought: an alias in conn and in engine"),
     ("FieldLines", 2, "field lines of a head: of a request, of a response"),
     ("Kept", 2, "a request that is kept, in HTTP/1 and HTTP/2"),
@@ -20,10 +22,13 @@ const SHARED: &[(&str, usize, &str)] = &[
     ("Kind", 2, "of what its module is about"),
     ("Node", 3, "of a list, a trie, a graph"),
     ("Options", 3, "how that is made which its module is about"),
+    ("Pair", 2, "two builds of one"),
     ("Places", 3, "a limited number of them, as the glossary has it"),
+    ("Proofs", 2, "two builds of one"),
     ("Sending", 2, "an answer under way to its client, in HTTP/1 and HTTP/2"),
     ("ServeOrClose", 2, "what a thread does with a connection, in pool and threads"),
     ("Server", 4, "one that runs, as its owner holds it"),
+    ("Session", 2, "two builds of one"),
     ("Setting", 2, "something that can be set, and what it means"),
     ("Shared", 3, "what threads or fibers of a module share"),
     ("Stamp", 2, "what tells one state of a file from another"),

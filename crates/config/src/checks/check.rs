@@ -14,6 +14,7 @@ impl ConfigDraft {
         self.check_hosts(Text(text), &mut wrong);
         self.check_addresses(Text(text), &mut wrong);
         self.check_proxies(&mut wrong);
+        self.check_built(&mut wrong);
         self.check_tls(text, &mut wrong);
         self.check_acme(text, &mut wrong);
         self.check_admin(text, &mut wrong);

@@ -23,6 +23,7 @@
 //! | `handed` | requests that leave with their sockets: where they cannot, and what no longer holds |
 //! | `passed_on` | connections that are passed on as they are |
 //! | `held` | threads that slow clients hold, and requests that wait |
+//! | `built` | what a program was built without |
 //! | `caching`, `literal` | fields that browsers misunderstand, and those that have what is no variable |
 //! | `guarded` | exceptions of rules about clients that open nothing, or are missing |
 //! | `firewalled`, `gated` | what keeps clients out of the firewall, and rules out of the kernel |
@@ -38,6 +39,7 @@ pub(crate) mod acme;
 pub(crate) mod addresses;
 pub(crate) mod admin;
 pub mod applications;
+pub(crate) mod built;
 pub(crate) mod caching;
 pub(crate) mod check;
 pub(crate) mod conditions;

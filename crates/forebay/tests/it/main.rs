@@ -12,6 +12,7 @@ mod client;
 mod examples;
 mod handlers;
 mod http2;
+mod limits;
 mod policy;
 mod process;
 mod servers;

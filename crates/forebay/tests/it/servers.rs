@@ -61,6 +61,7 @@ fn what_is_wrong_is_said_before_anything_starts() {
         (Server::builder().handler("hello", |_, _| Ok(())), "handler hello"),
         (Server::builder().config("rooot = \"/\"\n"), "rooot"),
         (Server::builder().engine("isolated").handler("/", |_, _| Ok(())), "isolated"),
+        (Server::builder().config("[stages]\n").handler("/", |_, _| Ok(())), "[stages]"),
         (Server::builder().config("gate = \"auto\"\n").handler("/", |_, _| Ok(())), "gate"),
         (Server::builder(), "root"),
         (Server::builder().config_file("/nowhere/forebay.toml"), "/nowhere/forebay.toml"),
@@ -88,6 +89,9 @@ fn a_reload_keeps_connections_and_handlers() {
     // what is wrong changes nothing
     let error = server.reload_with("listen = 7\n").unwrap_err();
     assert!(matches!(error, ServerError::Config(_)), "{error}");
+    // a handler has the state of this process, and a stage would be another
+    let error = server.reload_with("root = \"/\"\n[stages]\n").unwrap_err();
+    assert!(error.to_string().contains("[stages]"), "{error}");
     assert!((300..400).contains(&open.get("/elsewhere").status));
     assert!(server.metrics().contains("forebay_"));
     server.stop().unwrap();

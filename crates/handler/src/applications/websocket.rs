@@ -1,9 +1,9 @@
 //! The handshake of a WebSocket that is asked for by HTTP/2 (RFC 8441) of an application that speaks HTTP/1.1:
 //! its client sends no key, and is not shown the answer to one (RFC 8441 §5), so both are ours.
 
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64ct::{Base64, Encoding};
 use forebay_http::response::Response;
+use sha1::{Digest, Sha1};
 
 /// The field with the key.
 pub(crate) const KEY: &str = "Sec-WebSocket-Key";
@@ -22,8 +22,7 @@ pub(crate) fn key(request: u128) -> String {
 
 /// What it is to answer to a key (RFC 6455 §4.2.2).
 pub(crate) fn accept(key: &str) -> String {
-    let text = [key, GUID].concat();
-    Base64::encode_string(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref())
+    Base64::encode_string(&Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }
 
 /// Whether a 101 changes to a WebSocket, and answers the key of the request with this number.

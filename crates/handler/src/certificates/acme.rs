@@ -9,16 +9,21 @@ use forebay_acme::{
 };
 use forebay_config::Config;
 use forebay_tls::{Pair, PairError, Roots};
+#[cfg(feature = "acme")]
 use rcgen::{CertificateParams, KeyPair};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+#[cfg(feature = "acme")]
+use std::time::Duration;
+#[cfg(feature = "acme")]
+use std::time::SystemTime;
 
 /// Beneath this an authority asks whether a name is ours (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// A self-signed certificate is good for as long, and made anew by each restart.
+#[cfg(feature = "acme")]
 const TEMPORARY: Duration = Duration::from_secs(24 * 3600);
 
 /// Where programs look for the authorities that a system trusts.
@@ -112,7 +117,7 @@ impl std::fmt::Display for NoRoots {
 fn roots(ca: Option<&Path>) -> Result<Roots, NoRoots> {
     let found = match ca {
         Some(path) => fs::read(path).ok().and_then(|text| Roots::of_pem(&text)),
-        None => Roots::of_certificates(rustls_native_certs::load_native_certs().certs),
+        None => super::native_roots::find(),
     };
     found.ok_or_else(|| NoRoots { ca: ca.map(Path::to_owned) })
 }
@@ -152,7 +157,14 @@ impl CertificateSource {
     }
 }
 
+/// Without the feature there is none: the configuration has refused sites that want one.
+#[cfg(not(feature = "acme"))]
+fn temporary(_: &Names) -> Result<Pair, PairError> {
+    Pair::read(&[], &[])
+}
+
 /// A self-signed certificate, so that handshakes go on and redirects work.
+#[cfg(feature = "acme")]
 fn temporary(names: &Names) -> Result<Pair, PairError> {
     let unmade = |error: rcgen::Error| PairError::Broken(error.to_string());
     let key = KeyPair::generate().map_err(unmade)?;
@@ -166,6 +178,7 @@ fn temporary(names: &Names) -> Result<Pair, PairError> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "acme")]
 mod tests {
     use super::*;
 

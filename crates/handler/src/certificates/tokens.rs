@@ -1,6 +1,6 @@
 //! Tokens that clients bring (RFC 6750), and the file that they are in.
 
-use aws_lc_rs::hmac;
+use crate::signing::SigningKey;
 use base64ct::{Base64UrlUnpadded, Encoding};
 use forebay_http::head::{Head, Name};
 use forebay_sys::file::open_regular;
@@ -71,8 +71,8 @@ impl Tokens {
     pub fn cookie(&self, head: &Head<'_>, until_s: u64) -> Option<String> {
         let token = head.only(Name::Authorization).and_then(bearer)?;
         self.contains(token).then(|| {
-            let mac = hmac::sign(&key(token), signed(until_s).as_bytes());
-            format!("{until_s}.{}", Base64UrlUnpadded::encode_string(mac.as_ref()))
+            let mac = SigningKey::new(token).sign(signed(until_s).as_bytes());
+            format!("{until_s}.{}", Base64UrlUnpadded::encode_string(&mac))
         })
     }
 
@@ -87,7 +87,7 @@ impl Tokens {
             return false;
         };
         let text = signed(until_s);
-        self.0.iter().any(|token| hmac::verify(&key(token), text.as_bytes(), &mac).is_ok())
+        self.0.iter().any(|token| SigningKey::new(token).has_signed(text.as_bytes(), &mac))
     }
 
     /// In a time that says nothing about what is in them, only how long they are.
@@ -95,10 +95,6 @@ impl Tokens {
         let equal = self.0.iter().map(|known| known.ct_eq(token));
         equal.fold(Choice::from(0), |any, one| any | one).into()
     }
-}
-
-fn key(token: &[u8]) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, token)
 }
 
 /// What is signed: nothing else that a token signs reads like it.

@@ -2,7 +2,7 @@
 //! shown.
 
 use super::held::{FileStamp, Stamps};
-use super::{CertificateError, NoSystemRoots, read};
+use super::{CertificateError, NoSystemRoots, native_roots, read};
 use forebay_config::{Config, Role};
 use forebay_tls::{Pair, Roots};
 use forebay_upstream::settings::UpstreamTlsSettings;
@@ -27,8 +27,7 @@ pub(super) struct HeldUpstreamTls {
 /// # Errors
 /// There are none.
 pub fn system_roots() -> Result<Roots, NoSystemRoots> {
-    let found = Roots::of_certificates(rustls_native_certs::load_native_certs().certs);
-    found.ok_or(NoSystemRoots)
+    native_roots::find().ok_or(NoSystemRoots)
 }
 
 /// Reads the files that these settings name.

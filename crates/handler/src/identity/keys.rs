@@ -1,6 +1,6 @@
 //! Keys that sign identities, and the file that they are in.
 
-use aws_lc_rs::hmac;
+use crate::signing::SigningKey;
 use forebay_sys::file::open_regular;
 use std::io::{self, Read};
 use std::path::Path;
@@ -23,7 +23,7 @@ const MOST_NAME_BYTES: usize = 16;
 /// Some keys. They do not show up in messages.
 pub struct Keys {
     /// The first one signs.
-    keys: Box<[(Box<str>, hmac::Key)]>,
+    keys: Box<[(Box<str>, SigningKey)]>,
     number: u64,
 }
 
@@ -75,7 +75,7 @@ impl Keys {
     /// `#`, are passed over.
     pub(super) fn read(bytes: &[u8]) -> Result<Keys, KeysError> {
         static READ: AtomicU64 = AtomicU64::new(0);
-        let mut keys: Vec<(Box<str>, hmac::Key)> = Vec::new();
+        let mut keys: Vec<(Box<str>, SigningKey)> = Vec::new();
         for (index, text) in bytes.split(|byte| *byte == b'\n').enumerate() {
             let (line, text) = (index + 1, text.trim_ascii());
             if text.is_empty() || text.starts_with(b"#") {
@@ -96,7 +96,7 @@ impl Keys {
             if keys.len() == MOST_KEYS {
                 return Err(KeysError::TooMany);
             }
-            keys.push((name.into(), hmac::Key::new(hmac::HMAC_SHA256, key)));
+            keys.push((name.into(), SigningKey::new(key)));
         }
         if keys.is_empty() {
             return Err(KeysError::Empty);
@@ -110,14 +110,14 @@ impl Keys {
     }
 
     /// The key with this name.
-    pub(super) fn get(&self, name: &[u8]) -> Option<&hmac::Key> {
+    pub(super) fn get(&self, name: &[u8]) -> Option<&SigningKey> {
         self.keys.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, key)| key)
     }
 
     /// The key that signs: the one with this name, or the first.
-    pub(super) fn signing(&self, name: Option<&str>) -> Option<(&str, &hmac::Key)> {
+    pub(super) fn signing(&self, name: Option<&str>) -> Option<(&str, &SigningKey)> {
         let is_meant =
-            |(known, _): &&(Box<str>, hmac::Key)| name.is_none_or(|name| **known == *name);
+            |(known, _): &&(Box<str>, SigningKey)| name.is_none_or(|name| **known == *name);
         self.keys.iter().find(is_meant).map(|(name, key)| (&**name, key))
     }
 

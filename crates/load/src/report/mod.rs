@@ -14,7 +14,7 @@ use crate::plan::{ClientGroup, LoadPlan};
 use crate::tally::{ClientTotals, GroupTally, TimeHistogram};
 use crate::worker::Finished;
 pub use compare::FigureChange;
-use forebay_tls::client::Agreed;
+use forebay_tls::terms::Agreed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

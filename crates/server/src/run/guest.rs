@@ -113,7 +113,7 @@ pub fn start(config: Config, given: Vec<OwnedFd>) -> Result<GuestServer, GuestEr
 fn check(config: &Config) -> Result<(), GuestError> {
     let sites = || config.sites.iter();
     let needs = [
-        (config.has_stages(), "engine = \"isolated\""),
+        (config.has_stages(), "[stages] (engine = \"isolated\")"),
         (sites().any(|site| !site.cgi.is_empty()), "[[cgi]]"),
         (config.gate != forebay_config::GateMode::Off, "gate"),
         (config.firewall.mode != forebay_config::FirewallMode::Off, "firewall"),

@@ -1,10 +1,11 @@
 //! Sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
-use crate::identity::{ACME_TLS_1, Identity};
+use crate::identity::{ACME_TLS_1, HTTP_2, Identity};
 use crate::pair::{Pair, describe};
 use crate::proofs::Proofs;
 use crate::provider::provider;
+use crate::session::WRONG_PORT;
 use crate::tickets::TicketSealer;
 use forebay_metrics::{Local, Stopwatch};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,6 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
+
+use std::io::{Read, Write};
 
 mod clients;
 

@@ -1,6 +1,9 @@
 //! Sessions with the library's own server, without a socket.
 
 use super::*;
+use crate::fault::TlsFault;
+use crate::roots::Roots;
+use crate::terms::Trust;
 use rustls::ServerConfig;
 use rustls::ServerConnection;
 use rustls::pki_types::PrivateKeyDer;

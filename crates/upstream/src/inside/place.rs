@@ -5,6 +5,7 @@ use super::taken::HandlerPlace;
 use super::threads::HandlerThreads;
 use forebay_fiber::Fiber;
 use forebay_fiber::anywhere::ThreadInterrupt;
+use forebay_sys::threads::ThreadRoom;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,8 +47,8 @@ impl RunningHandler {
 }
 
 impl HandlerPlaces {
-    /// At most so many fibers and detached handlers, over all loops; at most so many threads, and so many that wait for
-    /// one.
+    /// At most so many fibers and detached handlers, over all loops; at most so many threads, and no more than the
+    /// process has [room](HandlerPlaces::thread_bound) for, and so many requests that wait for one.
     pub fn new(most_fibers: usize, most_threads: usize, most_waiting: usize) -> HandlerPlaces {
         let threads = HandlerThreads::new(most_threads, most_waiting);
         HandlerPlaces { threads, fibers: Arc::default(), most_fibers }
@@ -82,6 +83,11 @@ impl HandlerPlaces {
             std::thread::sleep(Duration::from_millis(1));
         }
         have_ended && self.fibers() == 0
+    }
+
+    /// What has made fewer of the threads that were asked for, if anything has.
+    pub fn thread_bound(&self) -> Option<ThreadRoom> {
+        self.threads.bound()
     }
 
     /// Threads alive.

@@ -5,7 +5,8 @@
 
 use super::run::HandlerRun;
 use forebay_fiber::anywhere::ThreadInterrupt;
-use std::collections::{BTreeMap, VecDeque};
+use forebay_sys::threads::{self, ThreadRoom};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ struct ThreadsState {
     threads: usize,
     idle: usize,
     /// What runs, by its number.
-    running: Vec<(u64, ThreadInterrupt)>,
+    running: HashMap<u64, ThreadInterrupt>,
     is_closed: bool,
 }
 
@@ -45,6 +46,8 @@ pub(super) struct HandlerThreads {
     ended: Condvar,
     most: usize,
     most_waiting: usize,
+    /// What has made fewer of those that were asked for.
+    bound: Option<ThreadRoom>,
 }
 
 impl ThreadsState {
@@ -85,15 +88,26 @@ impl ThreadsState {
 }
 
 impl HandlerThreads {
-    /// At most `most` threads, at least one; at most `most_waiting` wait for one.
+    /// At most `most` threads, at least one, and no more than this process has room for; at most `most_waiting`
+    /// requests wait for one.
     pub(super) fn new(most: usize, most_waiting: usize) -> Arc<HandlerThreads> {
+        HandlerThreads::within(threads::room(), most, most_waiting)
+    }
+
+    fn within(room: ThreadRoom, most: usize, most_waiting: usize) -> Arc<HandlerThreads> {
         Arc::new(HandlerThreads {
             state: Mutex::default(),
             work: Condvar::new(),
             ended: Condvar::new(),
-            most: most.max(1),
+            most: most.min(room.most).max(1),
             most_waiting,
+            bound: (most > room.most).then_some(room),
         })
+    }
+
+    /// What has made fewer of the threads that were asked for, if anything has.
+    pub(super) fn bound(&self) -> Option<ThreadRoom> {
+        self.bound
     }
 
     fn lock(&self) -> MutexGuard<'_, ThreadsState> {
@@ -121,11 +135,12 @@ impl HandlerThreads {
         if !has_thread && state.threads < self.most {
             let own = Arc::clone(self);
             let thread = std::thread::Builder::new().name("handler".to_owned());
-            match thread.spawn(move || own.work()) {
-                Ok(_) => state.threads += 1,
-                Err(_) if state.threads == 0 => return Err(run),
-                // those that run come to it
-                Err(_) => {}
+            // a thread that gets the last mapping of the process ends the process
+            let has_begun = threads::has_room() && thread.spawn(move || own.work()).is_ok();
+            state.threads += usize::from(has_begun);
+            // else the threads that run come to it, if there is a place to wait for them
+            if !has_begun && (state.threads == 0 || state.waiting >= self.most_waiting) {
+                return Err(run);
             }
         }
         state.numbered += 1;
@@ -148,12 +163,12 @@ impl HandlerThreads {
         let mut state = self.lock();
         loop {
             if let Some(QueuedRun { number, run, interrupt }) = state.take() {
-                state.running.push((number, interrupt.clone()));
+                state.running.insert(number, interrupt.clone());
                 drop(state);
                 // code of the handler runs outside of its own function, too: its error is written and dropped
                 let _ = catch_unwind(AssertUnwindSafe(|| interrupt.under(|| run.run())));
                 state = self.lock();
-                state.running.retain(|(running, _)| *running != number);
+                state.running.remove(&number);
                 continue;
             }
             if state.is_closed {
@@ -183,7 +198,7 @@ impl HandlerThreads {
         state.is_closed = true;
         state.waiting = 0;
         let queue = std::mem::take(&mut state.queue);
-        state.running.iter().for_each(|(_, interrupt)| interrupt.give());
+        state.running.values().for_each(ThreadInterrupt::give);
         drop(state);
         drop(queue);
         self.work.notify_all();

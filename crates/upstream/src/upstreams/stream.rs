@@ -350,5 +350,6 @@ impl TlsStream {
 }
 
 #[cfg(test)]
+#[cfg(feature = "tls")]
 #[path = "stream_tests.rs"]
 mod tests;

@@ -1,0 +1,10 @@
+//! Names in certificates.
+
+/// Whether one of these names is, or stands for, this host.
+pub fn covers(names: &[String], host: &str) -> bool {
+    let below = host.split_once('.').map(|(_, domain)| domain);
+    names.iter().any(|name| match name.strip_prefix("*.") {
+        None => name == host,
+        Some(domain) => below == Some(domain),
+    })
+}

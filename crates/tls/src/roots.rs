@@ -1,0 +1,54 @@
+//! Certificates that a client trusts.
+
+use crate::pair::describe;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use std::sync::Arc;
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+
+/// Certificates that are trusted.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// Those of authorities: what they have signed is trusted.
+    pub(crate) store: Arc<RootCertStore>,
+    /// Those that are trusted as they are, where a server shows one.
+    pub(crate) themselves: Arc<[CertificateDer<'static>]>,
+}
+
+impl Roots {
+    /// Those of a text in PEM; `None` if it has none that can be read. A server may show one of them itself. What a
+    /// certificate has signed is trusted where it is that of an authority.
+    pub fn of_pem(text: &[u8]) -> Option<Roots> {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        let all = all.ok()?;
+        let all: Vec<_> = all.into_iter().filter(|one| describe(one).is_ok()).collect();
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(all.iter().filter(|one| may_sign(one)).cloned());
+        (!all.is_empty()).then(|| Roots { store: Arc::new(store), themselves: all.into() })
+    }
+
+    /// Those of authorities, in DER; `None` if none can be read. Authorities of a system that cannot be read are
+    /// passed over: there are some everywhere.
+    pub fn of_certificates<C: AsRef<[u8]>>(all: impl IntoIterator<Item = C>) -> Option<Roots> {
+        let mut store = RootCertStore::empty();
+        let all = all.into_iter().map(|one| CertificateDer::from(one.as_ref().to_vec()));
+        let (read, _) = store.add_parsable_certificates(all);
+        (read > 0).then(|| Roots { store: Arc::new(store), themselves: Arc::new([]) })
+    }
+}
+
+/// Whether a certificate is that of an authority. The library asks this of all certificates of a chain but its anchor:
+/// a server's own one that is trusted would be an authority for every name.
+///
+/// RFC 5280 §4.2.1.9 wants it said; what is older than version 3 cannot say it, and some authorities say in its place
+/// that their key signs certificates.
+fn may_sign(certificate: &[u8]) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
+    match (parsed.basic_constraints(), parsed.key_usage()) {
+        (Ok(Some(constraints)), _) => constraints.value.ca,
+        (Ok(None), _) if parsed.version() != X509Version::V3 => true,
+        (Ok(None), Ok(Some(usage))) => usage.value.key_cert_sign(),
+        _ => false,
+    }
+}
