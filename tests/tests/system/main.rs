@@ -12,6 +12,7 @@ mod firewall;
 mod first_requests;
 mod gate;
 mod ladder;
+mod machines;
 mod net;
 mod paced;
 mod privileges;

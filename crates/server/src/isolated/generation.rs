@@ -12,12 +12,14 @@ use super::cgroups::{Cgroups, Groups};
 use super::changes::Changes;
 use super::ending::{Ending, OutOfMemory};
 use super::links::{Hearing, Links};
+use super::machines;
 use super::stage::addresses;
 use super::status::{InstanceStatus, Is};
 use crate::privileges;
 use crate::start_error::{RunError, resources};
 use crate::upgrade::UPGRADED;
 use forebay_config::{Config, Role, StageProcess};
+use forebay_handler::certificates::Stamps;
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::passing::{self, PassedSockets, Program};
 use forebay_sys::stderr::say;
@@ -27,7 +29,7 @@ use forebay_upstream::settings::UpstreamAddress;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -64,6 +66,8 @@ pub(super) struct SupervisorShared {
     pub(super) program: PathBuf,
     /// The listening sockets, for `receive`.
     pub(super) sockets: Vec<OwnedFd>,
+    /// Those at which other machines ask stages, by the stages' numbers.
+    pub(super) asked: [Vec<OwnedFd>; 3],
 }
 
 /// All processes that have one configuration.
@@ -74,6 +78,8 @@ pub(super) struct Generation {
     program: Program,
     links: Links,
     groups: Groups,
+    /// What the files of keys were before it was started.
+    pub(super) keys: Stamps,
     /// Whom stages become, but for *process*: by numbers of user and group. The supervisor stays what it is.
     user: Option<(u32, u32)>,
     slots: Vec<ProcessSlot>,
@@ -142,12 +148,14 @@ impl Generation {
             &config.isolated,
             config.sites.iter().any(|site| !site.cgi.is_empty()),
         );
+        let keys = machines::stamps(&config);
         let (role, since) = (Role::Respond, Instant::now());
         let mut generation = Generation {
             common: Arc::clone(common),
             program,
             links,
             groups,
+            keys,
             user,
             slots: slots(&config),
             config,
@@ -200,8 +208,12 @@ impl Generation {
             file.leave();
             own = Some(socket);
         }
-        let passed: &[OwnedFd] = own.as_ref().map_or(&self.common.sockets, std::slice::from_ref);
-        let mut passing = PassedSockets::new(passed)?;
+        let asked = &self.common.asked[usize::from(role.number())];
+        let passed = match &own {
+            Some(own) => std::iter::once(own).chain(asked).map(AsFd::as_fd).collect(),
+            None => self.common.sockets.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
+        };
+        let mut passing = PassedSockets::new(&passed)?;
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
@@ -358,7 +370,10 @@ impl Generation {
 
     fn begin_to_end(&mut self, first: i32, signal: i32, time: Duration, is_replaced: bool) {
         let until = Instant::now() + time + MARGIN;
-        let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
+        let until = (signal != SIGQUIT).then_some(until);
+        // where no clients come, the stages of other machines do
+        let asked = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
+        let role = Role::ALL.into_iter().find(asked).unwrap_or(Role::Receive);
         self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         self.signal(role, first);
         self.end_next(Instant::now());
@@ -469,7 +484,8 @@ impl Generation {
             let place = self.place(role, instance);
             let address = is_asked
                 .then(|| UpstreamAddress::Unix(UnixAddress::Path(place.socket(role, instance))));
-            InstanceStatus { role, name: instance.to_string(), is, address, restarts }
+            let name = instance.to_string();
+            InstanceStatus { role, name, is, address, restarts, is_elsewhere: false }
         })
     }
 }
