@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Be one stage of a server with engine = "isolated": the server starts its stages by itself; this is
     /// for those who start them in other ways
     Stage(StageArgs),
+    /// Stages on several machines
+    #[command(subcommand, disable_help_subcommand = true)]
+    Stages(crate::stage_keys::StagesCommand),
     /// Change the firewall as the server says on standard input, until it ends: the server starts this
     #[command(hide = true)]
     Firewall,

@@ -5,6 +5,7 @@ use crate::hash_password::PasswordError;
 use crate::init_error::InitError;
 use crate::local_certificate::LocalError;
 use crate::policy_error::PolicyCommandError;
+use crate::stage_keys::StageKeysError;
 use forebay_config::{Problem, Wrong};
 use forebay_server::command::CommandAnswer;
 use forebay_server::control_socket::{self, UnansweredCommand};
@@ -76,6 +77,8 @@ pub(crate) enum CommandFailure {
     Policy(PolicyCommandError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),
+    /// There are no keys for stages.
+    StageKeys(StageKeysError),
     /// `serve --tls` has no certificate.
     Certificate(LocalError),
     /// The helper for the firewall cannot begin, or hear the server.
@@ -129,6 +132,7 @@ impl CommandFailure {
             | CommandFailure::Calibrate(_)
             | CommandFailure::Policy(_)
             | CommandFailure::Password(_)
+            | CommandFailure::StageKeys(_)
             | CommandFailure::Certificate(_)
             | CommandFailure::Firewall(_)
             | CommandFailure::Launcher(_)
@@ -192,6 +196,7 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Answered(answer) => f.write_str(answer.text.trim_end()),
             CommandFailure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
             CommandFailure::Policy(error) => write!(f, "forebay policy: {error}"),
+            CommandFailure::StageKeys(error) => write!(f, "forebay stages keys: {error}"),
             CommandFailure::Certificate(error) => write!(f, "forebay serve: {error}"),
             CommandFailure::Init(error) => write!(f, "forebay init: {error}"),
             CommandFailure::Password(error) => write!(f, "forebay hash-password: {error}"),

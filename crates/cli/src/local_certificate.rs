@@ -175,7 +175,7 @@ fn make(hosts: &[String], now: SystemTime) -> Result<(String, String), rcgen::Er
 }
 
 /// Writes a file as a whole: others see the former one or this one.
-fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let new = path.with_extension(format!("{}.new", process::id()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     let result = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&new, path));

@@ -16,6 +16,7 @@
 //! | [`policy_error`] | what can go wrong with it |
 //! | [`running_server`] | how a running server is asked |
 //! | [`sources`] | names that `forebay serve` withholds |
+//! | [`stage_keys`] | certificates and keys for stages on several machines |
 //! | [`upgrade`] | `forebay upgrade`, and the process that it starts |
 //! | [`upstream`] | `forebay upstream` |
 //! | [`version`] | `forebay version --verbose` |
@@ -37,6 +38,7 @@ mod policy;
 mod policy_error;
 mod running_server;
 mod sources;
+mod stage_keys;
 mod upgrade;
 mod upstream;
 mod version;
@@ -54,6 +56,7 @@ use forebay_server::start_error::Ready;
 use forebay_sys::privileges::{self, KeptPrivileges};
 use local_certificate::LocalCertificate;
 use sources::Withheld;
+use stage_keys::StagesCommand;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -78,6 +81,9 @@ fn main() -> ExitCode {
         }
         Command::Run { config, in_place_of: Some(socket), .. } => upgrade::serve(config, &socket),
         Command::Stage(options) => stage(options),
+        Command::Stages(StagesCommand::Keys(options)) => stage_keys::make(&options)
+            .map_err(CommandFailure::StageKeys)
+            .and_then(|said| print_out(&said)),
         Command::Firewall => {
             forebay_server::firewall::helper::run().map_err(CommandFailure::Firewall)
         }

@@ -65,7 +65,7 @@ pub use sections::forward_auth::ForwardAuth;
 pub use sections::hand_over::HandOverConfig;
 pub use sections::handler::HandlerRoute;
 pub use sections::identity::{CookieName, IdentitySettings};
-pub use sections::isolated::{Isolated, StageAddress};
+pub use sections::isolated::{Isolated, StageAddress, StageKeyFiles, StageKind, stage_name};
 pub use sections::listener::ListenerConfig;
 pub use sections::protect::{MachineAddress, ProtectConfig};
 pub use sections::proxy::ProxyConfig;

@@ -23,6 +23,8 @@ pub struct Peer {
     pub passed: Option<Box<PassedConnection>>,
     /// The rank of its first request, if the kernel has queued it by that.
     pub queued: Option<Rank>,
+    /// Another stage of this server has it: what was agreed for it says nothing of a client.
+    pub is_stage: bool,
     /// How long the connection lives.
     pub life: ConnectionLife,
 }
@@ -91,7 +93,21 @@ impl Peer {
     /// Both ends as the kernel knows them.
     pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
         let life = ConnectionLife::default();
-        Peer { remote, local, stated: None, secured: None, passed: None, queued: None, life }
+        Peer {
+            remote,
+            local,
+            stated: None,
+            secured: None,
+            passed: None,
+            queued: None,
+            is_stage: false,
+            life,
+        }
+    }
+
+    /// A stage of this server, wherever it is: all of them are as those that come through a Unix socket.
+    pub fn stage() -> Peer {
+        Peer { is_stage: true, ..Peer::new(Peer::UNIX, Peer::UNIX) }
     }
 
     /// Whether the connection came through a Unix socket.

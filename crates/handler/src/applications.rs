@@ -29,6 +29,7 @@ use forebay_upstream::application::Application;
 use forebay_upstream::health::UpstreamCondition;
 use forebay_upstream::settings;
 use forebay_upstream::spool::Spool;
+use forebay_upstream::stage::CONFIGURATION;
 use forebay_upstream::upstreams::{self, SharedConnectionCounts, Upstreams};
 pub use next_stage::NextStage;
 pub use pools::Pools;
@@ -139,6 +140,12 @@ impl Applications {
         self.next.as_ref()?.stage.as_ref()
     }
 
+    /// What is answered to the stage before when it asks whether this one lives.
+    pub fn pong(&self) -> String {
+        let said = self.next.as_ref().map_or("", |next| &*next.configuration);
+        format!("HTTP/1.1 204 No Content\r\n{CONFIGURATION}: {said}\r\n")
+    }
+
     /// Whether the next stage is other software, which knows none of our rules.
     pub fn is_next_other(&self) -> bool {
         self.next.as_ref().is_some_and(|next| next.is_other)
@@ -182,15 +189,12 @@ impl Applications {
     /// What was decided holds from now on, in the place of what was `before`; through TLS it is spoken by these
     /// certificates.
     pub fn take_effect(&self, before: Option<&Applications>, certificates: &Certificates) {
+        if let Some(stage) = self.next_stage() {
+            speak_by(stage.upstreams(), stage.settings().group(), certificates, "the stage");
+        }
         for (upstreams, settings) in &self.upstreams {
             upstreams.set(settings, &self.shares);
-            if let Some(files) =
-                settings.tls.as_ref().and_then(|tls| certificates.of_upstreams(tls))
-                && let Err(error) = upstreams.speak_by(files)
-            {
-                // their requests are answered with 502: nothing goes there in clear instead
-                say(format_args!("the application at {}: {error}", upstreams.label(0)));
-            }
+            speak_by(upstreams, settings, certificates, "the application");
             let Some(before) = before else { continue };
             if before.upstreams().any(|known| Arc::ptr_eq(known, upstreams)) {
                 continue;
@@ -305,6 +309,21 @@ impl Applications {
     /// The fields that servers which decide give requests of this site.
     pub fn given(&self, site: u32) -> &[FieldName] {
         self.given.get(site as usize).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Through TLS these are spoken with by these certificates from now on, if they are.
+fn speak_by(
+    upstreams: &Upstreams,
+    settings: &settings::GroupSettings,
+    certificates: &Certificates,
+    what: &str,
+) {
+    if let Some(files) = settings.tls.as_ref().and_then(|tls| certificates.of_upstreams(tls))
+        && let Err(error) = upstreams.speak_by(files)
+    {
+        // their requests are answered with 502: nothing goes there in clear instead
+        say(format_args!("{what} at {}: {error}", upstreams.label(0)));
     }
 }
 

@@ -28,7 +28,7 @@ pub use warnings::{SOON_DAYS, days_left};
 
 use crate::identity::{Keys, Verifier};
 use demands::Demand;
-use forebay_config::{ClientCertificates as ClientFiles, Config, KeyPairs};
+use forebay_config::{AskClients, ClientCertificates as ClientFiles, Config, KeyPairs};
 use forebay_conn::Secured;
 use forebay_site::rules::Network;
 use forebay_tls::{Identities, TicketKeys, TicketSealer};
@@ -58,6 +58,8 @@ pub struct Certificates {
     sites: Vec<HeldCertificate>,
     /// Those of the admin listener.
     held_by_admin: Option<HeldCertificate>,
+    /// What stages of other machines are shown, and must show, that ask this process.
+    held_by_stage: Option<HeldCertificate>,
     tokens: Option<HeldFile<Tokens>>,
     keys: Option<HeldFile<Keys>>,
     /// What applications are shown and must show, each once.
@@ -94,6 +96,8 @@ pub enum Owner {
     Admin,
     /// Those that applications of the site with this name are shown.
     Applications(String),
+    /// Those that stages on several machines show one another.
+    Stages,
 }
 
 impl fmt::Display for Owner {
@@ -102,6 +106,7 @@ impl fmt::Display for Owner {
             Owner::Site(name) => write!(f, "the site {name:?}"),
             Owner::Admin => f.write_str("the admin listener"),
             Owner::Applications(name) => write!(f, "the site {name:?}, shown to applications,"),
+            Owner::Stages => f.write_str("the stages"),
         }
     }
 }
@@ -174,20 +179,23 @@ impl Certificates {
             )
         });
         let admin = admin.transpose()?;
+        let stage =
+            stage_files(config).map(|files| open(Owner::Stages, files, true)).transpose()?;
         let tokens = config.admin.token_file.as_deref();
         let tokens = tokens.map(|path| HeldFile::open(path, read_tokens)).transpose()?;
         let keys = config.identity.keys.as_deref();
         let keys = keys.map(|path| HeldFile::open(path, read_keys)).transpose()?;
         let upstreams = HeldUpstreamTls::open_all(config)?;
-        Ok(Certificates { upstreams, ..Certificates::of(config, sites, admin, tokens, keys, acme) })
+        let of_config = Certificates::of(config, sites, (admin, stage), tokens, keys, acme);
+        Ok(Certificates { upstreams, ..of_config })
     }
 
     /// Those of these sites, which are the sites of `config` that have any, in the same order, and what
-    /// the admin listener has.
+    /// the admin listener has, and a stage that other machines ask.
     fn of(
         config: &Config,
         sites: Vec<HeldCertificate>,
-        held_by_admin: Option<HeldCertificate>,
+        (held_by_admin, held_by_stage): (Option<HeldCertificate>, Option<HeldCertificate>),
         tokens: Option<HeldFile<Tokens>>,
         keys: Option<HeldFile<Keys>>,
         acme: Option<Arc<acme::AcmePlan>>,
@@ -195,7 +203,9 @@ impl Certificates {
         let with_pairs = config.sites.iter().filter(|site| site.has_certificate());
         let all = || with_pairs.clone().zip(&sites);
         let default = all().find(|(site, _)| site.hosts.is_empty());
-        let default = default.map(|(_, held)| Arc::clone(&held.identity));
+        // where stages are asked no sites are
+        let default = default.map(|(_, held)| held).or(held_by_stage.as_ref());
+        let default = default.map(|held| Arc::clone(&held.identity));
         let mut identities = Identities::new(default);
         if let Some(acme) = &acme {
             identities = identities.with_proofs(&acme.answers.proofs);
@@ -229,6 +239,7 @@ impl Certificates {
             demands,
             sites,
             held_by_admin,
+            held_by_stage,
             tokens,
             keys,
             verifier,
@@ -307,7 +318,14 @@ impl Certificates {
         let acme = self.acme.clone();
         let upstreams =
             self.upstreams.iter().map(|held| held.renewed(&mut taken, &mut errors)).collect();
-        let certificates = Certificates::of(config, sites, admin, tokens, keys, acme);
+        let certificates = Certificates::of(
+            config,
+            sites,
+            (admin, self.held_by_stage.clone()),
+            tokens,
+            keys,
+            acme,
+        );
         Renewed { certificates: Certificates { upstreams, ..certificates }, taken, errors }
     }
 
@@ -323,7 +341,17 @@ impl Certificates {
     }
 
     fn held(&self) -> impl Iterator<Item = &HeldCertificate> {
+        self.watched().chain(&self.held_by_stage)
+    }
+
+    /// Those whose files this process looks at again. Files of stages the supervisor does, which may read them.
+    fn watched(&self) -> impl Iterator<Item = &HeldCertificate> {
         self.sites.iter().chain(&self.held_by_admin)
+    }
+
+    /// The same of what was read for applications.
+    fn watched_upstreams(&self) -> impl Iterator<Item = &HeldUpstreamTls> {
+        self.upstreams.iter().filter(|held| held.owner != Owner::Stages)
     }
 
     /// Whether there is no file that could change.
@@ -335,24 +363,24 @@ impl Certificates {
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let others = self.tokens.iter().map(|held| &held.path);
         let others = others.chain(self.keys.iter().map(|held| &held.path));
-        let others = others.chain(self.upstreams.iter().flat_map(HeldUpstreamTls::files));
-        self.held().flat_map(|held| held.files.all()).chain(others)
+        let others = others.chain(self.watched_upstreams().flat_map(HeldUpstreamTls::files));
+        self.watched().flat_map(|held| held.files.all()).chain(others)
     }
 
     /// What they were when they were read.
     pub fn stamps(&self) -> Stamps {
         let others = self.tokens.iter().map(|held| held.stamp);
         let others = others.chain(self.keys.iter().map(|held| held.stamp));
-        let others = others.chain(self.upstreams.iter().flat_map(|held| held.stamps.clone()));
-        self.held().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
+        let others = others.chain(self.watched_upstreams().flat_map(|held| held.stamps.clone()));
+        self.watched().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
     }
 
     /// What they are now, as far as that can be told.
     pub fn stamps_now(&self) -> Stamps {
         let others = self.tokens.iter().map(HeldFile::stamp_now);
         let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
-        let others = others.chain(self.upstreams.iter().flat_map(HeldUpstreamTls::stamps_now));
-        self.held().flat_map(HeldCertificate::stamps_now).chain(others).collect()
+        let others = others.chain(self.watched_upstreams().flat_map(HeldUpstreamTls::stamps_now));
+        self.watched().flat_map(HeldCertificate::stamps_now).chain(others).collect()
     }
 
     /// Files that are not there any more, but for those that ACME gets. One in a directory that may not be
@@ -369,6 +397,21 @@ impl Certificates {
         let others = self.files().filter(|file| !by_acme.contains(file));
         others.filter(is_gone).cloned().collect()
     }
+}
+
+/// The files of the stage that this process is, if other machines ask it through TLS: both sides show certificates.
+fn stage_files(config: &Config) -> Option<CertificateFiles> {
+    let role = config.place.as_ref()?.role;
+    let isolated = &config.isolated;
+    let is_asked = !isolated.unencrypted && !isolated.listen(role).is_empty();
+    let files = isolated.key_files(role).filter(|_| is_asked)?;
+    let clients = ClientFiles {
+        asked: AskClients::Required,
+        authorities: vec![files.authority],
+        ..ClientFiles::default()
+    };
+    let pairs = KeyPairs { certificates: vec![files.certificate], keys: vec![files.key] };
+    Some(CertificateFiles { pairs, clients, acme: None })
 }
 
 /// The bytes of a file.

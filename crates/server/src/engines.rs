@@ -141,8 +141,8 @@ impl Common {
             self.agent_loop.watch(&control);
         }
         let settings = Arc::new(settings::LiveSettings::new(plan.settings.clone()));
-        let proxy_protocol = plan.proxy_protocol;
-        let as_planned = |socket| AcceptSocket { proxy_protocol, ..socket };
+        let (proxy_protocol, is_for_stages) = (plan.proxy_protocol, plan.is_for_stages);
+        let as_planned = |socket| AcceptSocket { proxy_protocol, is_for_stages, ..socket };
         let mut by_loop = by_loop
             .into_iter()
             .map(|of_loop| of_loop.into_iter().map(as_planned).collect::<Vec<AcceptSocket>>());

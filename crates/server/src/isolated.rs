@@ -15,11 +15,14 @@
 //! |---|---|
 //! | `changes` | what commands have changed, so that it outlives the process that holds it |
 //! | `cgroups` | limits of stages, by control groups |
+//! | `configuration` | by which configuration a stage answers, in a few bytes |
 //! | `commands` | what the supervisor does with commands that the first stage answers |
 //! | `ending` | how a process has ended |
 //! | `generation` | all processes of one configuration: they are started, started again, and ended |
 //! | `kept_gate` | the gate of receive, kept by the supervisor |
+//! | `key_watch` | keys of stages that have changed, and where other machines ask |
 //! | `links` | the directory with the sockets of the stages |
+//! | `machines` | stages on several machines: where they are asked, and their keys |
 //! | `place` | whether a supervisor has its place, or another process |
 //! | `relayed` | commands that the first stage answers |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
@@ -30,10 +33,13 @@
 mod cgroups;
 pub mod changes;
 mod commands;
+mod configuration;
 mod ending;
 mod generation;
 pub mod kept_gate;
+mod key_watch;
 mod links;
+mod machines;
 mod place;
 mod relayed;
 mod stage;

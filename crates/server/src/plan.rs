@@ -85,6 +85,8 @@ pub struct GroupPlan {
     pub upstream_threads: (usize, usize),
     /// Whether connections begin with what a proxy states about its client.
     pub proxy_protocol: bool,
+    /// Whether only other stages come, and no clients.
+    pub is_for_stages: bool,
     /// What the engine keeps to.
     pub settings: EngineSettings,
     /// What it keeps to if it is a pipeline.
@@ -382,6 +384,7 @@ fn group(
         accept_ahead: as_usize(listener.accept_ahead),
         upstream_threads: upstream_threads(listener, workers),
         proxy_protocol: listener.proxy_protocol,
+        is_for_stages: config.place.as_ref().is_some_and(|place| place.role != Role::Receive),
         pipeline,
         settings: EngineSettings {
             limits: ConnectionLimits { tunnels: takes_tunnels(config), ..limits(config) },

@@ -39,9 +39,9 @@ pub fn is_sealed(config: &Config) -> bool {
 pub fn files(config: &Config) -> FilesLocation {
     match &config.place {
         Some(place) if place.role == Role::Process => {
-            match config.isolated.others(Role::Respond).is_empty() {
-                true => FilesLocation::Behind,
-                false => FilesLocation::Elsewhere,
+            match config.isolated.is_foreign(Role::Respond) {
+                false => FilesLocation::Behind,
+                true => FilesLocation::Elsewhere,
             }
         }
         _ => FilesLocation::Here,

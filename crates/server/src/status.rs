@@ -35,7 +35,7 @@ fn certificates(certificates: &Certificates) -> Vec<Certificate> {
         let name = certificate.display().to_string();
         let site = match owner {
             Owner::Site(site) | Owner::Applications(site) => site,
-            Owner::Admin => String::new(),
+            Owner::Admin | Owner::Stages => String::new(),
         };
         Certificate { site, name, expiry_s: not_after_s }
     });

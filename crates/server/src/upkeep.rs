@@ -5,6 +5,7 @@ use forebay_handler::applications::Applications;
 use forebay_handler::live::LiveSnapshot;
 use forebay_sys::stderr::say;
 use forebay_upstream::pings::Pings;
+use forebay_upstream::settings::UpstreamAddress;
 use forebay_upstream::upkeep::{NameUpkeep, Upkeep};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -57,6 +58,17 @@ pub(crate) fn keep_up(live: Weak<LiveSnapshot>) -> io::Result<()> {
 /// Lack of threads.
 pub(crate) fn keep_up_link(applications: &Applications) -> io::Result<()> {
     let Some(stage) = applications.next_stage().map(Arc::clone) else { return Ok(()) };
+    if stage.settings().group().to.iter().any(UpstreamAddress::is_looked_up) {
+        let named = vec![Arc::clone(&stage)];
+        let look_up = move || {
+            let mut upkeep = NameUpkeep::default();
+            loop {
+                upkeep.run(&named);
+                thread::sleep(LOOK_EVERY);
+            }
+        };
+        thread::Builder::new().name("names".to_owned()).spawn(look_up)?;
+    }
     let run = move || {
         let mut pings = Pings::default();
         loop {

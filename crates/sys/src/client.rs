@@ -12,6 +12,7 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// Where a connection starts and how much it takes in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +62,25 @@ pub fn connect_unix(address: &UnixAddress) -> io::Result<OwnedFd> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     net::connect(&socket, &address.to_kernel()?)?;
     Ok(socket)
+}
+
+/// How long nothing is said on a connection before the kernel asks the other end, in seconds; how often it asks, and
+/// after how many questions without an answer the connection has ended.
+const IDLE_S: u64 = 10;
+const ASK_EVERY_S: u64 = 5;
+const QUESTIONS: u32 = 3;
+
+/// Has the kernel find out that the other machine has ended, or begun anew, while its answer is waited for (keep-alive of
+/// TCP, RFC 9293 §3.8.4).
+///
+/// # Errors
+/// What the kernel says; of a socket that is not one of TCP, too.
+pub fn ask_other_end(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(IDLE_S))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(ASK_EVERY_S))?;
+    sockopt::set_tcp_keepcnt(socket, QUESTIONS)?;
+    Ok(())
 }
 
 /// Whether nothing has come on a connection, not even its end.

@@ -9,7 +9,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -49,7 +49,7 @@ impl PassedSockets {
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(sockets: &[OwnedFd]) -> io::Result<PassedSockets> {
+    pub fn new(sockets: &[impl AsFd]) -> io::Result<PassedSockets> {
         // there are fewer than there may be descriptors; the last are for those that have a name
         let least = FIRST + (sockets.len() + MOST_NAMED) as i32;
         let raised = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, least));

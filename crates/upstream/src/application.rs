@@ -15,14 +15,16 @@ use crate::group::balance::hash;
 use crate::link::ends::Ends;
 use crate::link::{self, Link};
 use crate::settings;
+use crate::settings::upstream_address::UpstreamAddress;
 use crate::upstreams::Upstreams;
 use crate::upstreams::connection::UpstreamConnection;
 use crate::upstreams::http2::Http2Peer;
 use crate::upstreams::shared::{SharedConnectionLimits, SharedStream};
 use forebay_sys::broker::Connector;
+use forebay_sys::client;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ pub struct Application {
     connector: Option<Mutex<Connector>>,
     /// What its link keeps to.
     link_settings: Option<link::LinkSettings>,
+    /// Whether it is at Unix sockets.
+    is_here: bool,
     /// Whether requests go to it over HTTP/2.
     is_http2: bool,
     /// The same receivers, for requests that are passed on to them over pairs of sockets.
@@ -77,6 +81,7 @@ impl Application {
             ends: None,
             connector: None,
             link_settings: None,
+            is_here: false,
             is_http2,
             relayed: None,
             is_relayed: false,
@@ -97,6 +102,8 @@ impl Application {
         let group = settings.group();
         let upstreams = Upstreams::new(group, settings.proxy().is_none(), now_ms);
         let keys = group.to.iter().map(|address| hash(address.to_string().as_bytes())).collect();
+        let is_unix = |to: &UpstreamAddress| matches!(to, UpstreamAddress::Unix(_));
+        let is_here = group.to.iter().all(is_unix);
         let link_settings = link::LinkSettings { is_watched: ends.is_some(), ..link };
         let link = Mutex::new(Link::new(link_settings, keys, upstreams.number(), now_ms));
         Arc::new(Application {
@@ -106,6 +113,7 @@ impl Application {
             ends: ends.map(Mutex::new),
             connector: connector.map(Mutex::new),
             link_settings: Some(link_settings),
+            is_here,
             is_http2,
             relayed: None,
             is_relayed: false,
@@ -121,16 +129,19 @@ impl Application {
         is_http2: bool,
         now_ms: u64,
     ) -> io::Result<UpstreamConnection> {
-        let Some(connector) = &self.connector else {
-            let connection = self.upstreams.connect(member, refused, is_http2, now_ms)?;
-            return Ok(match is_http2 {
-                true => connection.with_http2(self.http2_peer()),
-                false => connection,
-            });
+        let connection = match &self.connector {
+            None => self.upstreams.connect(member, refused, is_http2, now_ms)?,
+            Some(connector) => {
+                let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
+                let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
+                let connection = connector.connect(number).map(UpstreamConnection::from)?;
+                self.upstreams.seal(member, is_http2, connection)?
+            }
         };
-        let number = u32::try_from(member).map_err(|_| io::ErrorKind::AddrNotAvailable)?;
-        let mut connector = connector.lock().unwrap_or_else(PoisonError::into_inner);
-        let connection = connector.connect(number).map(UpstreamConnection::from)?;
+        if self.is_stage() && !self.is_own() {
+            // an end of its machine is told by nothing else while it has a request that may not run twice
+            let _ = client::ask_other_end(connection.as_fd());
+        }
         Ok(if is_http2 { connection.with_http2(self.http2_peer()) } else { connection })
     }
 
@@ -188,9 +199,9 @@ impl Application {
     }
 
     /// Whether its instances are processes of ours at Unix sockets. One of them ends no connection while it lives,
-    /// and says nothing that it was not asked for.
+    /// and says nothing that it was not asked for. Behind an address of another machine are several.
     pub(crate) fn is_own(&self) -> bool {
-        self.link_settings.is_some_and(|link| link.acknowledges)
+        self.is_here && self.link_settings.is_some_and(|link| link.acknowledges)
     }
 
     /// Whether requests are handed over to it. It says nothing that it was not asked for, and if it has ended the link,

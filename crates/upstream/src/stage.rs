@@ -16,7 +16,7 @@
 //! | `Forebay-Tunnel` | which protocol the client has asked for by an extended CONNECT |
 //!
 //! An answer to it may have `Forebay-Delay`: for how many milliseconds the request has waited before it was
-//! worked on.
+//! worked on. The answer to a ping has `Forebay-Configuration`.
 
 pub mod pings;
 
@@ -71,6 +71,9 @@ pub const ADDED_LINES: usize = 14;
 
 /// The field that says of which class a request is: what the first stage has decided holds in all of them.
 const CLASS: &str = "Forebay-Class";
+
+/// The field of the answer to a ping that says of what version a stage is, and by which configuration it answers.
+pub const CONFIGURATION: &str = "Forebay-Configuration";
 
 /// The field that says where the client has come to.
 const LOCAL: &str = "Forebay-Local";

@@ -22,7 +22,7 @@
 //! | `drains` | requests whose client has left and that an application still works on |
 
 pub(crate) mod addresses;
-mod clients;
+pub(crate) mod clients;
 pub(crate) mod connection;
 pub(crate) mod down;
 pub(crate) mod drains;
@@ -711,6 +711,16 @@ impl Upstreams {
         let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let one = self.each.get(member).ok_or_else(unknown)?;
         let connection = one.addresses.connect(refused, now_ms)?;
+        self.seal(member, is_http2, connection)
+    }
+
+    /// The same connection through TLS, if that is spoken with them.
+    pub(crate) fn seal(
+        &self,
+        member: MemberIndex,
+        is_http2: bool,
+        connection: UpstreamConnection,
+    ) -> io::Result<UpstreamConnection> {
         match &self.clients {
             Some(clients) => clients.begin(member, is_http2, connection),
             None => Ok(connection),

@@ -84,6 +84,7 @@ mod stage_classes;
 mod stage_commands;
 mod stage_ends;
 mod stage_engines;
+mod stage_machines;
 mod stage_tunnels;
 mod stages;
 mod tcp;

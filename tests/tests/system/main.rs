@@ -13,6 +13,7 @@ mod firewall;
 mod first_requests;
 mod gate;
 mod ladder;
+mod machines;
 mod net;
 mod paced;
 mod path_mtu;

@@ -30,6 +30,7 @@ impl ConfigDraft {
         self.check_policy(text, &mut wrong);
         self.check_protected(&mut wrong);
         self.check_isolated(&mut wrong);
+        self.check_machines(&mut wrong);
         self.check_handed(&mut wrong);
         self.check_passed_on(text, &mut wrong);
         wrong

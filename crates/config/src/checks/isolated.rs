@@ -4,13 +4,11 @@ use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::{ConfigDraft, numbered};
 use crate::table::ConfigReader;
-use crate::values::address::Listen;
 use crate::{ListenerConfig, Member, Role};
 use forebay_engine::Engine;
-use forebay_upstream::settings::{ConnectionAuth, UpstreamAddress};
+use forebay_upstream::settings::ConnectionAuth;
 use forebay_upstream::stage::ADDED_BYTES;
 use std::fmt;
-use std::net::SocketAddr;
 
 /// What is said beside stages.
 #[derive(Debug)]
@@ -119,13 +117,17 @@ impl ConfigDraft {
                 ("memory_max", isolated.memory_max.of(role).is_some()),
                 ("tasks_max", isolated.tasks_max.of(role).is_some()),
             ];
-            let is_other = match role {
+            let is_elsewhere = match role {
                 Role::Receive => false,
                 Role::Process => !isolated.process_at.is_empty(),
-                Role::Respond => isolated.is_answered_elsewhere(),
+                Role::Respond => isolated.instances(role) == 0,
             };
-            for (key, _) in limits.iter().filter(|(_, is_said)| is_other && *is_said) {
-                remark(at(key), "this stage is other software, which is not started here");
+            let what = match isolated.is_answered_elsewhere() {
+                true => "this stage is other software, which is not started here",
+                false => "this stage is on other machines, and not started here",
+            };
+            for (key, _) in limits.iter().filter(|(_, is_said)| is_elsewhere && *is_said) {
+                remark(at(key), what);
             }
         }
         if !isolated.is_answered_elsewhere() {
@@ -178,23 +180,7 @@ impl ConfigDraft {
             }
         }
         let isolated = &process.isolated;
-        for (key, list) in
-            [("process_at", &isolated.process_at), ("respond_at", &isolated.respond_at)]
-        {
-            for (index, to) in list.iter().enumerate() {
-                let what = match &to.0 {
-                    UpstreamAddress::Name { .. } | UpstreamAddress::Service(_) => {
-                        "write an address: names of stages are not looked up"
-                    }
-                    address if listens_at(&listeners, address) => {
-                        "this server listens there itself: it would ask itself"
-                    }
-                    _ => continue,
-                };
-                refuse(top.child("isolated").child(key).item(index), what);
-            }
-        }
-        let decides_itself = isolated.process_at.is_empty();
+        let decides_itself = !isolated.is_foreign(Role::Process);
         for (path, site) in self.every_site().into_iter().filter(|_| !decides_itself) {
             let rules = [
                 ("access", site.access.len()),
@@ -237,21 +223,4 @@ impl ConfigDraft {
             }
         }
     }
-}
-
-/// Whether a listener has this address, or all addresses of this machine.
-fn listens_at(listeners: &[(At, ListenerConfig)], address: &UpstreamAddress) -> bool {
-    let is_it = |listen: &Listen| match (listen, address) {
-        (Listen::Unix(path), UpstreamAddress::Unix(to)) => path == to,
-        (Listen::At(at), UpstreamAddress::Socket(to)) => {
-            at == to || (at.ip().is_unspecified() && is_here(to, at.port()))
-        }
-        (Listen::All(port), UpstreamAddress::Socket(to)) => is_here(to, *port),
-        _ => false,
-    };
-    listeners.iter().flat_map(|(_, listener)| &listener.listen).any(|end| is_it(&end.listen))
-}
-
-fn is_here(to: &SocketAddr, port: u16) -> bool {
-    to.port() == port && to.ip().is_loopback()
 }

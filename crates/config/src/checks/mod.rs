@@ -30,6 +30,7 @@
 //! | [`spared`] | who is never ignored or banned, and rules that would ban them |
 //! | `stopping` | how long a server takes to stop |
 //! | `isolated` | what the engine isolated cannot do yet, and what means nothing with it |
+//! | `machines` | stages that are asked at addresses, and what goes over networks in clear |
 //! | [`pages`] | error pages that no client would see, and where paths of a site lie |
 //! | `traced` | spans of requests that do not arrive, or not alone |
 //! | `trusted_header` | the field in which proxies name their clients: one that means nothing else |
@@ -53,6 +54,7 @@ pub mod idle_rules;
 pub(crate) mod isolated;
 pub(crate) mod literal;
 pub(crate) mod logs;
+pub(crate) mod machines;
 pub mod pages;
 pub(crate) mod passed_on;
 pub(crate) mod policy;

@@ -68,6 +68,7 @@ impl ConfigDraft {
     pub(crate) fn remark_unused(&self, text: &ConfigReader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
         self.remark_isolated(text, remarks);
+        self.remark_machines(remarks);
         self.remark_try_files_exceptions(remarks);
         self.remark_exceeding(text, remarks);
         self.remark_compress_bytes(text, remarks);

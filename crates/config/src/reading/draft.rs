@@ -80,7 +80,9 @@ impl ConfigDraft {
     /// The listeners there will be, and where they stand.
     pub fn all_listeners(&self) -> Vec<(Path, ListenerConfig)> {
         let mut own = self.listener.clone();
-        if own.listen.is_empty() && self.listeners.is_empty() {
+        // stages that answer other machines need no clients of their own
+        let is_alone = own.listen.is_empty() && self.listeners.is_empty();
+        if is_alone && !self.process.isolated.listens() {
             own.listen.extend(ListenEndpoint::read(DEFAULT_LISTEN));
         }
         let own = (!own.listen.is_empty()).then_some((Path::default(), own));
@@ -90,7 +92,7 @@ impl ConfigDraft {
 
     /// Whether there are stages: a listener has `engine = "isolated"`, or there is `[stages]`.
     pub fn is_isolated(&self) -> bool {
-        self.process.isolated.is_asked || self.has_isolated()
+        self.process.isolated.is_asked || self.process.isolated.listens() || self.has_isolated()
     }
 
     /// Whether a listener has `engine = "isolated"`.
@@ -117,8 +119,10 @@ impl ConfigDraft {
 
     /// The configuration it comes to, if nothing is wrong with it ([`ConfigDraft::problems`]).
     pub fn resolve(self) -> Config {
-        let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
-        let ConfigDraft { process, site, sites, classes, rules, tcp, protects, .. } = self;
+        let listeners: Vec<_> =
+            self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
+        let ConfigDraft { mut process, site, sites, classes, rules, tcp, protects, .. } = self;
+        process.isolated.is_behind = listeners.is_empty();
         let (log, server_header) = (site.log.clone(), site.server_header);
         let mut config =
             Config { listeners, classes, rules, tcp, protects, log, server_header, ..process };

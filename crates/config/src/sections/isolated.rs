@@ -4,6 +4,7 @@
 use crate::problems::problem::Wrong;
 use crate::problems::quoted::quote;
 use crate::sections::upstreams::{self, HttpAddress};
+use crate::values::address::Listen;
 use crate::values::choice::{Keyword, Switch};
 use crate::values::per_stage::PerStage;
 use crate::values::units::Size;
@@ -11,25 +12,55 @@ use crate::values::value::Written;
 use crate::{Config, Role};
 use forebay_engine::Engine;
 use forebay_upstream::link::{InstanceChoice, LinkSettings};
-use forebay_upstream::settings::{HttpUpstream, UpstreamAddress};
-use std::path::PathBuf;
+use forebay_upstream::settings::{HttpUpstream, UpstreamAddress, UpstreamTlsSettings};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Other software in the place of a stage: an address like that of an application.
+/// What answers at an address of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageKind {
+    /// Other software, which speaks HTTP/1.1: `http://`, `unix:`.
+    Foreign,
+    /// Our own stage on another machine, through TLS in which both sides show certificates: `tls://`.
+    Sealed,
+    /// The same in clear: `tcp://`.
+    Clear,
+}
+
+/// Where a stage is that this server does not start: other software, or another machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StageAddress(pub UpstreamAddress);
+pub struct StageAddress {
+    /// Where.
+    pub to: UpstreamAddress,
+    /// What answers there.
+    pub kind: StageKind,
+}
+
+impl StageAddress {
+    const SCHEMES: [(&str, StageKind); 2] =
+        [("tls://", StageKind::Sealed), ("tcp://", StageKind::Clear)];
+}
 
 impl Written for StageAddress {
-    const EXPECTED: &'static str = HttpAddress::EXPECTED;
+    const EXPECTED: &'static str = "\"tls://10.0.0.2:9443\" for a stage of ours on another machine, or \
+                                    \"http://127.0.0.1:9000\" or \"unix:/path\" for other software";
     fn read(text: &str) -> Result<StageAddress, Wrong> {
+        let unfit = |reason: String| Wrong::Unfit { found: quote(text), reason };
+        for (scheme, kind) in StageAddress::SCHEMES {
+            let Some(authority) = text.strip_prefix(scheme) else { continue };
+            let to = UpstreamAddress::host_and_port(authority);
+            let to = to.map_err(|error| unfit(error.to_string()))?;
+            return Ok(StageAddress { to, kind });
+        }
         HttpAddress::read(text)?;
-        let address = UpstreamAddress::http(text);
-        address
-            .map(StageAddress)
-            .map_err(|error| Wrong::Unfit { found: quote(text), reason: error.to_string() })
+        let to = UpstreamAddress::http(text).map_err(|error| unfit(error.to_string()))?;
+        Ok(StageAddress { to, kind: StageKind::Foreign })
     }
     fn text(&self) -> String {
-        HttpAddress(HttpUpstream { address: self.0.clone(), is_tls: false }).text()
+        match StageAddress::SCHEMES.iter().find(|(_, kind)| *kind == self.kind) {
+            Some((scheme, _)) => format!("{scheme}{}", self.to),
+            None => HttpAddress(HttpUpstream { address: self.to.clone(), is_tls: false }).text(),
+        }
     }
     fn guess(text: &str) -> Option<String> {
         HttpAddress::guess(text)
@@ -49,6 +80,16 @@ pub struct Isolated {
     pub process_at: Vec<StageAddress>,
     /// `isolated.respond_at`
     pub respond_at: Vec<StageAddress>,
+    /// `isolated.process_listen`
+    pub process_listen: Vec<Listen>,
+    /// `isolated.respond_listen`
+    pub respond_listen: Vec<Listen>,
+    /// `isolated.keys`
+    pub keys: Option<PathBuf>,
+    /// `isolated.unencrypted`
+    pub unencrypted: bool,
+    /// No clients come here: the stages answer those of other machines.
+    pub is_behind: bool,
     /// `isolated.http2`
     pub http2: Switch,
     /// `isolated.balance`
@@ -74,23 +115,72 @@ pub struct Isolated {
 impl Isolated {
     /// How many processes there are for a stage.
     pub fn instances(&self, role: Role) -> u64 {
+        let is_asked = match role {
+            Role::Receive => return u64::from(!self.is_behind),
+            Role::Process => !self.is_behind || !self.process_listen.is_empty(),
+            // whom those ask that are not started here is their own affair
+            Role::Respond => self.instances(Role::Process) > 0 || !self.respond_listen.is_empty(),
+        };
         match role {
-            Role::Receive => 1,
-            _ if !self.others(role).is_empty() => 0,
+            _ if !is_asked || !self.elsewhere(role).is_empty() => 0,
             Role::Process => self.process,
-            // whom other software asks is its own affair
-            Role::Respond if !self.process_at.is_empty() => 0,
-            Role::Respond => self.respond,
+            Role::Receive | Role::Respond => self.respond,
         }
     }
 
-    /// The other software that does its part.
-    pub fn others(&self, role: Role) -> &[StageAddress] {
+    /// Where a stage is asked that is not started here: other software, or other machines.
+    pub fn elsewhere(&self, role: Role) -> &[StageAddress] {
         match role {
             Role::Receive => &[],
             Role::Process => &self.process_at,
             Role::Respond => &self.respond_at,
         }
+    }
+
+    /// Whether other software does a stage's part: none of ours on another machine does.
+    pub fn is_foreign(&self, role: Role) -> bool {
+        self.elsewhere(role).iter().any(|one| one.kind == StageKind::Foreign)
+    }
+
+    /// Where a stage is asked by other machines.
+    pub fn listen(&self, role: Role) -> &[Listen] {
+        match role {
+            Role::Receive => &[],
+            Role::Process => &self.process_listen,
+            Role::Respond => &self.respond_listen,
+        }
+    }
+
+    /// Whether other machines ask stages of this one.
+    pub fn listens(&self) -> bool {
+        Role::ALL.into_iter().any(|role| !self.listen(role).is_empty())
+    }
+
+    /// Whether a stage shows its certificate: it is asked by other machines, or asks others, through TLS.
+    pub fn shows_keys(&self, role: Role) -> bool {
+        let is_asked = !self.unencrypted && !self.listen(role).is_empty();
+        let mut next = role.next().into_iter().flat_map(|next| self.elsewhere(next));
+        let asks = self.instances(role) > 0 && next.any(|one| one.kind == StageKind::Sealed);
+        is_asked || asks
+    }
+
+    /// The files of a stage for TLS with other machines, in the directory of keys.
+    pub fn key_files(&self, role: Role) -> Option<StageKeyFiles> {
+        self.keys.as_deref().map(|directory| StageKeyFiles::within(directory, role))
+    }
+
+    /// How the next stage is spoken with on other machines by this one; `None` if that is not through TLS.
+    pub fn tls_to(&self, role: Role) -> Option<UpstreamTlsSettings> {
+        let next = role.next()?;
+        let is_sealed = self.elsewhere(next).iter().any(|one| one.kind == StageKind::Sealed);
+        let files = self.key_files(role).filter(|_| is_sealed)?;
+        Some(UpstreamTlsSettings {
+            authorities: vec![files.authority],
+            name: Some(stage_name(next).into()),
+            shows: Some((files.certificate, files.key)),
+            is_1_3: true,
+            verifies: true,
+        })
     }
 
     /// Whether instances are asked over HTTP/2: our own are, if that is wanted.
@@ -100,7 +190,7 @@ impl Isolated {
 
     /// Whether the answers come from other software: what asks it decides whom, too.
     pub fn is_answered_elsewhere(&self) -> bool {
-        !(self.process_at.is_empty() && self.respond_at.is_empty())
+        Role::ALL.into_iter().any(|role| self.is_foreign(role))
     }
 
     /// What a link keeps to, whose instances are our own or others.
@@ -121,7 +211,15 @@ impl Isolated {
 impl Config {
     /// Whether requests are decided and answered by stages.
     pub fn has_stages(&self) -> bool {
-        self.isolated.is_asked || self.listeners.iter().any(|one| one.engine == Engine::Isolated)
+        self.isolated.is_asked
+            || self.isolated.listens()
+            || self.listeners.iter().any(|one| one.engine == Engine::Isolated)
+    }
+
+    /// Whether a name service says where stages are.
+    pub fn names_stages(&self) -> bool {
+        let elsewhere = Role::ALL.into_iter().flat_map(|role| self.isolated.elsewhere(role));
+        self.has_stages() && elsewhere.into_iter().any(|one| one.to.is_looked_up())
     }
 
     /// Whether other software answers in the place of a stage.
@@ -134,8 +232,36 @@ impl Isolated {
     /// Relative paths begin in this directory.
     pub(crate) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
         let lists = self.process_at.iter_mut().chain(&mut self.respond_at);
-        lists.for_each(|to| upstreams::rebase(&mut to.0, join));
+        lists.for_each(|one| upstreams::rebase(&mut one.to, join));
+        self.keys.iter_mut().for_each(join);
     }
+}
+
+/// The files of one stage for TLS with other machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageKeyFiles {
+    /// Who has signed the certificates of all stages.
+    pub authority: PathBuf,
+    /// The stage's own certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl StageKeyFiles {
+    /// What they are called in a directory.
+    pub fn within(directory: &Path, role: Role) -> StageKeyFiles {
+        StageKeyFiles {
+            authority: directory.join("ca.pem"),
+            certificate: directory.join(format!("{role}.pem")),
+            key: directory.join(format!("{role}.key")),
+        }
+    }
+}
+
+/// The name in the certificate of a stage, by which those that ask it know it, wherever it is.
+pub fn stage_name(role: Role) -> String {
+    format!("{role}.forebay.internal")
 }
 
 impl Keyword for InstanceChoice {

@@ -909,19 +909,57 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "isolated.process_at",
         preset: Preset::Items(&[]),
         range: None,
-        meaning: "Other software that does what the processes of isolated.process do, which are not \
-                  started then: servers that speak HTTP/1.1, and acknowledge nothing.",
-        example: "[\"http://127.0.0.1:9001\", \"unix:/run/decide.sock\"]",
+        meaning: "Who does what the processes of isolated.process do, which are not started then: with tls:// the \
+                  same stage of Forebay on other machines (isolated.process_listen there), with http:// or unix: \
+                  other software, which speaks HTTP/1.1 and acknowledges nothing. All of them are of one kind.",
+        example: "[\"tls://10.0.0.2:9443\", \"tls://b.example:9443\"]",
         at: |c| &mut c.isolated.process_at,
     },
     Setting {
         key: "isolated.respond_at",
         preset: Preset::Items(&[]),
         range: None,
-        meaning: "Other software that does what the processes of isolated.respond do, which are not \
-                  started then: servers that speak HTTP/1.1, and acknowledge nothing.",
+        meaning: "Who does what the processes of isolated.respond do, which are not started then: with tls:// the \
+                  same stage of Forebay on other machines, at addresses, with http:// or unix: other software, which \
+                  speaks HTTP/1.1 and acknowledges nothing. All of them are of one kind.",
         example: "[\"http://127.0.0.1:9002\", \"http://127.0.0.1:9003\"]",
         at: |c| &mut c.isolated.respond_at,
+    },
+    Setting {
+        key: "isolated.process_listen",
+        preset: Preset::Unset("no other machine asks it"),
+        range: None,
+        meaning: "Where the processes of process are asked by other machines, through TLS in which both sides show \
+                  certificates (isolated.keys). Without listen and [[listener]] there is no receive here then.",
+        example: "[\"10.0.0.2:9443\"]",
+        at: |c| &mut c.isolated.process_listen,
+    },
+    Setting {
+        key: "isolated.respond_listen",
+        preset: Preset::Unset("no other machine asks it"),
+        range: None,
+        meaning: "The same for the processes of respond.",
+        example: "[\"10.0.0.2:9444\"]",
+        at: |c| &mut c.isolated.respond_listen,
+    },
+    Setting {
+        key: "isolated.keys",
+        preset: Preset::Unset("no TLS between stages"),
+        range: None,
+        meaning: "The directory with the certificates and keys of stages on several machines, as forebay stages keys \
+                  makes them: ca.pem, and of each stage that is spoken with its .pem and its .key. Files that change \
+                  are taken over while the server runs.",
+        example: "\"/etc/forebay/stages\"",
+        at: |c| &mut c.isolated.keys,
+    },
+    Setting {
+        key: "isolated.unencrypted",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether stages on several machines speak in clear (tcp://), and believe whoever reaches their port: for \
+                  networks that are encrypted and closed by themselves.",
+        example: "true",
+        at: |c| &mut c.isolated.unencrypted,
     },
     Setting {
         key: "isolated.http2",

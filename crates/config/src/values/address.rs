@@ -60,7 +60,6 @@ pub struct AdminListen(pub Vec<ListenEndpoint>);
 impl Written for Listen {
     const EXPECTED: &'static str =
         "an address and port such as \"127.0.0.1:8080\", \"[::]:80\", \":8080\" or \"unix:/path\"";
-    const MAY_BE_EMPTY: bool = false;
 
     fn read(text: &str) -> Result<Listen, Wrong> {
         if let Some(path) = text.strip_prefix("unix:") {

@@ -33,6 +33,8 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// Other loops accept from the same socket: only one of them is to be woken per connection.
     pub shared: bool,
+    /// Only other stages of this server come through it.
+    pub is_for_stages: bool,
     /// What the handler is told of connections that come through it.
     pub listening: Listening,
     /// The kernel has queued here what has this rank, and nothing else.
@@ -47,6 +49,7 @@ impl Listener {
             local,
             proxy_protocol: false,
             shared: false,
+            is_for_stages: false,
             listening: Listening::default(),
             rank: None,
         }
@@ -201,7 +204,10 @@ impl ListenerSet {
                 worker.count(Counter::Accepted);
                 let local = reached(&socket, listener, worker);
                 let transport = worker.handler.transport(listener.listening, local);
-                let peer = Peer { queued: listener.rank, ..Peer::new(remote, local) };
+                let peer = match listener.is_for_stages {
+                    true => Peer::stage(),
+                    false => Peer { queued: listener.rank, ..Peer::new(remote, local) },
+                };
                 let served = Served::new(socket, transport, peer);
                 return self.decide(served, listener, worker, when_full);
             }
@@ -365,7 +371,10 @@ impl ListenerSet {
                     worker.count(Counter::RefusedDescriptors);
                     worker.count(Counter::Closed);
                     let transport = worker.handler.transport(listener.listening, listener.local);
-                    let peer = Peer::new(remote, listener.local);
+                    let peer = match listener.is_for_stages {
+                        true => Peer::stage(),
+                        false => Peer::new(remote, listener.local),
+                    };
                     let mut served = Served::new(socket, transport, peer);
                     worker.refuse(&mut served, 503, "the server has no free descriptor");
                     // what came so far is read, so that the close does not destroy the answer

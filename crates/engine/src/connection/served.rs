@@ -149,7 +149,8 @@ impl<H: Handler> Served<H> {
     pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &ConnectionLimits) {
         let rank = self.conn.rank();
         self.conn = self.stream.speak(handler, limits);
-        self.peer.secured = self.stream.secured();
+        // what a stage has agreed to is not its clients' doing
+        self.peer.secured = if self.peer.is_stage { None } else { self.stream.secured() };
         self.peer.passed = self.stream.passed();
         self.conn.set_rank(rank);
     }

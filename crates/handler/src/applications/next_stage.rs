@@ -15,6 +15,8 @@ pub struct NextStage {
     pub is_other: bool,
     /// Whether requests may be sent again that are idempotent, by site.
     pub repeats: Arc<[bool]>,
+    /// Version and configuration of this process, as answers to pings say them.
+    pub configuration: Arc<str>,
 }
 
 impl NextStage {

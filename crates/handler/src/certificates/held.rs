@@ -68,7 +68,8 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    pub(super) fn of(path: &Path) -> Option<FileStamp> {
+    /// What the file is now; `None` if that cannot be told.
+    pub fn of(path: &Path) -> Option<FileStamp> {
         let found = fs::metadata(path).ok()?;
         Some(FileStamp {
             device: found.dev(),

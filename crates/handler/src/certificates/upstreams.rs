@@ -1,8 +1,8 @@
-//! What is read for applications that are spoken with through TLS: whom they must be signed by, and what they are
-//! shown.
+//! What is read for applications that are spoken with through TLS, and for stages on other machines: whom they must be
+//! signed by, and what they are shown.
 
 use super::held::{FileStamp, Stamps};
-use super::{CertificateError, NoSystemRoots, native_roots, read};
+use super::{CertificateError, NoSystemRoots, Owner, native_roots, read};
 use forebay_config::{Config, Role};
 use forebay_tls::{Pair, Roots};
 use forebay_upstream::settings::UpstreamTlsSettings;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub(super) struct HeldUpstreamTls {
     pub(super) settings: UpstreamTlsSettings,
     pub(super) files: Arc<UpstreamTlsFiles>,
-    /// The site that names them.
-    pub(super) site: String,
+    /// Who names them.
+    pub(super) owner: Owner,
     /// When that expires, in seconds since 1970.
     pub(super) not_after_s: Option<i64>,
     pub(super) stamps: Stamps,
@@ -73,17 +73,22 @@ fn named(settings: &UpstreamTlsSettings) -> impl Iterator<Item = &PathBuf> {
 }
 
 impl HeldUpstreamTls {
-    /// Those of all applications, each once; none where this process asks none.
+    /// Those of all applications, each once, and of stages on other machines; none where this process asks none.
     pub(super) fn open_all(config: &Config) -> Result<Vec<HeldUpstreamTls>, CertificateError> {
         let mut all: Vec<HeldUpstreamTls> = Vec::new();
+        let role = config.place.as_ref().map(|place| place.role);
+        if let Some(settings) = role.and_then(|role| config.isolated.tls_to(role)) {
+            all.push(HeldUpstreamTls::open(settings, Owner::Stages)?);
+        }
         // the stages before it hold no keys that they do not use
-        if config.place.as_ref().is_some_and(|place| place.role != Role::Respond) {
+        if role.is_some_and(|role| role != Role::Respond) {
             return Ok(all);
         }
         for site in &config.sites {
             for (_, _, settings) in site.upstream_tls() {
                 if !all.iter().any(|held| held.settings == settings) {
-                    all.push(HeldUpstreamTls::open(settings, site.name().to_string())?);
+                    let owner = Owner::Applications(site.name().to_string());
+                    all.push(HeldUpstreamTls::open(settings, owner)?);
                 }
             }
         }
@@ -92,14 +97,14 @@ impl HeldUpstreamTls {
 
     fn open(
         settings: UpstreamTlsSettings,
-        site: String,
+        owner: Owner,
     ) -> Result<HeldUpstreamTls, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
         let stamps = named(&settings).map(|path| FileStamp::of(path)).collect();
         let (roots, pair) = of_upstreams(&settings)?;
         let not_after_s = pair.as_ref().map(|pair| pair.not_after_s);
         let files = Arc::new(UpstreamTlsFiles::new(&settings, roots, pair));
-        Ok(HeldUpstreamTls { settings, files, site, not_after_s, stamps })
+        Ok(HeldUpstreamTls { settings, files, owner, not_after_s, stamps })
     }
 
     pub(super) fn files(&self) -> impl Iterator<Item = &PathBuf> {
@@ -123,11 +128,15 @@ impl HeldUpstreamTls {
         taken: &mut Vec<String>,
         errors: &mut Vec<CertificateError>,
     ) -> HeldUpstreamTls {
-        if self.stamps_now() != self.stamps {
-            match HeldUpstreamTls::open(self.settings.clone(), self.site.clone()) {
+        // the supervisor looks after those of stages
+        if self.owner != Owner::Stages && self.stamps_now() != self.stamps {
+            match HeldUpstreamTls::open(self.settings.clone(), self.owner.clone()) {
                 Ok(renewed) => {
-                    let site = &self.site;
-                    taken.push(format!("the certificates for applications of the site {site:?}"));
+                    if let Owner::Applications(site) = &self.owner {
+                        taken.push(format!(
+                            "the certificates for applications of the site {site:?}"
+                        ));
+                    }
                     return renewed;
                 }
                 Err(error) => errors.push(error),

@@ -64,7 +64,7 @@ impl Certificates {
         }
         for held in &self.upstreams {
             if let (Some(certificate), Some(not_after_s)) = (held.certificate(), held.not_after_s) {
-                let owner = Owner::Applications(held.site.clone());
+                let owner = held.owner.clone();
                 let certificate = certificate.to_owned();
                 expiries.push(Expiry { owner, certificate, not_after_s, is_temporary: false });
             }

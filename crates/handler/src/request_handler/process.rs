@@ -315,7 +315,7 @@ impl RequestHandler {
             _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
             Role::Receive => self.secures(request, ticket.as_ref(), reply),
             Role::Process | Role::Respond if stage::is_ping(request.head) => {
-                reply.head(204, b"HTTP/1.1 204 No Content\r\n");
+                reply.head(204, self.applications.pong().as_bytes());
                 true
             }
             Role::Respond => {

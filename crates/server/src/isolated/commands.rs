@@ -27,6 +27,9 @@ impl Supervisor {
                 "another process is about to take the place of this one: wait for forebay upgrade"
             }
             (_, None) => "the stages are ending",
+            (_, Some(serving)) if serving.config.isolated.is_behind => {
+                "no clients come to this machine: ask the server that accepts them"
+            }
             (_, Some(_)) if changes && (self.rising.is_some() || self.changing > 0) => {
                 return self.held.push((command, reply));
             }

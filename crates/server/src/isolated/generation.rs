@@ -13,6 +13,7 @@ use super::changes::Changes;
 use super::ending::{Ending, OutOfMemory};
 use super::kept_gate::GateKeeper;
 use super::links::{Hearing, Links};
+use super::machines;
 use super::stage::addresses;
 use super::status::{InstanceStatus, Is};
 use crate::firewall::{Firewall, relayed};
@@ -20,6 +21,7 @@ use crate::privileges;
 use crate::start_error::{RunError, resources};
 use crate::upgrade::UPGRADED;
 use forebay_config::{Config, GateMode, Role, StageProcess};
+use forebay_handler::certificates::Stamps;
 use forebay_sys::broker::{self, Broker};
 use forebay_sys::line;
 use forebay_sys::passing::{self, PassedSockets, Program};
@@ -30,7 +32,7 @@ use forebay_upstream::settings::UpstreamAddress;
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -71,6 +73,8 @@ pub(super) struct SupervisorShared {
     pub(super) gate: Arc<GateKeeper>,
     /// The table of the machine's firewall, if it has one.
     pub(super) firewall: Option<Arc<Firewall>>,
+    /// Those at which other machines ask stages, by the stages' numbers.
+    pub(super) asked: [Vec<OwnedFd>; 3],
 }
 
 /// All processes that have one configuration.
@@ -82,6 +86,8 @@ pub(super) struct Generation {
     program: Program,
     links: Links,
     groups: Groups,
+    /// What the files of keys were before it was started.
+    pub(super) keys: Stamps,
     /// Whom stages become, but for *process*: by numbers of user and group. The supervisor stays what it is.
     user: Option<(u32, u32)>,
     slots: Vec<ProcessSlot>,
@@ -151,6 +157,7 @@ impl Generation {
             &config.isolated,
             config.sites.iter().any(|site| !site.cgi.is_empty()),
         );
+        let keys = machines::stamps(&config);
         let (role, since) = (Role::Respond, Instant::now());
         let mut generation = Generation {
             number,
@@ -158,6 +165,7 @@ impl Generation {
             program,
             links,
             groups,
+            keys,
             user,
             slots: slots(&config),
             config,
@@ -210,8 +218,12 @@ impl Generation {
             file.leave();
             own = Some(socket);
         }
-        let passed: &[OwnedFd] = own.as_ref().map_or(&self.common.sockets, std::slice::from_ref);
-        let mut passing = PassedSockets::new(passed)?;
+        let asked = &self.common.asked[usize::from(role.number())];
+        let passed = match &own {
+            Some(own) => std::iter::once(own).chain(asked).map(AsFd::as_fd).collect(),
+            None => self.common.sockets.iter().map(AsFd::as_fd).collect::<Vec<_>>(),
+        };
+        let mut passing = PassedSockets::new(&passed)?;
         if role == Role::Process {
             let (asks, broker) = broker::pair()?;
             passing = passing.with_connector(&asks)?;
@@ -376,7 +388,10 @@ impl Generation {
 
     fn begin_to_end(&mut self, first: i32, signal: i32, time: Duration, is_replaced: bool) {
         let until = Instant::now() + time + MARGIN;
-        let (role, until) = (Role::Receive, (signal != SIGQUIT).then_some(until));
+        let until = (signal != SIGQUIT).then_some(until);
+        // where no clients come, the stages of other machines do
+        let asked = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
+        let role = Role::ALL.into_iter().find(asked).unwrap_or(Role::Receive);
         self.phase = GenerationPhase::Ending { role, signal, is_replaced, until };
         self.signal(role, first);
         self.end_next(Instant::now());
@@ -487,7 +502,8 @@ impl Generation {
             let place = self.place(role, instance);
             let address = is_asked
                 .then(|| UpstreamAddress::Unix(UnixAddress::Path(place.socket(role, instance))));
-            InstanceStatus { role, name: instance.to_string(), is, address, restarts }
+            let name = instance.to_string();
+            InstanceStatus { role, name, is, address, restarts, is_elsewhere: false }
         })
     }
 }

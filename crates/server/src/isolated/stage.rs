@@ -1,6 +1,6 @@
 //! What a stage makes of the configuration that all of them share, and whom it asks.
 
-use super::{links, relayed};
+use super::{configuration, links, machines, relayed};
 use crate::machine::script_root;
 use forebay_config::{
     AccessLog, AdminListen, AutoCount, ByteRate, Config, ControlSocketChoice, FirewallMode,
@@ -40,11 +40,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// So much longer an instance has for an answer than its application.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// Where the instances of a stage are asked, or other software in their place.
+/// Where the instances of a stage are asked, here or elsewhere, or other software in their place.
 pub(super) fn addresses(place: &StageProcess, config: &Config, role: Role) -> Vec<UpstreamAddress> {
     let own = (1..=config.isolated.instances(role)).map(|number| place.socket(role, number));
-    let others = config.isolated.others(role).iter().map(|other| other.0.clone());
-    own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(others).collect()
+    let elsewhere = config.isolated.elsewhere(role).iter().map(|other| other.to.clone());
+    own.map(UnixAddress::Path).map(UpstreamAddress::Unix).chain(elsewhere).collect()
 }
 
 /// Whom the process asks that this configuration is for; `None` if it is no stage.
@@ -54,10 +54,13 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
     let connector = (place.role == Role::Process).then(Connector::inherited);
     let connector = connector.and_then(|found| found.ok().flatten());
     let asked = place.role.next();
-    let is_other = asked.is_some_and(|role| !config.isolated.others(role).is_empty());
+    let is_other = asked.is_some_and(|role| config.isolated.is_foreign(role));
     let stage = asked.map(|role| {
         let application = settings::ApplicationSettings::Proxy(ProxySettings {
-            group: group(config, addresses(place, config, role)),
+            group: GroupSettings {
+                tls: config.isolated.tls_to(place.role).map(Box::new),
+                ..group(config, addresses(place, config, role))
+            },
             request: request::RequestSettings::default(),
             bodies: BodySettings { most_bytes: most_body_bytes(config), spool_bytes: 0 },
             rewrites: false,
@@ -71,12 +74,15 @@ pub fn next(config: &Config, now_ms: u64) -> Option<NextStage> {
             authority: None,
         });
         let is_own = !is_other;
-        let ends = links::ends(&place.links, role).filter(|_| is_own);
+        // how processes of other machines end nobody tells here
+        let is_here = config.isolated.elsewhere(role).is_empty();
+        let ends = links::ends(&place.links, role).filter(|_| is_here);
         let (link, is_http2) = (config.isolated.link(is_own), config.isolated.is_http2(is_own));
         Application::of_stage(application, link, is_http2, ends, connector, now_ms)
     });
     let repeats = config.sites.iter().map(|site| site.repeat_idempotent).collect();
-    Some(NextStage { role: place.role, stage, is_other, repeats })
+    let configuration = configuration::said(config).into();
+    Some(NextStage { role: place.role, stage, is_other, repeats, configuration })
 }
 
 /// All applications behind.
@@ -147,7 +153,9 @@ pub fn at(mut config: Config, place: StageProcess) -> Config {
 fn stand_behind(config: &mut Config, place: &StageProcess) {
     let listen = Listen::Unix(UnixAddress::Path(place.socket(place.role, place.instance)));
     config.listeners = vec![ListenerConfig {
-        listen: vec![ListenEndpoint { listen, tls: false, raw: false }],
+        listen: std::iter::once(ListenEndpoint { listen, tls: false, raw: false })
+            .chain(machines::asked_at(config, place.role))
+            .collect(),
         engine: Engine::Isolated,
         // there are as many processes as are wanted
         workers: AutoCount::Fixed(1),
@@ -195,6 +203,8 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
     config.send_order = SendOrder::default();
     config.keep_alive.law = KeepAliveLaw::Constant;
     config.keep_alive.announce = false;
-    config.timeouts.idle = IDLE;
-    config.timeouts.head = IDLE;
+    // who asks ends a connection first, unless its machine is gone; and who reaches the port may be anybody
+    let is_reached = config.isolated.listens();
+    config.timeouts.idle = if is_reached { 2 * KEPT } else { IDLE };
+    config.timeouts.head = if is_reached { KEPT } else { IDLE };
 }

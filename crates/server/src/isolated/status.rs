@@ -1,11 +1,12 @@
 //! What `forebay status` says of the stages: which processes there are, whether they answer, and how often they
 //! were started again.
 
+use super::{configuration, machines};
 use crate::command::CommandAnswer;
 use crate::control_socket;
 use crossbeam_channel::Sender;
-use forebay_config::Role;
-use forebay_upstream::pings;
+use forebay_config::{Config, Role};
+use forebay_upstream::pings::{self, PingFailure};
 use forebay_upstream::settings::UpstreamAddress;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -24,6 +25,8 @@ pub(super) struct InstanceStatus {
     pub(super) address: Option<UpstreamAddress>,
     /// How often it was started again since the last reload.
     pub(super) restarts: u64,
+    /// It is one of ours on another machine.
+    pub(super) is_elsewhere: bool,
 }
 
 /// What its process does.
@@ -43,16 +46,26 @@ pub(super) enum Is {
     Other,
 }
 
-/// Asks all of them whether they live, and receive at its control socket how it is, and answers a command; on a thread of its own, because one that hangs is
-/// waited for.
-pub(super) fn tell(
-    all: Vec<InstanceStatus>,
-    receive: Option<PathBuf>,
-    reply: Sender<CommandAnswer>,
-) {
+/// All that is told of them.
+pub(super) struct StagesStatus {
+    pub(super) instances: Vec<InstanceStatus>,
+    /// The configuration of those that serve.
+    pub(super) config: Option<Config>,
+    /// The control socket of receive.
+    pub(super) receive: Option<PathBuf>,
+}
+
+/// Asks all of them whether they live, and receive at its control socket how it is, and answers a command; on a thread of
+/// its own, because one that hangs is waited for.
+pub(super) fn tell(all: StagesStatus, reply: Sender<CommandAnswer>) {
     let told = reply.clone();
     let answer = move || {
-        let text = table(&all) + &receive.map(|socket| of_receive(&socket)).unwrap_or_default();
+        let StagesStatus { instances, config, receive } = all;
+        let mut text = table(&instances, config.as_ref());
+        for warning in config.iter().flat_map(machines::warnings) {
+            text += &format!("{warning}\n");
+        }
+        text += &receive.map(|socket| of_receive(&socket)).unwrap_or_default();
         // a command that went away needs no answer
         drop(told.send(CommandAnswer { code: 0, text }));
     };
@@ -69,10 +82,9 @@ fn of_receive(socket: &Path) -> String {
     answer.text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default()
 }
 
-fn table(all: &[InstanceStatus]) -> String {
+fn table(all: &[InstanceStatus], config: Option<&Config>) -> String {
     let asked = thread::scope(|scope| {
-        let ask =
-            |one: &InstanceStatus| one.address.as_ref().map(|to| pings::answers(to, PATIENCE));
+        let ask = |one: &InstanceStatus| one.address.as_ref().map(|to| health(one, to, config));
         let spawn = |one| thread::Builder::new().spawn_scoped(scope, move || ask(one));
         let threads: Vec<_> = all.iter().map(spawn).collect();
         let answers = threads.into_iter().map(|thread| thread.ok()?.join().ok()?);
@@ -90,16 +102,33 @@ fn table(all: &[InstanceStatus]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn row(one: &InstanceStatus, answers: Option<bool>) -> [String; 6] {
-    let health = || match answers {
-        Some(true) => "answers",
-        Some(false) => "does not answer",
-        // clients ask it
-        None => "runs",
+/// Asks one whether it lives.
+fn health(one: &InstanceStatus, to: &UpstreamAddress, config: Option<&Config>) -> String {
+    let asks = one.role.before().filter(|_| one.is_elsewhere);
+    let files =
+        asks.zip(config).map_or(Ok(None), |(role, config)| machines::files_to(config, role));
+    let files = match files {
+        Ok(files) => files,
+        Err(error) => return format!("cannot be asked: {error}"),
     };
+    let answer = match pings::ask(to, files.as_ref(), PATIENCE) {
+        Ok(answer) => answer,
+        Err(PingFailure::Silent) => return "does not answer".to_owned(),
+        Err(PingFailure::Tls(fault)) => return format!("no trust: {}", fault.words()),
+    };
+    let theirs = answer.configuration.filter(|_| one.is_elsewhere);
+    let other = config.zip(theirs).and_then(|(config, theirs)| {
+        configuration::difference(&configuration::said(config), &theirs)
+    });
+    other.map_or_else(|| "answers".to_owned(), |other| format!("answers, {other}"))
+}
+
+fn row(one: &InstanceStatus, health: Option<String>) -> [String; 6] {
+    // clients ask the others
+    let health = || health.unwrap_or_else(|| "runs".to_owned());
     let (process, state, runs) = match &one.is {
         Is::Running { process, since } => {
-            (process.to_string(), health().to_owned(), format!("{} s", since.elapsed().as_secs()))
+            (process.to_string(), health(), format!("{} s", since.elapsed().as_secs()))
         }
         Is::Due(left) => {
             (String::new(), format!("starts in {} ms", left.as_millis()), String::new())
@@ -109,7 +138,8 @@ fn row(one: &InstanceStatus, answers: Option<bool>) -> [String; 6] {
         Is::Leaving(process) => {
             (process.to_string(), "finishes what it has".to_owned(), String::new())
         }
-        Is::Other => ("other".to_owned(), health().to_owned(), String::new()),
+        Is::Other if one.is_elsewhere => ("elsewhere".to_owned(), health(), String::new()),
+        Is::Other => ("other".to_owned(), health(), String::new()),
     };
     [one.role.to_string(), one.name.clone(), process, state, runs, one.restarts.to_string()]
 }
@@ -127,18 +157,19 @@ mod tests {
             is,
             address: None,
             restarts,
+            is_elsewhere: false,
         };
         let now = Instant::now();
-        let text = table(&[
+        let all = [
             one(Role::Receive, "1", Is::Running { process: 12, since: now }, 0),
             one(Role::Process, "2", Is::Due(Duration::from_millis(50)), 3),
             InstanceStatus {
                 address: Some(UpstreamAddress::Unix(UnixAddress::Path("/nothing/there".into()))),
                 ..one(Role::Respond, "unix:/nothing/there", Is::Other, 0)
             },
-        ]);
+        ];
         assert_eq!(
-            text,
+            table(&all, None),
             "STAGE    INSTANCE             PROCESS  STATE            RUNS FOR  RESTARTS\n\
              receive  1                    12       runs             0 s       0\n\
              process  2                             starts in 50 ms            3\n\

@@ -10,9 +10,10 @@ use super::changes::{self, Changes};
 use super::ending::OutOfMemory;
 use super::generation::{Generation, SupervisorShared};
 use super::kept_gate::GateKeeper;
+use super::machines::{self, KeyLook};
 use super::place::Place;
 use super::relayed::{self, RelayedAnswer, Sessions};
-use super::status;
+use super::status::{self, InstanceStatus, Is, StagesStatus};
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
 use crate::control_socket::{self, ControlSocket};
@@ -28,12 +29,13 @@ use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::{Sender as Reply, bounded};
-use forebay_config::{Config, GateMode, ListenEndpoint};
+use forebay_config::{Config, GateMode, ListenEndpoint, Role, StageKind};
 use forebay_policy::Policy;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -105,6 +107,8 @@ pub(super) struct Supervisor {
     waits_until: Option<Instant>,
     /// When is looked next whether the sockets of the stages are still there.
     next_look: Instant,
+    /// What was seen of the keys of stages.
+    pub(super) key_look: KeyLook,
     /// When receive is asked next for the keys of tickets.
     next_copy: Instant,
     /// What commands have changed in the stages that serve.
@@ -158,8 +162,14 @@ pub fn run(
         None => Listeners::inherit().map_err(RunError::Listen)?,
     };
     let endpoints = endpoints(&config);
-    let sockets = listeners.take_endpoints(&endpoints, 1).map_err(RunError::Listen)?;
-    let sockets = sockets.into_iter().flatten().map(|socket| socket.socket).collect();
+    let mut take = |endpoints: &[ListenEndpoint]| -> Result<Vec<OwnedFd>, RunError> {
+        let taken = listeners.take_endpoints(endpoints, 1).map_err(RunError::Listen)?;
+        Ok(taken.into_iter().flatten().map(|socket| socket.socket).collect())
+    };
+    let sockets = take(&of_clients(&config))?;
+    let [receive, process, respond] =
+        Role::ALL.map(|role| take(&machines::asked_at(&config, role)));
+    let asked = [receive?, process?, respond?];
     let gate = inheritance.as_mut().and_then(Inheritance::gate);
     let gate = Arc::new(GateKeeper::new(gate.filter(|_| config.gate != GateMode::Off)));
     // its rules are receive's to say
@@ -187,7 +197,7 @@ pub fn run(
     // the stages accept as soon as they are there
     listeners.begin_listening().map_err(resources("sockets that listen"))?;
     let mut supervisor = Supervisor {
-        common: Arc::new(SupervisorShared { file, program, sockets, gate, firewall }),
+        common: Arc::new(SupervisorShared { file, program, sockets, gate, firewall, asked }),
         listeners,
         control,
         cgroups: Cgroups::default(),
@@ -208,6 +218,7 @@ pub fn run(
         closes_at: None,
         waits_until: None,
         next_look: Instant::now() + LOOK,
+        key_look: KeyLook::default(),
         next_copy: Instant::now() + COPY,
         changes: inheritance.as_ref().map(|it| Changes::of(&it.handed)).unwrap_or_default(),
         served_by: 0,
@@ -238,9 +249,15 @@ pub fn run(
     Ok(())
 }
 
+/// All addresses at which this server listens.
+pub(super) fn endpoints(config: &Config) -> Vec<ListenEndpoint> {
+    let asked = Role::ALL.into_iter().flat_map(|role| machines::asked_at(config, role));
+    of_clients(config).into_iter().chain(asked).collect()
+}
+
 /// Where clients and those who look come to. Receive is given all of it: the next generation comes while this one
 /// is there.
-fn endpoints(config: &Config) -> Vec<ListenEndpoint> {
+fn of_clients(config: &Config) -> Vec<ListenEndpoint> {
     let public = config.listeners.iter().flat_map(|listener| listener.listen.clone());
     public.chain(config.admin.listen.0.iter().cloned()).collect()
 }
@@ -362,6 +379,7 @@ impl Supervisor {
         let now = Instant::now();
         if now >= self.next_look {
             self.look_after_sockets();
+            self.look_after_keys();
         }
         if now >= self.next_copy {
             self.next_copy = now + COPY;
@@ -406,7 +424,10 @@ impl Supervisor {
         match self.serving.replace(risen.generation) {
             // it is said when the server before has left
             None if self.place == Place::Wanted => {}
-            None => self.notifier.ready("the stages serve"),
+            None => {
+                self.say_where_asked();
+                self.notifier.ready("the stages serve");
+            }
             Some(mut before) => {
                 before.be_replaced();
                 self.leaving.push(before);
@@ -453,7 +474,7 @@ impl Supervisor {
 
     /// Starts all stages anew with the configuration as it is now, beside those there are. A reload that is asked
     /// for meanwhile begins when this one has come to its end.
-    fn reload(&mut self, replies: Vec<Reply<CommandAnswer>>) {
+    pub(super) fn reload(&mut self, replies: Vec<Reply<CommandAnswer>>) {
         if self.ends_since.is_some() {
             let answer = || CommandAnswer { code: 1, text: "the stages are ending\n".to_owned() };
             return replies.iter().for_each(|reply| drop(reply.send(answer())));
@@ -569,7 +590,9 @@ impl Supervisor {
             "reload" => return self.reload(vec![reply]),
             "status" => {
                 let receive = self.serving.as_ref().map(|it| relayed::socket(it.directory()));
-                return status::tell(self.instances(), receive, reply);
+                let config = self.serving.as_ref().map(|it| it.config.clone());
+                let all = StagesStatus { instances: self.instances(), config, receive };
+                return status::tell(all, reply);
             }
             other if relayed::is_for_receive(other) => {
                 return self.relay(other.to_owned(), reply);
@@ -583,5 +606,31 @@ impl Supervisor {
         };
         // a command that went away needs no answer
         let _ = reply.send(answer);
+    }
+
+    /// All processes there are, and other software in their place.
+    fn instances(&self) -> Vec<InstanceStatus> {
+        let others = |serving: &Generation| {
+            let of = |role: Role| {
+                serving.config.isolated.elsewhere(role).iter().map(move |other| InstanceStatus {
+                    role,
+                    name: other.to.to_string(),
+                    is: Is::Other,
+                    address: Some(other.to.clone()),
+                    restarts: 0,
+                    is_elsewhere: other.kind != StageKind::Foreign,
+                })
+            };
+            Role::ALL.into_iter().flat_map(of).collect::<Vec<_>>()
+        };
+        let others = self.serving.iter().flat_map(others);
+        let own = self.serving.iter().flat_map(Generation::instances);
+        let rising = self.rising.iter().flat_map(|rising| rising.generation.instances());
+        let rising = rising.filter(|one| matches!(one.is, Is::Starting(_)));
+        let leaving = self.leaving.iter().flat_map(Generation::instances);
+        let leaving = leaving.filter(|one| matches!(one.is, Is::Leaving(_)));
+        let mut all: Vec<_> = own.chain(others).chain(rising).chain(leaving).collect();
+        all.sort_by_key(|one| one.role.number());
+        all
     }
 }

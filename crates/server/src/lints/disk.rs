@@ -6,7 +6,7 @@ use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{
     AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
-    Remarks, SiteConfig,
+    Remarks, Role, SiteConfig,
 };
 use forebay_handler::certificates::{self, CertificateError, Tokens, TokensError};
 use forebay_handler::identity::{Keys, KeysError};
@@ -133,6 +133,16 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
         if let Err(error) = ban_files::read_one(path) {
             let at = At::default().child("policy").child("ban_files").item(index);
             wrong.push((at, Wrong::said(UnusableFile::Bans(error))));
+        }
+    }
+    let isolated = &draft.process.isolated;
+    for role in Role::ALL.into_iter().filter(|role| isolated.shows_keys(*role)) {
+        let files = isolated.key_files(role).map(|it| [it.authority, it.certificate, it.key]);
+        for path in files.into_iter().flatten() {
+            if let Err(error) = open_regular(&path) {
+                let at = At::default().child("isolated").child("keys");
+                wrong.push((at, Wrong::NoFile { path, error }));
+            }
         }
     }
     if let Some(path) = &draft.process.spool_dir

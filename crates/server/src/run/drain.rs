@@ -178,7 +178,7 @@ impl Server {
     }
 
     /// Whether another process has the clients, and tells the operator of them.
-    fn stands_behind(&self) -> bool {
+    pub(super) fn stands_behind(&self) -> bool {
         self.config.place.as_ref().is_some_and(|place| place.role != Role::Receive)
     }
 

@@ -111,6 +111,7 @@ impl SandboxNeeds {
         }
         let names_servers = config.sites.iter().any(SiteConfig::names_upstreams)
             || config.tcp.iter().any(TcpConfig::names_upstreams)
+            || config.names_stages()
             || config.traces.to.as_ref().is_some_and(CollectorAddress::is_name);
         if with_acme || names_servers {
             needs.add_directory_of("to", Path::new("/etc/hosts"), PathUse::Read);

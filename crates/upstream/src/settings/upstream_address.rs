@@ -124,6 +124,14 @@ impl UpstreamAddress {
         }
     }
 
+    /// Reads `10.0.0.2:9443` or `b.example:9443`.
+    ///
+    /// # Errors
+    /// [`AddressError`] for anything else.
+    pub fn host_and_port(text: &str) -> Result<UpstreamAddress, AddressError> {
+        UpstreamAddress::of(text, None)
+    }
+
     fn unix(path: &str) -> Result<UpstreamAddress, AddressError> {
         // unix://run/app.sock, as other servers write it, is not the path it looks like
         match path.strip_prefix("//") {

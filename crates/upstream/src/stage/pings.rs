@@ -5,17 +5,26 @@ use crate::application::Application;
 use crate::exchange::ATTEMPT;
 use crate::link::Ping;
 use crate::settings::upstream_address::UpstreamAddress;
+use crate::stage::CONFIGURATION;
+use crate::upstreams::UpstreamTlsFiles;
+use crate::upstreams::addresses::UpstreamAddresses;
+use crate::upstreams::clients::UpstreamClients;
+use crate::upstreams::connection::UpstreamConnection;
+use crate::upstreams::stream::ConnectError;
 use forebay_sys::client;
 use forebay_sys::poll::{self, PollInterest};
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use forebay_sys::socket::{Received, Sent};
+use forebay_tls::TlsFault;
+use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// How long is waited at a time, in milliseconds: what is due is known late by no more.
 const REST_MS: u64 = 50;
-/// An answer is read as far as its status.
+/// An answer is known by its status.
 const STATUS_BYTES: usize = 12;
+/// So much is read of its head.
+const HEAD_BYTES: usize = 4096;
 
 /// Pings that wait for their answers.
 #[derive(Debug, Default)]
@@ -26,8 +35,7 @@ pub struct Pings {
 #[derive(Debug)]
 struct OpenPing {
     ping: Ping,
-    /// It behaves as one of TCP does.
-    socket: TcpStream,
+    connection: UpstreamConnection,
     has_asked: bool,
     heard: Vec<u8>,
 }
@@ -41,8 +49,8 @@ impl Pings {
             // one that was given up is closed
             self.open.retain(|one| one.ping.instance != ping.instance);
             let begun = stage.connect(ping.instance, &[], false, now);
-            match begun.and_then(|connection| connection.as_fd().try_clone_to_owned()) {
-                Ok(socket) => self.open.push(OpenPing::new(ping, socket)),
+            match begun {
+                Ok(connection) => self.open.push(OpenPing::new(ping, connection)),
                 // of the process that connects, and not of the instance
                 Err(error) if error.raw_os_error().is_none() || client::is_lack(&error) => {
                     if let Some(mut link) = stage.link() {
@@ -57,7 +65,7 @@ impl Pings {
                 Err(_) => tell(stage, ping, false, now),
             }
         }
-        let waits = self.open.iter().map(|one| (one.socket.as_fd(), one.waits()));
+        let waits = self.open.iter().map(|one| (one.connection.as_fd(), one.waits()));
         // without memory for it nothing is waited for
         let _ = poll::wait_any(&waits.collect::<Vec<_>>(), REST_MS);
         let now = now_ms();
@@ -75,21 +83,60 @@ impl Pings {
     }
 }
 
-/// Whether a server answers a ping within this time.
-pub fn answers(to: &UpstreamAddress, patience: Duration) -> bool {
-    let Ok(socket) = to.connect() else { return false };
-    let mut open = OpenPing::new(Ping { instance: 0, number: 0 }, socket);
+/// What an instance says to a ping.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PingAnswer {
+    /// Version and configuration of the server there, if it says them.
+    pub configuration: Option<String>,
+}
+
+/// Why an instance says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PingFailure {
+    /// There is no connection, or no answer in time.
+    Silent,
+    /// There is no trust.
+    Tls(TlsFault),
+}
+
+/// Asks a server once whether it lives, through TLS if there are `files` for that. Names are looked up, which may take
+/// longer than `patience`.
+///
+/// # Errors
+/// That it does not say so.
+pub fn ask(
+    to: &UpstreamAddress,
+    files: Option<&UpstreamTlsFiles>,
+    patience: Duration,
+) -> Result<PingAnswer, PingFailure> {
+    let connect = || -> io::Result<UpstreamConnection> {
+        let addresses = UpstreamAddresses::new(to.clone());
+        addresses.look_up();
+        let connection = addresses.connect(&[], 0)?;
+        let Some(files) = files else { return Ok(connection) };
+        let clients = UpstreamClients::default();
+        clients.set(files, std::iter::once(to)).map_err(io::Error::other)?;
+        clients.begin(0, false, connection)
+    };
+    let connection = connect().map_err(|_| PingFailure::Silent)?;
+    let mut open = OpenPing::new(Ping { instance: 0, number: 0 }, connection);
     let end = Instant::now() + patience;
     loop {
         match open.go_on() {
-            Ok(true) => return true,
-            Ok(false) => {}
-            Err(_) => return false,
+            Ok(true) if open.is_whole() => return Ok(open.answer()),
+            Ok(_) => {}
+            Err(ConnectError::Tls(fault)) => return Err(PingFailure::Tls(fault)),
+            // what has come says that it lives
+            Err(ConnectError::Socket(_)) if open.is_answered() => return Ok(open.answer()),
+            Err(ConnectError::Socket(_)) => return Err(PingFailure::Silent),
         }
         let left = end.saturating_duration_since(Instant::now());
         let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        if left == 0 || poll::wait([(open.socket.as_fd(), open.waits())], left).is_err() {
-            return false;
+        if left == 0 || poll::wait([(open.connection.as_fd(), open.waits())], left).is_err() {
+            return match open.is_answered() {
+                true => Ok(open.answer()),
+                false => Err(PingFailure::Silent),
+            };
         }
     }
 }
@@ -101,37 +148,64 @@ fn tell(stage: &Application, ping: Ping, is_there: bool, now_ms: u64) {
 }
 
 impl OpenPing {
-    fn new(ping: Ping, socket: OwnedFd) -> OpenPing {
-        OpenPing { ping, socket: TcpStream::from(socket), has_asked: false, heard: Vec::new() }
+    fn new(ping: Ping, connection: UpstreamConnection) -> OpenPing {
+        OpenPing { ping, connection, has_asked: false, heard: Vec::new() }
     }
 
     fn waits(&self) -> PollInterest {
-        if self.has_asked { PollInterest::Read } else { PollInterest::Write }
+        let reads = match self.has_asked {
+            true => !self.connection.has_unsent(),
+            false => self.connection.wants_to_connect().read,
+        };
+        if reads { PollInterest::Read } else { PollInterest::Write }
+    }
+
+    /// Whether a server has answered.
+    fn is_answered(&self) -> bool {
+        self.heard.len() >= STATUS_BYTES && self.heard.starts_with(b"HTTP/1.")
+    }
+
+    /// Whether the head of the answer is there.
+    fn is_whole(&self) -> bool {
+        self.heard.windows(4).any(|end| end == b"\r\n\r\n") || self.heard.len() >= HEAD_BYTES
+    }
+
+    /// What is said in the head, as far as it is there.
+    fn answer(&self) -> PingAnswer {
+        let text = String::from_utf8_lossy(&self.heard);
+        let fields = text.lines().filter_map(|line| line.split_once(": "));
+        let mut fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case(CONFIGURATION));
+        PingAnswer { configuration: fields.next().map(|(_, value)| value.to_owned()) }
     }
 
     /// Whether the answer has come.
-    fn go_on(&mut self) -> io::Result<bool> {
+    fn go_on(&mut self) -> Result<bool, ConnectError> {
         if !self.has_asked {
             let text = format!(
                 "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n{ATTEMPT}: 0\r\nConnection: close\r\n\r\n"
             );
-            match self.socket.write(text.as_bytes()) {
+            match self.connection.begin(text.as_bytes(), true) {
                 // it is short: a socket that takes some of it takes all
-                Ok(count) if count == text.len() => self.has_asked = true,
-                Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
-                Err(error) if is_early(&error) => return Ok(false),
+                Ok(Sent::Bytes(count)) if count == text.len() => self.has_asked = true,
+                Ok(Sent::Bytes(_)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(Sent::Blocked) => return Ok(false),
+                Ok(Sent::Broken) => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+                Err(ConnectError::Socket(error)) if error.kind() == io::ErrorKind::NotConnected => {
+                    return Ok(false);
+                }
                 Err(error) => return Err(error),
             }
         }
-        let mut buffer = [0; STATUS_BYTES];
-        match self.socket.read(&mut buffer) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => {
-                self.heard.extend_from_slice(&buffer[..count]);
-                Ok(self.heard.len() >= STATUS_BYTES && self.heard.starts_with(b"HTTP/1."))
-            }
-            Err(error) if is_early(&error) => Ok(false),
-            Err(error) => Err(error),
+        if self.connection.has_unsent() {
+            self.connection.send(&[], true);
+        }
+        match self.connection.receive_more(&mut self.heard, HEAD_BYTES, 0) {
+            Received::Bytes(_) => Ok(self.is_answered()),
+            Received::Blocked => Ok(false),
+            Received::Ended | Received::Broken => Err(match self.connection.fault() {
+                Some(fault) => ConnectError::Tls(fault),
+                None => io::Error::from(io::ErrorKind::UnexpectedEof).into(),
+            }),
         }
     }
 }
@@ -139,9 +213,4 @@ impl OpenPing {
 /// A Unix socket that is no more listened at.
 fn has_no_listener(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
-}
-
-/// Nothing is there yet.
-fn is_early(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected)
 }

@@ -1,0 +1,34 @@
+//! What the supervisor does for stages on several machines: it says where they are asked, and has their new keys taken
+//! over.
+
+use super::machines;
+use super::place::Place;
+use super::supervisor::{Supervisor, endpoints};
+use forebay_sys::stderr::say;
+
+impl Supervisor {
+    /// Where no clients come, no receive says that it serves.
+    pub(super) fn say_where_asked(&self) {
+        let behind = self.serving.as_ref().filter(|serving| serving.config.isolated.is_behind);
+        if let Some(serving) = behind {
+            let at: Vec<_> = self.listeners.urls(&endpoints(&serving.config)).collect();
+            say(format_args!("the stages answer other machines at {}", at.join(", ")));
+        }
+    }
+
+    /// Stages whose keys are others now are started anew, once these have stayed as they are from one look to the next:
+    /// files are written one after another. Keys with which none can serve are tried once.
+    pub(super) fn look_after_keys(&mut self) {
+        let is_quiet =
+            self.rising.is_none() && self.ends_since.is_none() && self.place == Place::Own;
+        let Some(serving) = self.serving.as_ref().filter(|_| is_quiet) else { return };
+        let now = machines::stamps(&serving.config);
+        let is_new = now != serving.keys && now != self.key_look.tried;
+        if is_new && now == self.key_look.last {
+            say(format_args!("the keys of stages have changed, so the stages are started anew"));
+            self.key_look.tried.clone_from(&now);
+            self.reload(Vec::new());
+        }
+        self.key_look.last = now;
+    }
+}
