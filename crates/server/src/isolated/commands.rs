@@ -10,7 +10,7 @@ use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
 use crate::upgrade::handed::HandedBan;
 use crossbeam_channel::{Sender as Reply, bounded};
-use forebay_config::{GateMode, Role};
+use forebay_config::{GateMode, Role, StageKind};
 use forebay_sys::stderr::say;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -164,12 +164,13 @@ impl Supervisor {
     pub(super) fn instances(&self) -> Vec<InstanceStatus> {
         let others = |serving: &Generation| {
             let of = |role: Role| {
-                serving.config.isolated.others(role).iter().map(move |other| InstanceStatus {
+                serving.config.isolated.elsewhere(role).iter().map(move |other| InstanceStatus {
                     role,
-                    name: other.0.to_string(),
+                    name: other.to.to_string(),
                     is: Is::Other,
-                    address: Some(other.0.clone()),
+                    address: Some(other.to.clone()),
                     restarts: 0,
+                    is_elsewhere: other.kind != StageKind::Foreign,
                 })
             };
             Role::ALL.into_iter().flat_map(of).collect::<Vec<_>>()

@@ -13,7 +13,7 @@ use super::kept_gate::GateKeeper;
 use super::machines::{self, KeyLook};
 use super::place::Place;
 use super::relayed::{self, RelayedAnswer, Sessions};
-use super::status::{self, InstanceStatus, Is, StagesStatus};
+use super::status::{self, StagesStatus};
 use crate::command::{CommandAnswer, CommandKind, CommandRequest};
 use crate::config_file;
 use crate::control_socket::{self, ControlSocket};
@@ -29,7 +29,7 @@ use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::{Sender as Reply, bounded};
-use forebay_config::{Config, GateMode, ListenEndpoint, Role, StageKind};
+use forebay_config::{Config, GateMode, ListenEndpoint, Role};
 use forebay_policy::Policy;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -606,31 +606,5 @@ impl Supervisor {
         };
         // a command that went away needs no answer
         let _ = reply.send(answer);
-    }
-
-    /// All processes there are, and other software in their place.
-    fn instances(&self) -> Vec<InstanceStatus> {
-        let others = |serving: &Generation| {
-            let of = |role: Role| {
-                serving.config.isolated.elsewhere(role).iter().map(move |other| InstanceStatus {
-                    role,
-                    name: other.to.to_string(),
-                    is: Is::Other,
-                    address: Some(other.to.clone()),
-                    restarts: 0,
-                    is_elsewhere: other.kind != StageKind::Foreign,
-                })
-            };
-            Role::ALL.into_iter().flat_map(of).collect::<Vec<_>>()
-        };
-        let others = self.serving.iter().flat_map(others);
-        let own = self.serving.iter().flat_map(Generation::instances);
-        let rising = self.rising.iter().flat_map(|rising| rising.generation.instances());
-        let rising = rising.filter(|one| matches!(one.is, Is::Starting(_)));
-        let leaving = self.leaving.iter().flat_map(Generation::instances);
-        let leaving = leaving.filter(|one| matches!(one.is, Is::Leaving(_)));
-        let mut all: Vec<_> = own.chain(others).chain(rising).chain(leaving).collect();
-        all.sort_by_key(|one| one.role.number());
-        all
     }
 }
