@@ -358,7 +358,7 @@ mod tests {
     }
 
     /// What is said of an example that needs what is another setting's.
-    const NEEDS_ANOTHER: [&str; 10] = [
+    const NEEDS_ANOTHER: [&str; 11] = [
         "cannot include ",
         "nobody could connect: set trusted_proxies",
         "there is no class ",
@@ -369,6 +369,7 @@ mod tests {
         "an authority makes certificates for names",
         "no [[tcp]] is for connections to this address",
         "no address in listen has the port ",
+        "stages on several machines show one another certificates",
     ];
 
     #[test]
