@@ -6,6 +6,7 @@
 
 use crate::local_certificate::write;
 use forebay_config::{Role, StageKeyFiles, stage_name};
+use forebay_tls::{Pair, Roots};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
@@ -46,6 +47,13 @@ pub(crate) enum StageKeysError {
     File(PathBuf, io::Error),
     /// The key of the authority is not where its certificate is.
     NoAuthorityKey(PathBuf),
+    /// What this key of an authority signs is not believed by its certificate.
+    OtherAuthority {
+        /// The key.
+        key: PathBuf,
+        /// The certificate.
+        certificate: PathBuf,
+    },
     /// They cannot be made.
     Making(rcgen::Error),
 }
@@ -59,6 +67,13 @@ impl fmt::Display for StageKeysError {
                 "{} is not there, beside the certificate of the authority: run this where the authority was made, \
                  and copy the files of stages from there",
                 path.display()
+            ),
+            StageKeysError::OtherAuthority { key, certificate } => write!(
+                f,
+                "{} is not the key of the authority in {}: who trusts that would not believe the certificates of \
+                 stages; nothing was written",
+                key.display(),
+                certificate.display()
             ),
             StageKeysError::Making(error) => write!(f, "the keys cannot be made: {error}"),
         }
@@ -93,11 +108,22 @@ pub(crate) fn make(args: &StageKeysArgs) -> Result<String, StageKeysError> {
         write(&certificate, &own.pem(), 0o644).map_err(failed(&certificate))?;
     }
     let issuer = Issuer::new(params, authority);
+    let trusted = Roots::of_pem(&fs::read(&certificate).map_err(failed(&certificate))?);
+    let authority_key = key;
     for role in Role::ALL {
         let files = StageKeyFiles::within(dir, role);
         let key = new_key()?;
         let signed = stage_params(role, now, *days)?.signed_by(&key, &issuer);
         let signed = signed.map_err(StageKeysError::Making)?;
+        let pair = Pair::read(signed.pem().as_bytes(), key.serialize_pem().as_bytes()).ok();
+        let is_believed = trusted
+            .as_ref()
+            .zip(pair)
+            .is_some_and(|(trusted, pair)| trusted.believe(&pair, role != Role::Receive).is_ok());
+        if !is_believed {
+            let (key, certificate) = (authority_key, certificate);
+            return Err(StageKeysError::OtherAuthority { key, certificate });
+        }
         // whoever reads both in between sees that they are no pair, and looks again
         write(&files.key, &key.serialize_pem(), 0o600).map_err(failed(&files.key))?;
         write(&files.certificate, &signed.pem(), 0o644).map_err(failed(&files.certificate))?;
@@ -194,6 +220,10 @@ mod tests {
         assert!(make(&args).unwrap().starts_with("made new certificates"));
         assert_eq!(read("ca.pem"), before.0);
         assert_ne!(read("process.pem"), before.1);
+        let written = read("process.pem");
+        fs::write(dir.join("ca.key"), new_key().unwrap().serialize_pem()).unwrap();
+        assert!(matches!(make(&args), Err(StageKeysError::OtherAuthority { .. })));
+        assert_eq!(read("process.pem"), written);
         fs::remove_file(dir.join("ca.key")).unwrap();
         assert!(matches!(make(&args), Err(StageKeysError::NoAuthorityKey(_))));
         fs::remove_dir_all(&dir).unwrap();

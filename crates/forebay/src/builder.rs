@@ -189,7 +189,8 @@ impl ServerBuilder {
     /// Sets how many threads run handlers with the other engines, and how many requests may wait for one; more get
     /// 503. Default: 64 and 1,000. If the process has room for fewer threads, that is the number, and a
     /// [warning](crate::Server::warnings) says so: a quarter of the memory mappings, addresses and threads that the
-    /// system still grants is left to the rest of the program. A thread that cannot be begun later is a 503, too.
+    /// system still grants is left to the rest of the program. Where a thread cannot be begun later, its request
+    /// waits for one of the others, and gets 503 if there is none or too many wait.
     #[must_use]
     pub fn most_threads(mut self, count: usize, waiting: usize) -> ServerBuilder {
         (self.threads, self.waiting) = (count, waiting);

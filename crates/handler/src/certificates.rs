@@ -28,7 +28,7 @@ pub use warnings::{SOON_DAYS, days_left};
 
 use crate::identity::{Keys, Verifier};
 use demands::Demand;
-use forebay_config::{AskClients, ClientCertificates as ClientFiles, Config, KeyPairs};
+use forebay_config::{AskClients, ClientCertificates as ClientFiles, Config, KeyPairs, stage_name};
 use forebay_conn::Secured;
 use forebay_site::rules::Network;
 use forebay_tls::{Identities, TicketKeys, TicketSealer};
@@ -164,7 +164,8 @@ impl Certificates {
                 None => site.tls.pairs.clone(),
                 Some(acme) => KeyPairs { certificates: vec![acme.file()], keys: Vec::new() },
             };
-            let files = CertificateFiles { pairs, clients: site.tls.clients.clone(), acme };
+            let clients = site.tls.clients.clone();
+            let files = CertificateFiles { pairs, clients, name: None, acme };
             open(owner, files, config.limits.streams > 0)
         });
         let sites = sites.collect::<Result<_, _>>()?;
@@ -174,7 +175,7 @@ impl Certificates {
             let clients = ClientFiles::default();
             open(
                 Owner::Admin,
-                CertificateFiles { pairs: pairs.clone(), clients, acme: None },
+                CertificateFiles { pairs: pairs.clone(), clients, name: None, acme: None },
                 false,
             )
         });
@@ -411,7 +412,9 @@ fn stage_files(config: &Config) -> Option<CertificateFiles> {
         ..ClientFiles::default()
     };
     let pairs = KeyPairs { certificates: vec![files.certificate], keys: vec![files.key] };
-    Some(CertificateFiles { pairs, clients, acme: None })
+    // a certificate of the same authority for anybody else opens nothing
+    let name = role.before().map(stage_name);
+    Some(CertificateFiles { pairs, clients, name, acme: None })
 }
 
 /// The bytes of a file.

@@ -169,11 +169,13 @@ impl CgroupBase {
         if !hierarchy.is_two || has_enabled(base, controller)? {
             return Ok(hierarchy);
         }
-        if has_processes(base) {
+        let moves = has_processes(base);
+        if moves {
             self.leave(base)?;
         }
         let enabled = enable(base, controller);
-        if enabled.is_err() {
+        // one that has moved for a controller before stays for that
+        if moves && enabled.is_err() {
             self.come_back();
         }
         enabled.map(|()| hierarchy)

@@ -31,9 +31,14 @@ pub fn usable() -> u64 {
     *BYTES.get_or_init(|| of_machine().min(of_own_cgroups(&MEMORY).unwrap_or(u64::MAX)))
 }
 
-/// Tasks, which are processes and threads, that the control groups of this process may have in all, if they say so.
-pub(crate) fn most_tasks() -> Option<u64> {
-    of_own_cgroups(&TASKS)
+/// Tasks, which are processes and threads, that the control groups of this process have left, if they say so.
+pub(crate) fn tasks_left() -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    of_cgroups(&TASKS, &own, |file| {
+        let used = number(&file.with_file_name("pids.current")).unwrap_or(0);
+        Some(number(file)?.saturating_sub(used).to_string())
+    })
 }
 
 fn of_own_cgroups(files: &LimitFiles) -> Option<u64> {

@@ -91,7 +91,7 @@ pub fn room() -> ThreadRoom {
             each: BYTES_EACH,
         },
         ThreadMeans { bound: ThreadBound::User, most: of_user, used: own, each: 1 },
-        ThreadMeans { bound: ThreadBound::Group, most: memory::most_tasks(), used: own, each: 1 },
+        ThreadMeans { bound: ThreadBound::Group, most: memory::tasks_left(), used: 0, each: 1 },
         ThreadMeans {
             bound: ThreadBound::Machine,
             most: number("/proc/sys/kernel/threads-max"),

@@ -5,12 +5,17 @@ use crate::pair::without_bom;
 use crate::provider::provider;
 use forebay_conn::peer::{ClientCertificate, ClientPolicy};
 use forebay_conn::transport::Unproven;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::verify_server_name;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{CertificateError, Error, RootCertStore};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -63,6 +68,8 @@ pub enum ClientsError {
     Unfit(VerifierBuilderError),
     /// A certificate cannot anchor trust.
     Anchor(Error),
+    /// No certificate can have this name.
+    Name(String),
 }
 
 impl Authorities {
@@ -154,6 +161,19 @@ impl ClientVerification {
         })
     }
 
+    /// Of these clients only those in whose certificates this name stands.
+    ///
+    /// # Errors
+    /// It is no name of a host.
+    pub fn of_name(self, name: &str) -> Result<ClientVerification, ClientsError> {
+        let read = ServerName::try_from(name.to_owned());
+        let read = read.map_err(|_| ClientsError::Name(name.to_owned()))?;
+        // a session does not outlive that another name is asked for
+        let stamp = digest(&[&self.stamp[..], name.as_bytes()].concat());
+        let verifier = Arc::new(NamedClients { signed: self.verifier, name: read });
+        Ok(ClientVerification { verifier, stamp, ..self })
+    }
+
     /// What tells it from what other sites ask.
     pub fn policy(&self) -> ClientPolicy {
         self.policy
@@ -172,6 +192,61 @@ impl ClientVerification {
         let until_s = X509Certificate::from_der(certificate)
             .map_or(0, |(_, parsed)| parsed.validity().not_after.timestamp());
         until_s < now_s || self.lists_until_s.is_some_and(|until_s| until_s < now_s)
+    }
+}
+
+/// Clients whose certificates are signed, and for one name.
+#[derive(Debug)]
+struct NamedClients {
+    /// What else is asked of them.
+    signed: Arc<dyn ClientCertVerifier>,
+    name: ServerName<'static>,
+}
+
+impl ClientCertVerifier for NamedClients {
+    fn offer_client_auth(&self) -> bool {
+        self.signed.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.signed.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let found = self.signed.verify_client_cert(certificate, intermediates, now)?;
+        verify_server_name(&ParsedCertificate::try_from(certificate)?, &self.name)?;
+        Ok(found)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
     }
 }
 
@@ -233,6 +308,7 @@ impl fmt::Display for ClientsError {
             ClientsError::BrokenList(error) => write!(f, "a list in it is broken: {error}"),
             ClientsError::Unfit(error) => write!(f, "{error}"),
             ClientsError::Anchor(error) => write!(f, "an authority cannot be used: {error}"),
+            ClientsError::Name(name) => write!(f, "{name:?} is not the name of a host"),
         }
     }
 }

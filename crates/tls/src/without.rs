@@ -203,6 +203,14 @@ impl ClientVerification {
         Err(NoTls)
     }
 
+    /// The same, of one name.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn of_name(self, _: &str) -> Result<ClientVerification, NoTls> {
+        match self.0 {}
+    }
+
     /// What is asked, to be compared.
     pub fn policy(&self) -> ClientPolicy {
         match self.0 {}
@@ -249,6 +257,14 @@ impl Roots {
     /// Finds none.
     pub fn of_certificates<C: AsRef<[u8]>>(_: impl IntoIterator<Item = C>) -> Option<Roots> {
         None
+    }
+
+    /// Believes nothing.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn believe(&self, _: &Pair, _: bool) -> Result<(), TlsRefusal> {
+        match self.0 {}
     }
 }
 

@@ -204,12 +204,6 @@ impl Application {
         self.is_here && self.link_settings.is_some_and(|link| link.acknowledges)
     }
 
-    /// Whether requests are handed over to it. It says nothing that it was not asked for, and if it has ended the link,
-    /// the next offer fails unread.
-    pub(crate) fn is_receiver(&self) -> bool {
-        matches!(self.settings, settings::ApplicationSettings::HandOver(_))
-    }
-
     /// The same receivers, for requests of clients whose sockets are of no use to them, if such are passed on.
     pub fn relayed(&self) -> Option<&Arc<Application>> {
         self.relayed.as_ref()

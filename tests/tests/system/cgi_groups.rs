@@ -31,8 +31,9 @@ impl Bed {
             ("leaves", "setsid sleep MARK > /dev/null 2>&1 & echo A: b; echo; echo left"),
             (
                 "eats",
-                "head -c 40000000 /dev/zero | tail -c 40000000 & \
-                      head -c 40000000 /dev/zero | tail -c 40000000; wait; sleep MARK",
+                // what is left of the two would answer with what it has taken
+                "head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null & \
+                      head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null; wait; sleep MARK",
             ),
             ("spins", "sleep MARK & echo A: b; echo; while :; do :; done"),
         ];

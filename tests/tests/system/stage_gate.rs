@@ -31,13 +31,25 @@ fn limit(stages: &str, rung: &str, name: &str, burst: u32) -> String {
 
 /// The process of a stage that this supervisor has started.
 pub(super) fn stage(supervisor: u32, name: &str) -> Option<Pid> {
+    stages(supervisor, name).into_iter().next()
+}
+
+/// All of them: after a reload those of before end when their connections have.
+fn stages(supervisor: u32, name: &str) -> Vec<Pid> {
     let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
     let children = children.unwrap_or_default();
-    let of = children.split_whitespace().find(|child| {
+    let of = children.split_whitespace().filter(|child| {
         let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
         words.split(|byte| *byte == 0).nth(2) == Some(name.as_bytes())
     });
-    Pid::from_raw(of?.parse().ok()?)
+    of.filter_map(|child| Pid::from_raw(child.parse().ok()?)).collect()
+}
+
+/// Reloads, until the receive of before has gone: what it has accepted it may refuse itself.
+fn reload(server: &Server) {
+    server.command(&["reload"]);
+    let is_alone = || stages(server.child.id(), "receive").len() == 1;
+    assert!(soon(PATIENCE, is_alone), "{}", server.said());
 }
 
 fn kill(server: &Server, name: &str) {
@@ -117,11 +129,10 @@ fn a_reload_goes_on_judging_by_the_rules_of_the_new_file() {
         let net = Net::new();
         let server = Server::start(&net, &limit(WITH, rung, "few", 5));
         assert_eq!(served(&net, SERVER4, 2), 2);
-        server.command(&["reload"]);
+        reload(&server);
         assert_eq!(served(&net, SERVER4, 9), 3, "{rung}: {}", server.said());
         configure(&server.folder, &limit(WITH, rung, "fewer", 1));
-        server.command(&["reload"]);
-        // what waits in the queues of classes is accepted by the rules of before, for a while
+        reload(&server);
         assert_eq!(served(&net, SERVER4, 3), 1, "{rung}: {}", server.said());
         // the receive that serves now has the words
         kill(&server, "receive");

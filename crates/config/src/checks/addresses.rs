@@ -6,7 +6,7 @@ use crate::problems::problem::{Finding, Wrong, see};
 use crate::problems::quoted::quote;
 use crate::problems::text_place::TextPlace;
 use crate::reading::draft::ConfigDraft;
-use crate::{ControlSocketChoice, Listen};
+use crate::{ControlSocketChoice, Listen, Role};
 use forebay_sys::unix_address::UnixAddress;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -70,7 +70,15 @@ impl ConfigDraft {
         let admin = self.admin_endpoints(text.0).into_iter();
         let admin = admin.map(|(at, endpoint)| (at, endpoint.listen.clone()));
         let control = control.map(|listen| (At::default().child("control.socket"), listen));
-        let others: Vec<_> = admin.chain(control).collect();
+        // who comes to a stage is believed to be another one: clients may not
+        let keys = [("process_listen", Role::Process), ("respond_listen", Role::Respond)];
+        let asked = keys.into_iter().flat_map(|(key, role)| {
+            let listen = self.process.isolated.listen(role).iter().enumerate();
+            listen.map(move |(index, listen)| {
+                (At::default().child("isolated").child(key).item(index), listen.clone())
+            })
+        });
+        let others: Vec<_> = admin.chain(control).chain(asked).collect();
         for (at, listen) in &others {
             if let Some((other, first)) = known.iter().find(|(other, _)| overlap(listen, other)) {
                 wrong.push((at.clone(), overlapping(listen, other, first, text)));

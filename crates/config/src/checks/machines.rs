@@ -5,7 +5,7 @@ use crate::problems::path::Path as At;
 use crate::problems::problem::{Finding, Wrong};
 use crate::reading::draft::ConfigDraft;
 use crate::values::address::Listen;
-use crate::{ListenerConfig, Role, StageAddress, StageKind};
+use crate::{FirewallMode, GateMode, ListenerConfig, Role, StageAddress, StageKind};
 use forebay_upstream::settings::UpstreamAddress;
 use std::fmt;
 use std::net::SocketAddr;
@@ -131,17 +131,31 @@ impl ConfigDraft {
                 }
             }
         }
-        if isolated.unencrypted {
+        let mut elsewhere = Role::ALL.into_iter().flat_map(|role| isolated.elsewhere(role));
+        let speaks = isolated.listens() || elsewhere.any(|one| one.kind == StageKind::Clear);
+        if isolated.unencrypted && speaks {
             remark(
                 at("unencrypted"),
                 "stages speak in clear with other machines, and believe whoever reaches their port",
             );
         }
-        if self.all_listeners().is_empty() && !self.process.admin.listen.0.is_empty() {
-            remark(
-                At::default().child("admin").child("listen"),
-                "receive listens there, and there is none: without listen and [[listener]] no clients come here",
-            );
+        if !self.all_listeners().is_empty() {
+            return;
+        }
+        let (admin, gate) = (&self.process.admin, self.process.gate);
+        let firewall = self.process.firewall.mode;
+        for (is_set, at) in [
+            (!admin.listen.0.is_empty(), At::default().child("admin").child("listen")),
+            (gate != GateMode::Off, At::default().child("gate")),
+            (firewall != FirewallMode::Off, At::default().child("firewall").child("mode")),
+        ] {
+            if is_set {
+                remark(
+                    at,
+                    "this does nothing here: it is receive's, and there is none, since without listen and [[listener]] \
+                     no clients come here",
+                );
+            }
         }
     }
 }
@@ -166,4 +180,34 @@ fn listens_at<'l>(
 
 fn is_here(to: &SocketAddr, port: u16) -> bool {
     to.port() == port && to.ip().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::table::ConfigReader;
+
+    fn remarks(text: &str) -> Vec<String> {
+        let draft = ConfigReader::new(text, "").draft();
+        let mut remarks = Vec::new();
+        draft.remark_machines(&mut remarks);
+        remarks.into_iter().map(|(at, _)| at.shown).collect()
+    }
+
+    #[test]
+    fn what_is_done_in_clear_or_not_at_all_is_said() {
+        let foreign = "unencrypted = true\nrespond_at = [\"http://127.0.0.1:9000\"]\n";
+        let behind = "process_listen = [\"127.0.0.1:9443\"]\nunencrypted = true\n";
+        for (before, stages, expected) in [
+            ("", foreign, &[][..]),
+            ("", behind, &["isolated.unencrypted"]),
+            ("listen = [\":80\"]\ngate = \"auto\"\n", behind, &["isolated.unencrypted"]),
+            (
+                "gate = \"auto\"\nfirewall.mode = \"auto\"\nadmin.listen = [\"127.0.0.1:9090\"]\n",
+                behind,
+                &["isolated.unencrypted", "admin.listen", "gate", "firewall.mode"],
+            ),
+        ] {
+            assert_eq!(remarks(&format!("root = \"/\"\n{before}[stages]\n{stages}")), expected);
+        }
+    }
 }

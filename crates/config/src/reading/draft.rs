@@ -123,6 +123,12 @@ impl ConfigDraft {
             self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
         let ConfigDraft { mut process, site, sites, classes, rules, tcp, protects, .. } = self;
         process.isolated.is_behind = listeners.is_empty();
+        if process.isolated.is_behind {
+            // these are receive's, and there is none
+            process.admin.listen = Default::default();
+            process.gate = Default::default();
+            process.firewall.mode = Default::default();
+        }
         let (log, server_header) = (site.log.clone(), site.server_header);
         let mut config =
             Config { listeners, classes, rules, tcp, protects, log, server_header, ..process };

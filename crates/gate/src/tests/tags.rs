@@ -183,7 +183,8 @@ fn a_first_request_is_judged_whatever_tags_it_has() {
             damaged[last] ^= 1;
             assert!(wire.put(&damaged));
             let damaged = || gate.first_counts()[FirstCount::Damaged as usize];
-            assert!(soon(|| damaged() == count as u64 + 1), "{tags:?}");
+            let is_counted = soon(|| damaged() == count as u64 + 1);
+            assert!(is_counted, "{tags:?}: {:?}", gate.first_counts());
             let page = sent_back(&wire.ask(&segment, tags), &segment);
             assert!(page.data.starts_with(b"HTTP/1.1 403 "), "{tags:?}: {page:?}");
         }

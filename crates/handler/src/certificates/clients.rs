@@ -1,7 +1,8 @@
 //! What sites ask of their clients: the authorities and lists are read here.
 
+use super::held::CertificateFiles;
 use super::{CertificateError, Owner, read};
-use forebay_config::{AskClients, ClientCertificates as ClientFiles};
+use forebay_config::AskClients;
 use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 type ClientDemand = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);
 
 /// What `owner` asks of its clients.
-pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<ClientDemand, CertificateError> {
+pub(super) fn open(owner: &Owner, of: &CertificateFiles) -> Result<ClientDemand, CertificateError> {
+    let files = &of.clients;
     let asked = match files.asked {
         AskClients::Off => return Ok((None, Vec::new())),
         AskClients::Optional => ClientAuth::Optional,
@@ -20,8 +22,13 @@ pub(super) fn open(owner: &Owner, files: &ClientFiles) -> Result<ClientDemand, C
         files.authorities.iter().map(|path| authorities(path)).collect::<Result<_, _>>()?;
     let revoked: Vec<Revoked> =
         files.revoked.iter().map(|path| revoked(path)).collect::<Result<_, _>>()?;
-    let clients = ClientVerification::new(asked, &authorities, &revoked)
-        .map_err(|error| CertificateError::Clients { owner: owner.clone(), error })?;
+    let clients =
+        ClientVerification::new(asked, &authorities, &revoked).and_then(|all| match &of.name {
+            Some(name) => all.of_name(name),
+            None => Ok(all),
+        });
+    let clients =
+        clients.map_err(|error| CertificateError::Clients { owner: owner.clone(), error })?;
     let until = |(path, lists): (&PathBuf, &Revoked)| Some((path.clone(), lists.until_s()?));
     let lists = files.revoked.iter().zip(&revoked).filter_map(until).collect();
     Ok((Some(Arc::new(clients)), lists))

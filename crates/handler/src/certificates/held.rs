@@ -44,6 +44,8 @@ pub(super) struct HeldCertificate {
 pub(super) struct CertificateFiles {
     pub(super) pairs: KeyPairs,
     pub(super) clients: ClientFiles,
+    /// The name that certificates of clients must have; any is good without.
+    pub(super) name: Option<String>,
     /// Where its certificate comes from, if that is by ACME; its file is one of the pairs.
     pub(super) acme: Option<acme::CertificateSource>,
 }
@@ -108,7 +110,7 @@ impl HeldCertificate {
                 }
             },
         };
-        let (clients, lists) = clients::open(&owner, &files.clients)?;
+        let (clients, lists) = clients::open(&owner, &files)?;
         let asked = clients.as_ref().map(|clients| clients.stamp());
         let tickets = match before.filter(|before| before.asked == asked) {
             Some(before) => Arc::clone(&before.tickets),

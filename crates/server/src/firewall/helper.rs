@@ -130,6 +130,10 @@ impl Table {
     }
 
     fn install(&mut self, rules: Ruleset, clients: &[Ban]) -> Result<(), String> {
+        // whoever says the rules may be a process that was taken over
+        if self.rules.as_ref().is_some_and(|known| known.table != rules.table) {
+            return Err(format!("{:?} is the table of something else", rules.table));
+        }
         if self._lock.is_none() {
             self._lock = Some(lock(&rules.table)?);
         }

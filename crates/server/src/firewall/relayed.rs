@@ -155,7 +155,7 @@ impl FirewallRelay {
     }
 }
 
-/// A line for a receive that is started: what it says is done as long as `is_heard` says so.
+/// A line for a receive that is started: what it says of rules is done as long as `is_heard` says so.
 ///
 /// # Errors
 /// Lack of threads or descriptors.
@@ -181,7 +181,8 @@ impl Firewall {
     /// Does what a receive says. Whether there may be more.
     fn hear(&self, command: RelayedCommand, is_heard: &impl Fn() -> bool, to: &UnixStream) -> bool {
         match command {
-            RelayedCommand::Clients(clients) if is_heard() => {
+            // also of a receive that drains, or is about to be replaced: it serves as long as it says something
+            RelayedCommand::Clients(clients) => {
                 clients
                     .iter()
                     .for_each(|(client, until)| self.dropped.drop_client(*client, *until));
@@ -193,7 +194,7 @@ impl Firewall {
                 blocks.for_each(|block| clients.add(block, SparedAs::OwnAddress));
                 self.order(FirewallCommand::Rules(rules, most_ns, clients));
             }
-            RelayedCommand::Clients(_) | RelayedCommand::Rules(..) => {}
+            RelayedCommand::Rules(..) => {}
             RelayedCommand::Count => {
                 let figures = self.figures();
                 let told = RelayedFigures {
@@ -254,12 +255,14 @@ mod tests {
         let FirewallCommand::Rules(told, most_ns, spared) = orders.recv().unwrap() else {
             panic!("another order")
         };
-        assert_eq!((told, most_ns), (ruleset, 9));
+        assert_eq!((&told, most_ns), (&ruleset, 9));
         assert!(spared.why(client).is_some() && spared.why("192.0.3.1".parse().unwrap()).is_none());
         is_heard.store(false, Relaxed);
+        own.order(FirewallCommand::Rules(ruleset, 10, SparedClients::default()));
         own.dropped.drop_client(client, 8);
+        assert_eq!(clients.recv().unwrap().until_ns, 8, "one that is replaced still serves");
         // another question comes after it
         own.figures();
-        assert!(clients.is_empty());
+        assert!(!orders.try_iter().any(|order| matches!(order, FirewallCommand::Rules(..))));
     }
 }

@@ -52,20 +52,31 @@ fn named(kind: &Value) -> String {
 }
 
 /// The networks of an element: an address, a network, a range, or one of these with a time, a counter or a comment.
+/// Addresses of IPv6 that stand for some of IPv4 are none: no packet comes from there, and the blocks of a policy would
+/// take them for those of IPv4.
 fn blocks(element: &Value) -> Option<Vec<CidrBlock>> {
     let address = |value: &Value| value.as_str()?.parse::<IpAddr>().ok();
+    let is_mapped = |ip: IpAddr| ip.is_ipv6() && ip.to_canonical().is_ipv4();
     if let Some(address) = address(element) {
-        return Some(vec![CidrBlock::of(address)]);
+        return Some(if is_mapped(address) { Vec::new() } else { vec![CidrBlock::of(address)] });
     }
     if let Some(more) = element.get("elem") {
         return blocks(more.get("val")?);
     }
     if let Some(network) = element.get("prefix") {
         let len = network.get("len")?.as_u64()?.try_into().ok()?;
-        return Some(vec![CidrBlock::new(address(network.get("addr")?)?, len).ok()?]);
+        let first = address(network.get("addr")?)?;
+        if is_mapped(first) {
+            return Some(Vec::new());
+        }
+        return Some(vec![CidrBlock::new(first, len).ok()?]);
     }
     let [first, last] = element.get("range")?.as_array()?.as_slice() else { return None };
-    Some(CidrBlock::between(address(first)?, address(last)?)).filter(|blocks| !blocks.is_empty())
+    let (first, last) = (address(first)?, address(last)?);
+    if is_mapped(first) && is_mapped(last) {
+        return Some(Vec::new());
+    }
+    Some(CidrBlock::between(first, last)).filter(|blocks| !blocks.is_empty())
 }
 
 #[cfg(test)]
@@ -103,6 +114,14 @@ mod tests {
             assert_eq!(found, ["2001:db8::/32", "fd00::1/128"]);
         }
         assert!(texts(&set(json!("ipv4_addr"), Value::Null)).unwrap().is_empty());
+        // they stand in lists of addresses from which nothing comes
+        let mapped = json!([
+            {"prefix": {"addr": "::ffff:0:0", "len": 96}},
+            "::ffff:192.0.2.1",
+            {"range": ["::ffff:192.0.2.1", "::ffff:192.0.2.9"]},
+            "2001:db8::1",
+        ]);
+        assert_eq!(texts(&set(json!("ipv6_addr"), mapped)).unwrap(), ["2001:db8::1/128"]);
     }
 
     #[test]

@@ -5,6 +5,10 @@ use super::machines;
 use super::place::Place;
 use super::supervisor::{Supervisor, endpoints};
 use forebay_sys::stderr::say;
+use std::time::{Duration, Instant};
+
+/// Keys with which no stages could be started are tried again after so long: what was in the way may be none of theirs.
+const AGAIN: Duration = Duration::from_secs(600);
 
 impl Supervisor {
     /// Where no clients come, no receive says that it serves.
@@ -17,17 +21,30 @@ impl Supervisor {
     }
 
     /// Stages whose keys are others now are started anew, once these have stayed as they are from one look to the next:
-    /// files are written one after another. Keys with which none can serve are tried once.
+    /// files are written one after another. Keys that nobody would believe change nothing, and those with which none
+    /// can serve are tried again from time to time.
     pub(super) fn look_after_keys(&mut self) {
         let is_quiet =
             self.rising.is_none() && self.ends_since.is_none() && self.place == Place::Own;
         let Some(serving) = self.serving.as_ref().filter(|_| is_quiet) else { return };
         let now = machines::stamps(&serving.config);
-        let is_new = now != serving.keys && now != self.key_look.tried;
+        let is_due = self.key_look.tried_at.is_none_or(|at| at.elapsed() >= AGAIN);
+        let is_new = now != serving.keys && (now != self.key_look.tried || is_due);
         if is_new && now == self.key_look.last {
-            say(format_args!("the keys of stages have changed, so the stages are started anew"));
+            let checked = machines::check_new(&serving.config, &serving.keys);
             self.key_look.tried.clone_from(&now);
-            self.reload(Vec::new());
+            self.key_look.tried_at = Some(Instant::now());
+            match checked {
+                Ok(()) => {
+                    say(format_args!(
+                        "the keys of stages have changed, so the stages are started anew"
+                    ));
+                    self.reload(Vec::new());
+                }
+                Err(why) => say(format_args!(
+                    "the keys of stages have changed, and the stages stay as they are: {why}"
+                )),
+            }
         }
         self.key_look.last = now;
     }

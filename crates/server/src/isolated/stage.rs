@@ -206,5 +206,7 @@ fn stand_behind(config: &mut Config, place: &StageProcess) {
     // who asks ends a connection first, unless its machine is gone; and who reaches the port may be anybody
     let is_reached = config.isolated.listens();
     config.timeouts.idle = if is_reached { 2 * KEPT } else { IDLE };
-    config.timeouts.head = if is_reached { KEPT } else { IDLE };
+    if !is_reached {
+        config.timeouts.head = IDLE;
+    }
 }

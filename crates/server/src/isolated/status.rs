@@ -116,6 +116,10 @@ fn health(one: &InstanceStatus, to: &UpstreamAddress, config: Option<&Config>) -
         Err(PingFailure::Silent) => return "does not answer".to_owned(),
         Err(PingFailure::Tls(fault)) => return format!("no trust: {}", fault.words()),
     };
+    // other software may well not know what it is asked here
+    if one.is_elsewhere && !(200..300).contains(&answer.status) {
+        return format!("answers with {}", answer.status);
+    }
     let theirs = answer.configuration.filter(|_| one.is_elsewhere);
     let other = config.zip(theirs).and_then(|(config, theirs)| {
         configuration::difference(&configuration::said(config), &theirs)

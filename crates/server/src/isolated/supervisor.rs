@@ -29,7 +29,7 @@ use crate::upgrade::predecessor::{Inheritance, Predecessor};
 use crate::upgrade::starting::StartingCommand;
 use crate::upgrade::successor::SuccessorEvent;
 use crossbeam_channel::{Sender as Reply, bounded};
-use forebay_config::{Config, GateMode, ListenEndpoint, Role};
+use forebay_config::{Config, FirewallSettings, GateMode, ListenEndpoint, Role};
 use forebay_policy::Policy;
 use forebay_sys::stderr::say;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -509,7 +509,11 @@ impl Supervisor {
         if !super::is_wanted(&config) {
             return Err("a server without stages needs a restart or an upgrade".to_owned());
         }
-        let is_same = |serving: &Generation| endpoints(&serving.config) == endpoints(&config);
+        // each socket stays with those it was given to
+        let at = |config: &Config| {
+            (of_clients(config), Role::ALL.map(|role| machines::asked_at(config, role)))
+        };
+        let is_same = |serving: &Generation| at(&serving.config) == at(&config);
         if !self.serving.as_ref().is_none_or(is_same) {
             return Err("other addresses need a restart".to_owned());
         }
@@ -518,7 +522,11 @@ impl Supervisor {
         if serving.is_some_and(|serving| gate(serving) != gate(&config)) {
             return Err("another gate needs a restart".to_owned());
         }
-        if serving.is_some_and(|serving| serving.firewall != config.firewall) {
+        let firewall = |config: &Config| {
+            let sets_interval = Duration::ZERO;
+            FirewallSettings { sets_interval, ..config.firewall.clone() }
+        };
+        if serving.is_some_and(|serving| firewall(serving) != firewall(&config)) {
             return Err("another firewall needs a restart".to_owned());
         }
         Ok((config, warnings))

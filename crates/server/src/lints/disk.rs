@@ -6,7 +6,7 @@ use forebay_config::path::Path as At;
 use forebay_config::problem::{Finding, Wrong};
 use forebay_config::{
     AccessLog, AdminConfig, ClientCertificates, ConfigDraft, ControlSocketChoice, KeyPairs, Listen,
-    Remarks, Role, SiteConfig,
+    Remarks, Role, SiteConfig, StageKeyFiles,
 };
 use forebay_handler::certificates::{self, CertificateError, Tokens, TokensError};
 use forebay_handler::identity::{Keys, KeysError};
@@ -137,12 +137,20 @@ pub fn missing_files(draft: &ConfigDraft) -> Remarks {
     }
     let isolated = &draft.process.isolated;
     for role in Role::ALL.into_iter().filter(|role| isolated.shows_keys(*role)) {
-        let files = isolated.key_files(role).map(|it| [it.authority, it.certificate, it.key]);
-        for path in files.into_iter().flatten() {
-            if let Err(error) = open_regular(&path) {
-                let at = At::default().child("isolated").child("keys");
-                wrong.push((at, Wrong::NoFile { path, error }));
+        let Some(StageKeyFiles { authority, certificate, key }) = isolated.key_files(role) else {
+            continue;
+        };
+        let (at, before) = (At::default().child("isolated").child("keys"), wrong.len());
+        for path in [&authority, &certificate, &key] {
+            if let Err(error) = open_regular(path) {
+                wrong.push((at.clone(), Wrong::NoFile { path: path.clone(), error }));
             }
+        }
+        let pairs = KeyPairs { certificates: vec![certificate], keys: vec![key] };
+        if wrong.len() == before
+            && let Err(error) = certificates::pairs(&pairs)
+        {
+            wrong.push((at, wrong_certificate(error.to_string())));
         }
     }
     if let Some(path) = &draft.process.spool_dir

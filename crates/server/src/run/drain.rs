@@ -18,6 +18,14 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const LOG_CLOSE: Duration = Duration::from_secs(2);
 
 impl Server {
+    /// The other process judges from now on, and its agent moves the words in the kernel.
+    pub(super) fn let_gate_go(&self) {
+        if let Some(enforced) = &self.common.live.get().policy.gate {
+            self.common.agent_loop.retire(&self.common.live);
+            enforced.gate().let_go();
+        }
+    }
+
     /// Other processes have the clients that come from now on. Those that are here get one more answer on each
     /// connection; what is left at the end of this time is drained within it, and for half of it at most.
     pub(super) fn be_replaced(&mut self, time: Duration) {
@@ -28,11 +36,7 @@ impl Server {
         let patience = time.saturating_sub(self.plan.drain);
         // the storage is another's from now on
         self.acme = None;
-        if let Some(enforced) = &self.common.live.get().policy.gate {
-            // the words in the kernel, too
-            self.common.agent_loop.retire(&self.common.live);
-            enforced.gate().let_go();
-        }
+        self.let_gate_go();
         self.leave_clients(patience);
         say(format_args!(
             "replaced: connections open: {}, each gets one more answer if it asks within {patience:?}",
@@ -94,8 +98,10 @@ impl Server {
             self.plan.drain = within;
             self.begin_to_drain(SIGTERM);
         }
-        if within.is_zero() {
-            self.stop();
+        match within.is_zero() {
+            true => self.stop(),
+            // the first that comes is the one that counts
+            false => self.later.push((Instant::now() + within, Later::Stop)),
         }
     }
 

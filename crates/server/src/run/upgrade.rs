@@ -270,6 +270,7 @@ impl Server {
             self.is_replaced = true;
             // the storage is another's from now on
             self.acme = None;
+            self.let_gate_go();
             self.plan.drain = self.plan.drain.min(self.config.timeouts.upgrade / 2);
             self.leave_addresses(&left, keeps_left, known);
         }

@@ -9,7 +9,7 @@ use std::fmt;
 pub struct TlsRefusal(Error);
 
 impl TlsRefusal {
-    pub(super) fn of(error: Error) -> TlsRefusal {
+    pub(crate) fn of(error: Error) -> TlsRefusal {
         TlsRefusal(error)
     }
 
@@ -55,6 +55,8 @@ fn of_alert(alert: AlertDescription) -> TlsFault {
         | Of::CertificateUnknown
         | Of::CertificateRequired
         | Of::UnknownCA
+        // it knows an authority with the same name, and another key
+        | Of::DecryptError
         | Of::AccessDenied => TlsFault::Unwelcome,
         Of::NoApplicationProtocol => TlsFault::NoHttp2,
         _ => TlsFault::Alert,

@@ -21,7 +21,9 @@ impl Link {
         }
         let patience_ms = u64::from(flight.patience_ms);
         match flight.state {
-            FlightState::Unwritten | FlightState::Written => {
+            // a connection that has to be made first says nothing of the instance
+            FlightState::Unwritten => patience_ms,
+            FlightState::Written => {
                 self.hurries_after_ms(flight).unwrap_or(patience_ms).min(patience_ms)
             }
             // whether its instance is lost shows when it is looked at: soon, as long as it is young

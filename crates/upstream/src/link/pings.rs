@@ -83,7 +83,8 @@ impl Link {
     pub fn not_asked(&mut self, ping: Ping, now_ms: u64) {
         let Some(one) = self.instances.get_mut(ping.instance) else { return };
         if one.pings == ping.number {
-            (one.ping, one.heard_ms) = (Pinged::No, now_ms);
+            // asked again after its own time: at once, it would be asked without end
+            (one.ping, one.heard_ms, one.is_doubted) = (Pinged::No, now_ms, false);
         }
     }
 }

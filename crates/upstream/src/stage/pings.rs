@@ -25,6 +25,8 @@ const REST_MS: u64 = 50;
 const STATUS_BYTES: usize = 12;
 /// So much is read of its head.
 const HEAD_BYTES: usize = 4096;
+/// What a server says of its configuration is no longer.
+const SAID_BYTES: usize = 64;
 
 /// Pings that wait for their answers.
 #[derive(Debug, Default)]
@@ -86,6 +88,8 @@ impl Pings {
 /// What an instance says to a ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PingAnswer {
+    /// Its status.
+    pub status: u16,
     /// Version and configuration of the server there, if it says them.
     pub configuration: Option<String>,
 }
@@ -175,7 +179,10 @@ impl OpenPing {
         let text = String::from_utf8_lossy(&self.heard);
         let fields = text.lines().filter_map(|line| line.split_once(": "));
         let mut fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case(CONFIGURATION));
-        PingAnswer { configuration: fields.next().map(|(_, value)| value.to_owned()) }
+        let said = fields.next().map(|(_, value)| value).filter(|value| is_printable(value));
+        // "HTTP/1.1 200"
+        let status = text.get(9..STATUS_BYTES).and_then(|status| status.parse().ok());
+        PingAnswer { status: status.unwrap_or(0), configuration: said.map(str::to_owned) }
     }
 
     /// Whether the answer has come.
@@ -208,6 +215,11 @@ impl OpenPing {
             }),
         }
     }
+}
+
+/// Whether it may be shown on a terminal: a server may say anything.
+fn is_printable(said: &str) -> bool {
+    said.len() <= SAID_BYTES && said.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 /// A Unix socket that is no more listened at.

@@ -177,7 +177,7 @@ export function refusals(top, span) {
     const [first] = refused(kind);
     if (!first) return [];
     const part = `${count(first.refused)} of ${count(all)}, ${Math.round((100 * first.refused) / all)} %`;
-    const name = kind === "agent" && first.name === "-" ? "(none)" : first.name;
+    const name = kind === "agent" && first.name === "-" ? "(none)" : first.name || "(empty)";
     return [element("dt", { text: word }), element("dd", {}, element("b", { text: name }), ` (${part})`)];
   });
   document.getElementById("refusals").hidden = !lines.length;

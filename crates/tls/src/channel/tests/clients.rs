@@ -155,6 +155,27 @@ fn clients_are_taken_by_their_certificates() {
     }
 }
 
+#[test]
+fn clients_are_taken_by_their_name_where_it_is_asked_for() {
+    let ca = Ca::named("one");
+    for version in BOTH_VERSIONS {
+        let all = ClientVerification::new(ClientAuth::Required, &[ca.authorities()], &[]).unwrap();
+        let stamp = all.stamp();
+        let named = all.of_name("receive.example").unwrap();
+        assert_ne!(named.stamp(), stamp);
+        let asking = alone(ca.asking(&["a.example"], tickets(), Some(named)));
+        let client = |name: &str| {
+            let name = rcgen::SanType::DnsName(name.try_into().unwrap());
+            ca.client_with(&ca, version, |params| params.subject_alt_names = vec![name])
+        };
+        assert!(outcome(&client("receive.example"), &asking).is_ok());
+        for other in [client("alice.example"), ca.client_with(&ca, version, |_| {})] {
+            let failure = outcome(&other, &asking).unwrap_err();
+            assert_eq!(failure, TransportFailure::Unproven(Unproven::Wrong));
+        }
+    }
+}
+
 /// CVE-2025-23419: a client that has a session with a site that asks for no certificate does not resume
 /// it with one that does.
 #[test]
