@@ -1,5 +1,6 @@
 //! The client's end: what it trusts, what it resumes, and one connection of it.
 
+mod belief;
 mod refusal;
 mod trust;
 

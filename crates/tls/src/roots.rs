@@ -1,13 +1,9 @@
 //! Certificates that a client trusts.
 
-use crate::client::TlsRefusal;
-use crate::pair::{Pair, describe};
-use crate::provider::provider;
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use crate::pair::describe;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{CertificateError, Error, RootCertStore};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
@@ -39,28 +35,6 @@ impl Roots {
         let all = all.into_iter().map(|one| CertificateDer::from(one.as_ref().to_vec()));
         let (read, _) = store.add_parsable_certificates(all);
         (read > 0).then(|| Roots { store: Arc::new(store), themselves: Arc::new([]) })
-    }
-
-    /// Whether an authority among them has signed this certificate, for a server or for a client, and it is good today.
-    /// Names are not looked at.
-    ///
-    /// # Errors
-    /// Why it would not be believed.
-    pub fn believe(&self, pair: &Pair, is_server: bool) -> Result<(), TlsRefusal> {
-        self.look_at(pair, is_server).map_err(TlsRefusal::of)
-    }
-
-    fn look_at(&self, pair: &Pair, is_server: bool) -> Result<(), Error> {
-        let (own, others) = pair.key.cert.split_first().ok_or(CertificateError::BadEncoding)?;
-        let (now, provider) = (UnixTime::now(), provider());
-        if is_server {
-            let (own, known) = (ParsedCertificate::try_from(own)?, &self.store);
-            let algorithms = provider.signature_verification_algorithms.all;
-            return verify_server_cert_signed_by_trust_anchor(&own, known, others, now, algorithms);
-        }
-        let built = WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.store), provider);
-        let built = built.build().map_err(|error| Error::General(error.to_string()))?;
-        built.verify_client_cert(own, others, now).map(drop)
     }
 }
 

@@ -1,8 +1,7 @@
 //! What sites ask of their clients: the authorities and lists are read here.
 
-use super::held::CertificateFiles;
 use super::{CertificateError, Owner, read};
-use forebay_config::AskClients;
+use forebay_config::{AskClients, ClientCertificates as ClientFiles};
 use forebay_tls::{Authorities, ClientAuth, ClientVerification, Revoked};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +9,12 @@ use std::sync::Arc;
 /// What clients are asked for, and when each list of revoked certificates expires.
 type ClientDemand = (Option<Arc<ClientVerification>>, Vec<(PathBuf, i64)>);
 
-/// What `owner` asks of its clients.
-pub(super) fn open(owner: &Owner, of: &CertificateFiles) -> Result<ClientDemand, CertificateError> {
-    let files = &of.clients;
+/// What `owner` asks of its clients: certificates with this name, or any.
+pub(super) fn open(
+    owner: &Owner,
+    files: &ClientFiles,
+    name: Option<&str>,
+) -> Result<ClientDemand, CertificateError> {
     let asked = match files.asked {
         AskClients::Off => return Ok((None, Vec::new())),
         AskClients::Optional => ClientAuth::Optional,
@@ -23,7 +25,7 @@ pub(super) fn open(owner: &Owner, of: &CertificateFiles) -> Result<ClientDemand,
     let revoked: Vec<Revoked> =
         files.revoked.iter().map(|path| revoked(path)).collect::<Result<_, _>>()?;
     let clients =
-        ClientVerification::new(asked, &authorities, &revoked).and_then(|all| match &of.name {
+        ClientVerification::new(asked, &authorities, &revoked).and_then(|all| match name {
             Some(name) => all.of_name(name),
             None => Ok(all),
         });

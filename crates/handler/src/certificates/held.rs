@@ -110,7 +110,7 @@ impl HeldCertificate {
                 }
             },
         };
-        let (clients, lists) = clients::open(&owner, &files)?;
+        let (clients, lists) = clients::open(&owner, &files.clients, files.name.as_deref())?;
         let asked = clients.as_ref().map(|clients| clients.stamp());
         let tickets = match before.filter(|before| before.asked == asked) {
             Some(before) => Arc::clone(&before.tickets),
