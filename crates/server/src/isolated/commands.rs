@@ -8,6 +8,7 @@ use super::relayed::{self, RelayedAnswer};
 use super::status::{InstanceStatus, Is};
 use super::supervisor::{Supervisor, SupervisorEvent};
 use crate::command::CommandAnswer;
+use crate::control_socket;
 use crate::upgrade::handed::HandedBan;
 use crossbeam_channel::{Sender as Reply, bounded};
 use forebay_config::{GateMode, Role, StageKind};
@@ -15,7 +16,13 @@ use forebay_sys::stderr::say;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
+
+/// How often, and how many times, receive is asked to judge in the kernel: for as long as a stage may take to serve.
+const JUDGE_AGAIN: Duration = Duration::from_millis(200);
+const JUDGE_TRIES: usize = 300;
 
 impl Supervisor {
     /// Has receive answer a command. One that changes something waits for the one before it, so that what is known of
@@ -149,13 +156,23 @@ impl Supervisor {
         if generation.config.gate == GateMode::Off && self.common.firewall.is_none() {
             return;
         }
-        let heard = |answer: CommandAnswer, _| {
-            if answer.code != 0 {
-                say(format_args!("gate: receive does not judge: {}", answer.text.trim_end()));
+        let (gate, number) = (Arc::clone(&self.common.gate), generation.number);
+        let socket = relayed::socket(generation.directory());
+        let ask = move || {
+            // a receive that is started again just now hears it when it serves
+            let mut last = String::new();
+            for _ in 0..JUDGE_TRIES {
+                let answer =
+                    control_socket::ask(&socket, JUDGE).unwrap_or_else(CommandAnswer::failed);
+                if answer.code == 0 || !gate.is_judged_by(number) {
+                    return;
+                }
+                last = answer.text;
+                thread::sleep(JUDGE_AGAIN);
             }
+            say(format_args!("gate: receive does not judge: {}", last.trim_end()));
         };
-        let asked = relayed::ask(relayed::socket(generation.directory()), JUDGE.to_owned(), heard);
-        if let Err(error) = asked {
+        if let Err(error) = thread::Builder::new().name("judge".to_owned()).spawn(ask) {
             say(format_args!("gate: receive is not asked to judge: {error}"));
         }
     }

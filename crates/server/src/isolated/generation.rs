@@ -79,7 +79,7 @@ pub(super) struct SupervisorShared {
 
 /// All processes that have one configuration.
 pub(super) struct Generation {
-    number: u64,
+    pub(super) number: u64,
     common: Arc<SupervisorShared>,
     pub(super) config: Config,
     /// The program, whatever becomes of its file.
