@@ -389,7 +389,7 @@ fn what_takes_too_much_is_killed(engine: &str) {
         })
     });
     let [slow, drips] = asked.map(|one| one.join().unwrap());
-    assert!(slow.starts_with("HTTP/1.1 504 "), "{engine}: {slow}");
+    assert!(slow.starts_with("HTTP/1.1 504 "), "{engine}: {slow} {}", server.stderr());
     assert!(drips.starts_with("HTTP/1.1 200 "), "{engine}: {drips}");
     server.says("killed after 8s (limits.time)");
     assert!(soon(PATIENCE, || bed.sleepers() == 0), "{engine}");

@@ -149,7 +149,9 @@ pub(crate) fn get(addr: SocketAddr, target: &str) -> Vec<u8> {
 pub(crate) fn told(bytes: &[u8]) -> (String, Vec<String>, Vec<u8>) {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
-    let mut lines = head.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+    // the tag of a file that is young is weak
+    let mut lines =
+        head.lines().filter(|line| !line.is_empty()).map(|line| line.replace("W/\"", "\""));
     let status = lines.next().unwrap();
     let mut fields: Vec<_> = lines.filter(|line| !line.starts_with("Date: ")).collect();
     assert!(head.contains("\r\nDate: "), "{head}");
