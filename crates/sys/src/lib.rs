@@ -10,7 +10,7 @@
 //! | [`unix_address`] | names of Unix sockets: a path, or a name in the abstract namespace |
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
-//! | [`line`] | a pair of sockets between a process and the one that has started it |
+//! | [`mod@line`] | a pair of sockets between a process and the one that has started it |
 //! | [`launch`] | programs that one process runs for another, and the messages of both |
 //! | [`cgi`] | a program that is run for one request, and the end of all that it has started |
 //! | [`descriptors`] | descriptors that one process gives another |

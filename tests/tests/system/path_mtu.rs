@@ -7,6 +7,7 @@ use super::net::{
     CLIENT4, CLIENT6, Net, SERVER4, SERVER6, Server, ip, is_root, metric, run, within,
 };
 use super::protect::{self, JUDGES, Other, has};
+use forebay_tests::faults::soon;
 use forebay_tests::wire::PATIENCE;
 use std::fs;
 use std::io::{Read, Write};
@@ -52,7 +53,14 @@ impl Narrow {
     fn ask(&self, server: &str, port: u16) -> String {
         let address = SocketAddr::new(server.parse::<IpAddr>().unwrap(), port);
         within(&self.name, move || {
-            let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+            // the neighbours of a network that was made just now may not be known yet
+            let mut made = None;
+            let is_made = || {
+                made = TcpStream::connect_timeout(&address, PATIENCE).ok();
+                made.is_some()
+            };
+            assert!(soon(PATIENCE, is_made), "{address}");
+            let mut stream = made.unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let head = b"GET /gold/large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
             stream.write_all(head).unwrap();

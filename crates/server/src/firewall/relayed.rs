@@ -1,6 +1,6 @@
 //! The firewall of receive: the supervisor keeps the table and its helper, so that a crash of receive lets nobody in.
 //!
-//! In receive: what loops and reloads say to a [`Firewall`]. Over a [`forebay_sys::line`]: clients, rules, questions for
+//! In receive: what loops and reloads say to a [`Firewall`]. Over a [`mod@forebay_sys::line`]: clients, rules, questions for
 //! figures. In the supervisor: the same, said to the firewall there is, as long as the generation of that receive judges.
 
 use super::{BATCH, Firewall, FirewallCommand, RENEW, lock};

@@ -1,7 +1,7 @@
 //! The gate of receive, kept by the supervisor: a crash of receive takes nothing of it away, and the next receive goes on
 //! with what was charged.
 //!
-//! In: what receive has in the kernel, over a [`forebay_sys::line`], each time that it has changed: a text and
+//! In: what receive has in the kernel, over a [`mod@forebay_sys::line`], each time that it has changed: a text and
 //! descriptors, as in an upgrade. Out: the same, for the receive that starts next, or the server that takes the place.
 //! While there is no receive, the kernel judges on by the rules of the last.
 //!
