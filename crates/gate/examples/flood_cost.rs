@@ -19,6 +19,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::mem;
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -38,10 +39,15 @@ enum Load {
     Singles(u32),
     /// A connection for each request, so many per second.
     Connections(u32),
+    /// The same, [`CROWD`] at once: one interrupt is for packets of several.
+    Crowds(u32),
     /// Requests for a file of so many bytes on four connections that stay, so many per second. An event is
     /// a request, or a megabyte of one.
     Requests(u32, usize),
 }
+
+/// How many clients of [`Load::Crowds`] connect at once.
+const CROWD: u32 = 32;
 
 const KB: usize = 1000;
 const MB: usize = 1000 * KB;
@@ -86,6 +92,13 @@ fn modes() -> Vec<(&'static str, String, Load)> {
             Load::Connections(4000),
         ),
         ("503 in the kernel", judging(every), Load::Connections(4000)),
+        ("503 after the head, 32 at once", every.to_owned(), Load::Crowds(8000)),
+        (
+            "first request reset in the kernel, 32 at once",
+            judging(&by_path("action = \"reset\"")),
+            Load::Crowds(8000),
+        ),
+        ("503 in the kernel, 32 at once", judging(every), Load::Crowds(8000)),
         ("connection served", wide.to_owned(), Load::Connections(4000)),
         ("connection served, gate on", gate(wide), Load::Connections(4000)),
         ("connection served, classes", classes.to_owned(), Load::Connections(4000)),
@@ -216,6 +229,7 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
         Load::Syns(rate) => ("syns", rate, 0),
         Load::Singles(rate) => ("singles", rate, 0),
         Load::Connections(rate) => ("connections", rate, 0),
+        Load::Crowds(rate) => ("crowds", rate, 0),
         Load::Requests(rate, bytes) => ("requests", rate, bytes),
     };
     let generator = net
@@ -306,6 +320,7 @@ fn load(kind: &str, rate: u32, bytes: usize) {
         "syns" => syns(rate, 64, began, all),
         "singles" => syns(rate, 1, began, all),
         "connections" => paced(rate, began, all, connection),
+        "crowds" => CROWD * paced(rate / CROWD, began, all, crowd),
         _ => {
             let mut kept: Vec<TcpStream> =
                 (0..4).map(|_| TcpStream::connect("10.99.0.1:80").unwrap()).collect();
@@ -345,6 +360,37 @@ fn connection() {
         let _ = stream.write_all(b"GET /1000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let _ = stream.read_to_end(&mut Vec::new());
     }
+}
+
+/// [`CROWD`] clients that connect, ask and read, each step all of them.
+fn crowd() {
+    let mut streams: Vec<TcpStream> = (0..CROWD).map(|_| connecting()).collect();
+    for stream in &mut streams {
+        let _ = stream.write_all(b"GET /1000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    }
+    for stream in &mut streams {
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+/// A stream whose handshake has begun: the first write waits for its end.
+fn connecting() -> TcpStream {
+    // SAFETY: it has no conditions.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0) };
+    assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: all bytes zero are an address.
+    let mut to: libc::sockaddr_in = unsafe { mem::zeroed() };
+    to.sin_family = libc::AF_INET as libc::sa_family_t;
+    to.sin_port = 80_u16.to_be();
+    to.sin_addr.s_addr = u32::from_ne_bytes([10, 99, 0, 1]);
+    // SAFETY: the address is one of IPv4 and lives until the call returns.
+    unsafe {
+        libc::connect(socket, (&raw const to).cast(), mem::size_of_val(&to) as libc::socklen_t)
+    };
+    // SAFETY: the socket is open and nobody else's.
+    let stream = unsafe { TcpStream::from_raw_fd(socket) };
+    stream.set_nonblocking(false).unwrap();
+    stream
 }
 
 /// Asks for a file of so many bytes, and reads the head; how many bytes of the body are left.
