@@ -1,4 +1,4 @@
-//! What all loops share: the sites with their roots, and the cache.
+//! The content that all loops share: the sites with their roots, and the cache.
 
 mod answer_builder;
 mod watching;
@@ -40,9 +40,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// content was [retired](Content::retire), within a second if not.
 pub struct Content {
     pub(crate) settings: ContentSettings,
-    /// Tells this content from every other one of the process.
+    /// The number of this content, which no other of the process has.
     pub(crate) number: u64,
-    /// In the order of the settings.
+    /// The sites, in the order of the settings.
     pub(crate) vhosts: Vec<VirtualHost>,
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
@@ -52,9 +52,9 @@ pub struct Content {
     pub(crate) pipes: Pipes,
     pub(crate) realms: Arc<Realms>,
     pub(crate) work_limit: WorkLimit,
-    /// For requests that are no site's.
+    /// The pages for requests that are no site's.
     pub(crate) pages: Pages,
-    /// By site: what clients are told that policy turns away.
+    /// The answers of each site to clients that the policy refuses.
     turned: Mutex<Arc<[Turned]>>,
     /// Whether some site says or does something about TLS.
     pub(crate) looks_first: bool,
@@ -98,7 +98,7 @@ pub struct CacheFigures {
 }
 
 impl Content {
-    /// Opens the roots and begins to watch for changes. `notice` is told what the operator should
+    /// Opens the roots and begins to watch for changes. `notice` gets what the operator should
     /// know; it may be called from several threads.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Content {
         Ok(content)
     }
 
-    /// What clients are told that policy turns away.
+    /// The answers of each site to clients that the policy refuses.
     pub(crate) fn turned(&self) -> Arc<[Turned]> {
         Arc::clone(&self.turned.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -174,7 +174,7 @@ impl Content {
         *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = turned;
     }
 
-    /// What the cache holds and did.
+    /// Figures of the cache: its contents and counters.
     pub fn figures(&self) -> CacheFigures {
         CacheFigures {
             bytes: self.store.bytes(),
@@ -193,7 +193,7 @@ impl Content {
         self.uncompressed.fetch_add(1, Relaxed);
     }
 
-    /// What it was opened with.
+    /// The settings that the content was opened with.
     pub fn settings(&self) -> &ContentSettings {
         &self.settings
     }
@@ -276,13 +276,13 @@ impl Content {
         }
     }
 
-    /// As if a minute had passed.
+    /// Sweeps now, as is else done once a minute.
     #[cfg(test)]
     pub(crate) fn tidy(&self) {
         self.watcher.iter().for_each(|watcher| watcher.tidy(true));
     }
 
-    /// As if the kernel had lost events.
+    /// Acts as if the kernel had lost events.
     #[cfg(test)]
     pub(crate) fn overflow(&self) {
         if let Some(watcher) = &self.watcher {
@@ -293,7 +293,7 @@ impl Content {
         self.say_once(Notice::EventsLost);
     }
 
-    /// What it watches with.
+    /// The watcher, to see when it is gone.
     #[cfg(test)]
     pub(crate) fn watcher(&self) -> std::sync::Weak<FileWatcher> {
         self.watcher.as_ref().map_or_else(std::sync::Weak::new, Arc::downgrade)

@@ -1,4 +1,4 @@
-//! What one entry answers to one request: variant, conditions, ranges.
+//! The answer of one entry to one request: variant, conditions, ranges.
 
 use crate::answering::body::{Body, BodyPart, BodySource, MOST_COPIED_BYTES};
 use crate::bodies::compress::CodingChoice;
@@ -24,29 +24,30 @@ use std::io::Write;
 pub(crate) struct AnswerParts<'a> {
     pub(crate) vhost: &'a VirtualHost,
     pub(crate) request: &'a Request<'a>,
-    /// Where the entry is; asked only for a body that is not copied.
+    /// The place of the entry; needed only for a body that is not copied.
     pub(crate) source: BodySource,
     pub(crate) boundaries: &'a mut Boundaries,
-    /// Where a head is put together.
+    /// A buffer in which heads are put together.
     pub(crate) head_scratch: &'a mut Vec<u8>,
-    /// What variables stand for.
+    /// The values of variables for this request.
     pub(crate) known: &'a KnownOfRequest,
 }
 
-/// What must come before the answer, or in its place.
+/// The action that must come before the answer, or in its place.
 pub(crate) enum Instead {
-    /// What the alias leads to, or the outcome of the conditions.
+    /// The entry only leads on: answer with the alias's target, or with the outcome of the
+    /// conditions.
     Follow,
     /// The variant that belongs in this place must be made.
     Make(usize),
-    /// What the query asks for must be done.
+    /// The work that the query asks for must be done.
     Work,
     /// An error. Boxed, so that an answer without one pays nothing for its size.
     Refuse(Box<RefusalPage>),
 }
 
-/// What stands between the parts of an answer with several ranges: nothing that the author of a file
-/// could guess and thus put into it.
+/// Separators of the parts of an answer with several ranges: random, so that the author of a file
+/// cannot guess one and put it into the file.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     seeds: [RandomState; 2],
@@ -255,13 +256,13 @@ fn has_field(head: &[u8], name: &str) -> bool {
     })
 }
 
-/// What the client is answered with.
+/// The choice of what the client is answered with.
 enum ChosenVariant {
     /// The variant with this index.
     Variant(usize),
     /// The variant for this place, which must be made first.
     Make(usize),
-    /// It accepts none.
+    /// The client accepts no variant.
     None,
 }
 

@@ -425,8 +425,8 @@ impl Site {
         true
     }
 
-    /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
-    /// What an application has is never in its table, but for scripts.
+    /// Whether this loop knows that a path is a file's, so that a hit costs no look at routes.
+    /// Except for scripts, no path of an application is ever in the loop's own table.
     #[inline]
     fn is_file(&self, site: u32, request: &Request<'_>) -> bool {
         let raw = request.head.path;
@@ -436,14 +436,15 @@ impl Site {
         }) && self.is_for_files(site, request)
     }
 
-    /// Whether a file may answer this method, where it would answer others: not if files only come first.
+    /// Whether a file may answer this method at a place where other methods go to an application:
+    /// not where files only come first.
     #[inline]
     fn is_for_files(&self, site: u32, request: &Request<'_>) -> bool {
         matches!(request.head.method, Method::Get | Method::Head)
             || !self.vhost(site).settings.routes.iter().any(|route| route.files_first)
     }
 
-    /// The script that answers, by what is known of the files, which is found out first.
+    /// The script that answers. Files that are not known yet are looked for first.
     fn script_at(
         &mut self,
         path: &[u8],
@@ -516,7 +517,8 @@ impl Site {
         }
     }
 
-    /// The same, if no file is needed for it. Where files are, the same rules stop it again.
+    /// The same, if no file is needed for it. Where files are, the same rules stop the request
+    /// again.
     fn stopped_here(&mut self, stop: Stop, asked: &mut SiteRequest<'_, '_>) -> Routed {
         let site = asked.site;
         let errors = &self.vhost(site).settings.errors;
@@ -561,7 +563,8 @@ impl Site {
         Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }
     }
 
-    /// The server that decides about a request by this rule: it stands behind the routes of its site.
+    /// The server that decides about a request by this rule. Its number follows the routes of its
+    /// site.
     pub fn authority(&self, site: u32, rule: u16) -> Destination {
         let vhost = self.content.vhosts.get(site as usize);
         let routes = vhost.map_or(0, |vhost| vhost.settings.routes.len() as u32);

@@ -1,4 +1,5 @@
-//! What becomes of an application's answer: fields, coding, what is sent instead of it, and errors in its place.
+//! An application's answer on its way to the client: fields, coding, a file sent instead of it,
+//! error pages in its place.
 
 use crate::answering::application::Destination;
 use crate::answering::body::Body;
@@ -32,8 +33,8 @@ impl Site {
             && route.sends.iter().any(|scope| scope.contains(&normal))
     }
 
-    /// The values of fields that an application is told and that differ from request to request; None if there are none.
-    /// A field that is `given` stands for the client's of that name.
+    /// The values of the fields that are sent to an application and differ from request to request;
+    /// `None` if there are none. A `given` field replaces the client's of that name.
     #[inline]
     pub fn told_values(
         &mut self,
@@ -59,8 +60,9 @@ impl Site {
         vhost.settings.routes.get(destination.route as usize)
     }
 
-    /// In which coding the body of an application's answer is to go on, by what its route says and
-    /// the rules for files of the site; then `said` speaks of that. `length` is that of the body, if it is known.
+    /// The coding in which the body of an application's answer is passed on, by the settings of its
+    /// route and the site's rules for files; `said` is changed to match. `length` is that of the
+    /// body, if it is known.
     pub fn recode<'f>(
         &self,
         destination: &Destination,
@@ -137,7 +139,7 @@ impl Site {
         fields.write(head);
     }
 
-    /// What clients that come through TLS are told about that.
+    /// The Strict-Transport-Security setting for clients that come through TLS.
     pub fn hsts_of(&self, destination: &Destination) -> Option<Hsts> {
         self.content.vhosts.get(destination.site as usize)?.settings.hsts
     }

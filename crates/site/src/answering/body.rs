@@ -23,17 +23,17 @@ pub(crate) const MOST_COPIED_BYTES: u64 = 16 * 1024;
 #[derive(Debug)]
 pub struct Body {
     source: BodySource,
-    /// Which variant of the entry.
+    /// The index of the entry's variant.
     variant: usize,
     part: BodyPart,
-    /// What follows, the next one last.
+    /// The parts that follow, the next one last.
     rest: Vec<BodyPart>,
 }
 
-/// Where the entry is.
+/// The place of the entry.
 #[derive(Debug)]
 pub(crate) enum BodySource {
-    /// In a slot that does not change before the next request is processed.
+    /// The entry is in a slot that does not change before the next request is processed.
     Slot(SlotRef),
     /// Here.
     Held(Arc<Entry>),
@@ -205,7 +205,8 @@ impl Body {
         debug_assert!(!matches!(self.source, BodySource::Slot(_)), "a body was held too late");
     }
 
-    /// How much of the file to be sent next can be sent without waiting for the disk.
+    /// The number of bytes of the file to be sent next that can be sent without waiting for the
+    /// disk.
     pub(crate) fn warm_bytes(&self, front: &Front) -> u64 {
         self.file(front).map_or(0, |(_, file)| file.warm_bytes(self.part.range))
     }
@@ -216,8 +217,8 @@ impl Body {
         Some((variant, variant.file.as_ref()?))
     }
 
-    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the place to be sent next; `None` if
-    /// no file is sent.
+    /// The arguments of [`warm`](crate::Site::warm): entry, variant, and the place to be sent next;
+    /// `None` if no file is sent.
     pub(crate) fn next_place<'b>(
         &'b self,
         front: &'b Front,

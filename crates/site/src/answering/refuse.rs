@@ -112,7 +112,7 @@ impl Site {
         vhost.pages.options(vhost.header_rules(&header_rules), asked.reply);
     }
 
-    /// Answers a request whose target leads nowhere, whatever its method.
+    /// Answers a request whose target names no path that can be looked up, whatever its method.
     pub(crate) fn refuse_no_path(
         &mut self,
         error: PathError,
@@ -208,7 +208,7 @@ impl Site {
     }
 }
 
-/// What is said of a target that leads nowhere.
+/// The page for such a target.
 fn no_path(error: PathError) -> RefusalPage {
     match error.status() {
         404 => RefusalPage::of(404),

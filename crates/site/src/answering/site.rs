@@ -31,9 +31,9 @@ use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Between two sweeps of the loop's own table, at most.
+/// The longest time between two sweeps of the loop's own table.
 const SWEEP_MS: u64 = 1000;
-/// It is swept before the shared cache has let go of this share of what it may hold, too.
+/// A sweep is also due when the shared cache has evicted this share of what it may hold.
 const SWEEP_SHARE: u64 = 4;
 
 /// The process stage for static content. Its methods are those of [`Process`](forebay_conn::Process),
@@ -45,28 +45,29 @@ pub struct Site {
     memo: Memo,
     pub(crate) now_ms: u64,
     swept_ms: u64,
-    /// What the shared cache will have evicted in all when the next sweep is due, in bytes.
+    /// The total that the shared cache will have evicted when the next sweep is due, in bytes.
     sweep_at_bytes: u64,
     /// Room for the path that an alias leads to.
     path: Vec<u8>,
-    /// Where heads are put together.
+    /// A buffer in which heads are put together.
     pub(crate) head_scratch: Vec<u8>,
     pub(crate) boundaries: Boundaries,
-    /// Which conditions of its site hold for the request that is answered.
+    /// The conditions of the site that hold for the request that is answered.
     pub(crate) outcome: ConditionBits,
-    /// What variables stand for of that request.
+    /// The values of variables for that request.
     pub(crate) known: KnownOfRequest,
     /// The values of its site's header rules that have variables.
     values: Arc<HeadValues>,
-    /// What this loop knows of credentials.
+    /// The verdicts on credentials that this loop has seen.
     pub(crate) credentials: Own,
-    /// By site: what clients are told that policy turns away.
+    /// The answers of each site to clients that the policy refuses.
     pub(crate) turned: Arc<[Turned]>,
 }
 
 impl Site {
-    /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
-    /// [`turn`](Site::turn) tells.
+    /// Creates the stage for one loop or thread, with room for about `paths` paths in its own
+    /// table. `metrics` are the loop's own; `now` is its clock, of which every later
+    /// [`turn`](Site::turn) gives the time.
     pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: TurnTime, paths: usize) -> Site {
         let front = Front::new(paths).with_segments(content.settings().cache.segment_bytes);
         Site {
@@ -88,17 +89,17 @@ impl Site {
         }
     }
 
-    /// A reload has looked at error pages again.
+    /// Takes up the error pages, after a reload has looked at them again.
     pub fn take_pages(&mut self) {
         self.turned = self.content.turned();
     }
 
-    /// Whether this is the content it answers from.
+    /// Whether requests are answered from this content.
     pub fn serves(&self, content: &Arc<Content>) -> bool {
         Arc::ptr_eq(&self.content, content)
     }
 
-    /// The content it answers from.
+    /// The content that requests are answered from.
     pub fn content(&self) -> &Arc<Content> {
         &self.content
     }
@@ -108,18 +109,19 @@ impl Site {
         std::mem::replace(&mut self.content, content)
     }
 
-    /// Tells the content it answers from from every other one: numbers of sites and rules are those of one content.
+    /// The number of the present content. Numbers of sites and rules are valid within one content
+    /// only.
     pub fn content_number(&self) -> u64 {
         self.content.number
     }
 
-    /// Whether the result of a job is of the content it answers from.
+    /// Whether the result of a job belongs to the present content.
     pub fn has_made(&self, done: &SiteJobDone) -> bool {
         done.0.content == self.content.number
     }
 
-    /// Which site a request is for, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites);
-    /// `None` if no site has its host.
+    /// The site of a request, as its place in
+    /// [`ContentSettings::sites`](crate::ContentSettings::sites); `None` if no site has its host.
     #[inline]
     pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
         self.memo.site_of(&self.content.hosts, request.head.authority)
@@ -132,9 +134,10 @@ impl Site {
         if self.credentials.has_passed { auth::name(request.head) } else { None }
     }
 
-    /// Takes note of every change of files until now, for who promises that no answer is older than one that
-    /// another process has given before; else that is seen a moment later. A system call. What is to be done
-    /// first, if something is: the request is processed after it.
+    /// Takes note of every change of files until now, with a system call. For callers that promise
+    /// that no answer is older than one that another process has given before; without it a change
+    /// is seen a moment later. Returns the job that must be done before the request is processed,
+    /// if there is one.
     pub fn catch_up(&self) -> Option<SiteJob> {
         let awaited = self.content.catch_up()?;
         let content = Arc::clone(&self.content);
@@ -361,7 +364,8 @@ impl Site {
         }
     }
 
-    /// Not in the loop's own table: first the rules about clients, then the shared cache.
+    /// Answers a request that is not in the loop's own table: checks the rules about clients, then
+    /// asks the shared cache.
     #[cold]
     fn search(
         &mut self,
@@ -380,7 +384,7 @@ impl Site {
         self.search_on(client, asked)
     }
 
-    /// For a request whose path may be asked for: asks the shared cache by the normal path.
+    /// Asks the shared cache by the normal path, for a request that rules allow.
     #[cold]
     fn search_on(
         &mut self,
@@ -594,14 +598,14 @@ fn wants_all(head: &Head<'_>) -> bool {
     head.method == Method::Get && !conditions.into_iter().any(|name| head.has(name))
 }
 
-/// What a list should look like for the client.
+/// The format of a directory's list for the client.
 fn shape(head: &Head<'_>) -> ListingFormat {
     let is_json = accept::prefers(head, "application/json", "text/html");
     ListingFormat { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
 }
 
-/// A file that is sent from the disk may have changed a moment ago, before the watcher was told. Then
-/// the head would promise what cannot be kept.
+/// Whether an entry is still current. A file that is sent from the disk may have changed a moment
+/// ago, before the watcher has seen it; then the head would promise what cannot be kept.
 #[inline]
 fn is_true(entry: &Arc<Entry>) -> bool {
     if !entry.is_on_disk || entry.is_current() {

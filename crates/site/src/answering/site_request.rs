@@ -1,4 +1,4 @@
-//! What goes with a request through the steps of a site.
+//! The request as the steps of a site pass it on.
 
 use crate::answering::body::Body;
 use forebay_conn::{Reply, Request};

@@ -1,9 +1,9 @@
 //! Compression on demand: the body of a cached answer in a coding that no file has it in.
 //!
-//! It is done once for each answer and coding, by a helper thread, when the first client asks
-//! whose best choice it is; the outcome stays with the answer. That is why the levels may be
-//! higher than a server takes that compresses every answer anew. A file that is sent from the disk is
-//! read for it first, by a job of its own: reading may hang, and threads that compute are few.
+//! A helper thread compresses once for each answer and coding, when the first client asks whose
+//! best choice the coding is; the outcome stays with the answer. So the levels may be higher than
+//! those of a server that compresses every answer anew. A file that is sent from the disk is read
+//! for it first, by a job of its own: reading may hang, and threads that compute are few.
 //!
 //! Measured on 120 pages, scripts and style sheets of 31 KB on average (of rustdoc and mdBook),
 //! with the codecs below, on one core of a virtual machine:
@@ -86,7 +86,7 @@ pub(crate) fn is_compressible(content_type: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     codings: Vec<Coding>,
-    /// In the same order. `None` in it says that the body does not become smaller.
+    /// The variants in the same order. An inner `None` says that the body does not become smaller.
     made: Vec<OnceLock<Option<Variant>>>,
     /// One is made at a time, from this if the answer's own body is in a file.
     read: Mutex<Option<WholeFile>>,
@@ -104,7 +104,7 @@ struct WholeFile {
 /// The memory budget has nothing left to read a file.
 pub(crate) struct NoMemory;
 
-/// What a client gets.
+/// The choice of a coding for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodingChoice {
     /// The variant that files have.
@@ -138,7 +138,7 @@ impl OnDemand {
         })
     }
 
-    /// What was made for the place.
+    /// The variant that was made for this place.
     #[inline]
     pub(crate) fn variant(&self, place: usize) -> Option<&Variant> {
         self.made.get(place)?.get()?.as_ref()

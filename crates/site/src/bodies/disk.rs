@@ -8,8 +8,8 @@
 //! Some file systems (overlayfs) keep a file's pages where a process cannot ask for them. Therefore a
 //! part that was just read is sent without asking, once.
 //!
-//! A transport that seals what it carries has parts copied a piece at a time. Then the kernel is asked
-//! for the bytes themselves, if they are there.
+//! A transport that encrypts has parts copied to it a piece at a time. Then the bytes are read from
+//! the kernel itself, if they are there.
 
 use forebay_http::range::Range;
 use forebay_sys::{file, pages};
@@ -47,8 +47,8 @@ impl DiskFile {
         DiskFile { file, size, is_appended, read }
     }
 
-    /// How many bytes at the start of `range` can be sent without waiting for the disk: up to the
-    /// end of their part.
+    /// The number of bytes at the start of `range` that can be sent without waiting for the disk,
+    /// up to the end of their part.
     pub(crate) fn warm_bytes(&self, range: Range) -> u64 {
         let Some(part) = self.part(range.start) else { return 0 };
         let place = self.place(part);
@@ -147,7 +147,7 @@ impl DiskFile {
         &self.read[(number % self.read.len() as u64) as usize]
     }
 
-    /// What it costs besides the file, in bytes.
+    /// The memory this file costs besides its bytes.
     pub(crate) fn weight(&self) -> u64 {
         self.read.len() as u64 * 8
     }

@@ -1,8 +1,9 @@
-//! Which precompressed forms of files may lie in a watched directory.
+//! The precompressed forms of files that may lie in a watched directory.
 //!
 //! Most files have none, and to look for three of them costs more than to find the file. So a
-//! directory in which many were looked for is read once; what comes later is told. The names kept
-//! are those that may be there: one that is removed stays among them, and is looked for in vain.
+//! directory in which many were looked for is read once; the watcher reports names that come later.
+//! The names kept are those that may be there: one that is removed stays among them, and is looked
+//! for in vain.
 
 use forebay_http::coding::Coding;
 use std::collections::HashSet;
@@ -16,14 +17,14 @@ const WORTH_READING: u32 = 32;
 /// A directory with more names than this is not read to its end, and no more forms are remembered.
 pub(crate) const MOST_NAMES: usize = 1 << 16;
 
-/// What is known of one directory.
+/// The forms in one directory, as far as they are known.
 #[derive(Debug)]
 pub(crate) enum Forms {
     /// Nothing; so many looks yet.
     Unknown(u32),
     /// The directory is being read. These came meanwhile.
     Reading(HashSet<Box<[u8]>>),
-    /// No others than these are there.
+    /// The directory has been read; no forms but these are there.
     Known(HashSet<Box<[u8]>>),
     /// Nothing, and it is no use to try again.
     Unknowable,
@@ -35,7 +36,7 @@ impl Default for Forms {
     }
 }
 
-/// What to expect of a file's forms.
+/// The answer to a question for a file's forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpectedForms {
     /// Any may be there.
@@ -59,7 +60,7 @@ impl ExpectedForms {
 }
 
 impl Forms {
-    /// Which forms of the file `name` may be there.
+    /// The forms of the file `name` that may be there.
     pub(crate) fn expected(&mut self, name: &[u8]) -> ExpectedForms {
         match self {
             Forms::Unknown(looks) if *looks < WORTH_READING => {

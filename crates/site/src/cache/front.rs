@@ -12,7 +12,8 @@ use std::sync::Arc;
 const WAYS: usize = 4;
 /// Longer paths go to the shared cache every time; bounds the table's memory.
 const MOST_PATH_BYTES: usize = 512;
-/// A slot tells the shared cache once in so many hits that its entry is in use.
+/// The number of hits of a slot after which it reports to the shared cache that its entry is in
+/// use.
 const TOUCH_EVERY: u32 = 64;
 
 /// A second piece of a body that would be smaller than this goes with the first.
@@ -51,15 +52,15 @@ pub(crate) struct SlotRef {
     version: u32,
 }
 
-/// What was found.
+/// A hit in the table.
 pub(crate) struct Hit<'f> {
     pub(crate) ticket: SlotRef,
-    /// The shared cache should be told now.
+    /// The shared cache should be informed now.
     pub(crate) tell: bool,
     pub(crate) entry: &'f Arc<Entry>,
 }
 
-/// Where to look for a path.
+/// The place in the table where a path is looked for.
 #[derive(Clone, Copy)]
 pub(crate) struct FrontKey {
     hash: u64,
@@ -67,19 +68,19 @@ pub(crate) struct FrontKey {
 }
 
 impl Front {
-    /// Room for about so many paths.
+    /// Creates a table with room for about `paths` paths.
     pub(crate) fn new(paths: usize) -> Front {
         let sets = paths.div_ceil(WAYS).next_power_of_two();
         let slots = (0..sets * WAYS).map(|_| FrontSlot::default()).collect();
         Front { slots, hasher: RandomState::default(), segment_bytes: 0 }
     }
 
-    /// The same, for bodies that are sent in pieces of about so many bytes.
+    /// The same, for bodies that are sent in pieces of about this many bytes.
     pub(crate) fn with_segments(self, bytes: u64) -> Front {
         Front { segment_bytes: bytes.try_into().unwrap_or(usize::MAX), ..self }
     }
 
-    /// How many of `len` bytes in memory are given to the kernel at once.
+    /// The number of bytes, of `len` in memory, that are given to the kernel at once.
     pub(crate) fn piece_bytes(&self, len: usize) -> usize {
         let segment = self.segment_bytes;
         let is_in_two =

@@ -1,4 +1,4 @@
-//! Which cached answers a change in a watched directory concerns.
+//! The graph that finds the cached answers a change in a watched directory concerns.
 //!
 //! Directories are nodes. An answer is registered in the directory where its file lies, under the
 //! file's name, and wherever a symbolic link led on the way. A directory knows under which names
@@ -27,7 +27,7 @@ impl Registration {
         self.is_void.load(Relaxed)
     }
 
-    /// No request waits for it any more.
+    /// Makes the registration void, as no request waits for it any more.
     pub(crate) fn give_up(&self) {
         self.is_void.store(true, Relaxed);
     }
@@ -37,7 +37,7 @@ impl Registration {
         self.entry.get().is_some()
     }
 
-    /// From now on a change concerns `entry`.
+    /// Makes changes concern `entry` from now on.
     pub(crate) fn stand_for(&self, entry: &Arc<Entry>) {
         // Set once: a ticket is used for one answer.
         if self.entry.set(Arc::downgrade(entry)).is_ok() {
@@ -80,7 +80,7 @@ struct WatchedName {
     child: Option<WatchId>,
 }
 
-/// What an event did.
+/// The effects of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Struck {
     /// Answers that may be wrong now.
@@ -157,8 +157,8 @@ impl Graph {
         true
     }
 
-    /// Which precompressed forms of `name` may be in `directory`, besides. A change of one of them also
-    /// voids the tickets of its original.
+    /// The precompressed forms of `name` that may be in `directory`, besides. From now on a change
+    /// of one of them also voids the registrations of its original.
     pub(crate) fn expected(&mut self, directory: WatchId, name: &[u8]) -> ExpectedForms {
         let node = self.nodes.get_mut(&directory);
         node.map_or(ExpectedForms::Any, |node| node.forms.expected(name))

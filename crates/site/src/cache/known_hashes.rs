@@ -1,8 +1,10 @@
-//! What files that are not held in memory contain, by their stamps: so that they are hashed once.
+//! Hashes of the contents of files that are not held in memory, by the files' stamps, so that a
+//! file is hashed once.
 //!
-//! A body that waits in the kernel, or is sent from the disk, is not looked at here. A stamp is taken for the
-//! file as long as its file system is there: the kernel gives the number of a device to another one only after
-//! the first has gone. When a root leads elsewhere all is [forgotten](KnownHashes::forget).
+//! Bodies that wait in pipes or are sent from the disk pass by here unread. A stamp stands for its
+//! file as long as the file's file system is mounted: the kernel gives a device's number to another
+//! one only after the first has gone. When a root leads elsewhere all hashes are
+//! [forgotten](KnownHashes::forget).
 
 use crate::heads::entity_tag::ContentHash;
 use forebay_sys::file::Stamp;

@@ -19,7 +19,7 @@ pub(crate) struct Store {
     growing: Mutex<()>,
 }
 
-/// What was evicted since the start.
+/// Counters of evictions since the start.
 #[derive(Default)]
 struct Evicted {
     entries: AtomicU64,
@@ -45,7 +45,7 @@ struct Evictions {
 }
 
 impl Lifecycle<EntryKey, Arc<Entry>> for Evictions {
-    /// What was evicted ends when the cache's lock is released.
+    /// The entries that were evicted. They are dropped when the cache's lock has been released.
     type RequestState = Vec<Arc<Entry>>;
 
     fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, key: EntryKey, entry: Arc<Entry>) {
@@ -82,7 +82,7 @@ impl Store {
         self.cache.as_ref()?.get(&key).filter(|entry| !entry.is_dead())
     }
 
-    /// Tells the cache that the entry is in use, if that can be told without waiting.
+    /// Reports to the cache that the entry is in use, if the lock is free.
     pub(crate) fn touch(&self, key: KeyRef<'_>) {
         if let Some(cache) = &self.cache {
             // A lock held by another only means that this hint is lost.
@@ -97,8 +97,8 @@ impl Store {
         cache.insert_with_lifecycle(entry.key.clone(), entry, &mut evicted);
     }
 
-    /// Lets the entry weigh so many bytes more. The cache counts a weight when an entry comes and
-    /// when it goes, so the entry is outside while it changes.
+    /// Raises the entry's weight by `bytes`. The cache counts a weight when an entry comes and when
+    /// it goes, so the entry is outside while its weight changes.
     pub(crate) fn grow(&self, entry: &Arc<Entry>, bytes: u64) {
         let Some(cache) = &self.cache else { return };
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);

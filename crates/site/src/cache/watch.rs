@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MOST_LINKS: u32 = 40;
 /// Events handled before the lock is released once.
 const BATCH: usize = 1024;
-/// Nothing is watched for so many ticks after events were lost.
+/// The number of ticks for which nothing is watched after events were lost.
 const SUSPENDED_TICKS: u32 = 10;
 
 /// The watched directories and what depends on them.
@@ -27,14 +27,14 @@ const SUSPENDED_TICKS: u32 = 10;
 pub(crate) struct FileWatcher {
     watch: Watch,
     graph: Mutex<Graph>,
-    /// Held by who takes events, until what they did is done.
+    /// Held by the thread that takes events, until it has done what follows from them.
     taking: Mutex<()>,
     most_directories: usize,
-    /// How many ticks are left in which nothing is watched.
+    /// The number of ticks left in which nothing is watched.
     suspended_ticks: AtomicU32,
 }
 
-/// What one batch of changes was.
+/// The state of the event queue after one batch of changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch {
     /// Events were lost.
@@ -43,7 +43,7 @@ pub(crate) struct Batch {
     pub(crate) is_full: bool,
 }
 
-/// Why changes on the way to a file will not all be told.
+/// The reason why changes on the way to a file will not all be reported.
 #[derive(Debug)]
 pub(crate) enum Untold {
     /// Nothing is watched for now.
@@ -54,14 +54,14 @@ pub(crate) enum Untold {
     Notice(Notice),
 }
 
-/// What was seen on the way to a path.
+/// The findings on the way to a path.
 #[derive(Debug, Default)]
 pub(crate) struct PathLook {
-    /// What is at its end, if that is a file and no link led there.
+    /// The stamp of the file at the path's end, if it is a file and no link led there.
     pub(crate) stamp: Option<Stamp>,
-    /// What to expect of the file's precompressed forms.
+    /// The file's precompressed forms that may be there.
     pub(crate) forms: Option<ExpectedForms>,
-    /// The directory of the path's last name, if it is to be read.
+    /// The directory of the path's last name, if it is worth reading.
     pub(crate) unread: Option<Unread>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct PathLook {
 #[derive(Debug)]
 pub(crate) struct Unread {
     directory: WatchId,
-    /// Its path from the root, free of links.
+    /// The directory's path from the root, free of links.
     place: Vec<u8>,
 }
 
@@ -94,13 +94,13 @@ impl FileWatcher {
         })
     }
 
-    /// Applies one batch of changes, if there are some. `strike` gets what they did while the lock is still held.
-    /// Who takes events after another finds done what those did.
+    /// Applies one batch of changes, if there are some. `strike` gets their effects while the lock
+    /// is still held, so a thread that takes events after another finds the first one's work done.
     pub(crate) fn take_events(&self, strike: impl FnOnce(Struck)) -> Batch {
         let mut struck = Struck::default();
         let (mut is_lost, mut count) = (false, 0);
         let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        // where nothing has happened nobody waits for the graph
+        // where nothing has happened no thread waits for the graph
         let mut locked = None;
         let outcome = self.watch.read(BATCH, |event| {
             count += 1;
@@ -139,7 +139,7 @@ impl FileWatcher {
         strike(struck);
     }
 
-    /// Forgets everything, and watches nothing until told otherwise.
+    /// Forgets everything, and watches nothing from now on.
     pub(crate) fn retire(&self, struck: &mut Struck) {
         self.lose(&mut self.graph(), struck);
     }
@@ -160,7 +160,7 @@ impl FileWatcher {
 
     fn unwatch(&self, directories: Vec<WatchId>) {
         for directory in directories {
-            // It may be gone already, which the kernel told or is about to tell.
+            // It may be gone already, which the kernel has reported or is about to report.
             let _ = self.watch.remove(directory);
         }
     }
@@ -303,8 +303,8 @@ struct Walk<'w> {
     /// The directories above this one, each with the length of its place.
     above: Vec<(WatchId, usize)>,
     at: WatchId,
-    /// Where the way led from one directory into another. The ticket is registered there too until
-    /// the walk is over: a change behind its back would leave it in a directory that the path
+    /// The places where the way led from one directory into another. The ticket is registered there
+    /// too until the walk is over: an unnoticed change would leave it in a directory that the path
     /// does not lead to any more.
     crossed: Vec<(WatchId, Vec<u8>)>,
     /// The path of `at` from the root, free of links; empty or ends in a slash.
@@ -316,7 +316,7 @@ struct Walk<'w> {
     way: PathLook,
 }
 
-/// Where one name leads.
+/// The target of one name.
 enum Lead {
     Down(WatchId),
     Link(Vec<u8>),
@@ -404,7 +404,7 @@ impl Walk<'_> {
         self.place.push(b'/');
     }
 
-    /// Where a name leads that is registered.
+    /// The target of a name that is registered.
     fn lead(&mut self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
         let path = [&self.place, name].concat();
         let root = self.root.directory.as_fd();

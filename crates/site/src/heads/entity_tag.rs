@@ -16,18 +16,18 @@ use forebay_sys::file::{self, Stamp};
 use std::io;
 use std::os::fd::AsFd;
 
-/// How long after a change a file may still change without its time stamp moving.
+/// The time after a change in which a file may change again without its time stamp moving.
 const YOUNG_NS: i64 = 2_000_000_000;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// 128 bits: of so many nobody finds two texts with the same hash.
+/// 128 bits, so that finding two texts with the same hash is out of reach.
 const HASH_BYTES: usize = 16;
 
 /// Bytes read at once.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// What the bytes of a body are known by.
+/// The hash of a body's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentHash([u8; HASH_BYTES]);
 
@@ -42,7 +42,7 @@ impl ContentHash {
         ContentHash(short)
     }
 
-    /// The hash of a file of so many bytes; `None` if it has another length. May block.
+    /// The hash of a file of `size` bytes; `None` if the file has another length. May block.
     pub(crate) fn read(file: impl AsFd, size: u64) -> io::Result<Option<ContentHash>> {
         let mut hasher = blake3::Hasher::new();
         let mut scratch = vec![0; SCRATCH_BYTES];
@@ -62,21 +62,22 @@ impl ContentHash {
     }
 }
 
-/// What the tag of a variant is made of.
+/// The source of a variant's tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Validator {
-    /// Its bytes.
+    /// The bytes of the body.
     Content(ContentHash),
-    /// What the file system says of its file.
+    /// The file's state in the file system.
     Stat,
 }
 
 /// The tag of one variant.
 #[derive(Clone, Debug)]
 pub(crate) struct EntityTag {
-    /// As it stands in `ETag`.
+    /// The text of the `ETag` field.
     pub(crate) text: Box<[u8]>,
-    /// If it is weak because the file may still change unnoticed: until when, in nanoseconds since 1970.
+    /// If the tag is weak because the file may still change unnoticed: the end of that time, in
+    /// nanoseconds since 1970.
     pub(crate) young_until_ns: Option<i64>,
 }
 
@@ -119,13 +120,13 @@ impl EntityTag {
         EntityTag { text: written(true, &opaque, coding), young_until_ns: None }
     }
 
-    /// Of what has none.
+    /// The empty tag of a body that has none.
     pub(crate) fn none() -> EntityTag {
         EntityTag { text: Box::default(), young_until_ns: None }
     }
 
-    /// That of the same content in a coding: of these bytes, because another release of a codec may write
-    /// others; and as strong as this one.
+    /// The tag of the same content in a coding. The tag depends on these bytes, because another
+    /// release of a codec may write others; it is as strong as this one.
     pub(crate) fn recoded(&self, coding: Coding, bytes: &[u8]) -> EntityTag {
         let opaque = Base64UrlUnpadded::encode_string(&ContentHash::of(bytes).0);
         EntityTag {

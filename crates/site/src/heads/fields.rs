@@ -28,7 +28,7 @@ impl<'f> AnswerFields<'f> {
         self.position(name).map(|at| self.0.remove(at).1)
     }
 
-    /// What a field says.
+    /// The value of a field.
     pub(crate) fn value(&self, name: &str) -> Option<Cow<'f, [u8]>> {
         self.position(name).map(|at| self.0[at].1.clone())
     }
@@ -91,8 +91,9 @@ impl<'f> AnswerFields<'f> {
         });
     }
 
-    /// What rules say about a path they say about its content: an error must not be kept as long. Then what the
-    /// application has said of that holds, if that is to keep it for no time.
+    /// Changes a Cache-Control that rules have set for a path's content: an error must not be kept
+    /// as long. If the application's `own` value forbids keeping the answer, it is put in its
+    /// place.
     pub(crate) fn shorten_for_error(&mut self, own: Option<Cow<'f, [u8]>>) {
         let Some(at) = self.position("Cache-Control") else { return };
         if !lets_keep(&self.0[at].1) {
@@ -119,7 +120,7 @@ fn lets_keep(value: &[u8]) -> bool {
     ["max-age", "s-maxage", "public", "immutable"].iter().any(|word| value.contains(word))
 }
 
-/// Whether it says that nobody keeps an answer, or asks again each time.
+/// Whether a Cache-Control forbids keeping an answer, or has it validated each time.
 fn forbids_keeping(value: &[u8]) -> bool {
     let value = String::from_utf8_lossy(value).to_ascii_lowercase();
     value.contains("no-cache") || value.contains("no-store")
@@ -141,7 +142,7 @@ pub(crate) struct HeaderRuleSet<'r> {
 }
 
 impl<'r> HeaderRuleSet<'r> {
-    /// Of all rules of the site, those with these numbers.
+    /// The rules with these numbers, of all rules of the site.
     pub(crate) fn new(all: &'r [HeaderRule], which: &'r [u16]) -> HeaderRuleSet<'r> {
         HeaderRuleSet { all, which }
     }

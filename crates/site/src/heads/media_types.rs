@@ -1,4 +1,4 @@
-//! Which media type a file has, by the ending of its name.
+//! Media types of files, by the endings of their names.
 
 //!
 //! The table is that of a crate, which follows those of mime-db and of freedesktop.org. [`OURS`] goes before
@@ -25,7 +25,7 @@ const OURS: [(&[&str], &str); 15] = [
     (&["dll"], "application/vnd.microsoft.portable-executable"),
     (&["arrow"], "application/vnd.apache.arrow.file"),
     (&["sqlite", "sqlite3"], "application/vnd.sqlite3"),
-    // text/rtf is registered, too, but has no charset that could be told
+    // text/rtf is registered, too, but has no charset parameter
     (&["rtf"], "application/rtf"),
     // RFC 6713; what is inside has its own
     (&["tgz"], "application/gzip"),

@@ -39,9 +39,9 @@ pub(crate) enum SiteWork {
     Warm { entry: Arc<Entry>, variant: usize, offset: u64 },
 }
 
-/// What a [`SiteJob`] brings back to [`Site::process`](crate::Site::process).
+/// The result of a [`SiteJob`] for [`Site::process`](crate::Site::process).
 ///
-/// One pointer, because every hit passes by the place where it would be.
+/// A single pointer, because every hit passes by the place where it would be.
 pub struct SiteJobDone(pub(crate) Box<JobOutput>);
 
 pub(crate) struct JobOutput {
@@ -56,26 +56,27 @@ impl SiteJobDone {
     }
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(crate) enum JobResult {
-    /// What was asked for, and what it leads to if it is an alias; its body, if that is not in memory.
-    /// With a refusal it is its page.
+    /// The entry for the key, with the one it leads to if it is an alias, and the body, if that is
+    /// not in memory. With a refusal the entry is the page of the error.
     Loaded {
         entry: Arc<Entry>,
         inner: Option<Arc<Entry>>,
         piped: Option<Box<Piped>>,
         refusal: Option<Box<RefusalPage>>,
     },
-    /// What was found out about the credentials of the request.
+    /// The outcome of verifying the credentials of the request.
     Verified(VerifiedPassword),
-    /// What was done for the entry; `None` if there is not so much memory.
+    /// The work that was done for the entry; `None` if there was too little memory.
     Worked { entry: Arc<Entry>, worked: Option<Worked> },
     /// Something is as the request needs it: a part of a file is in memory, the roots were looked at.
     Ready,
 }
 
 impl SiteJob {
-    /// If another server is to be asked whether a request may pass: the site, and the number of its rule.
+    /// The site and the number of its rule, if another server must be asked whether a request may
+    /// pass.
     pub fn asks(&self) -> Option<(u32, u16)> {
         match self.0 {
             SiteWork::Ask { site, rule } => Some((site, rule)),
@@ -161,7 +162,7 @@ impl forebay_conn::Job for SiteJob {
     }
 }
 
-/// Whether a file is to be read before it can be compressed.
+/// Whether a file must be read before it can be compressed.
 fn must_read(entry: &Entry) -> bool {
     let EntryKind::Found(FoundFile { on_demand: Some(on_demand), identity, .. }) = &entry.what
     else {
@@ -179,7 +180,7 @@ fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn
     };
     if on_demand.must_read(identity) {
         if on_demand.read(place, identity, &content.memory_budget).is_err() && entry.kill() {
-            // when there is memory again, it is to be compressed
+            // when there is memory again, the entry is made anew and compressed
             content.store.remove(entry);
         }
         return watch.lap(Activity::Load);

@@ -11,14 +11,14 @@ use std::fmt::Write;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Names that are listed, at most; the others are told of.
+/// The largest number of names that are listed; the page says how many others there are.
 const MOST_NAMES: usize = 10_000;
 
 const STYLE: &str = include_str!("listing.css");
 
-/// What a directory holds.
+/// The contents of a directory.
 pub(crate) struct Listing {
-    /// From the root on, with a slash at both ends.
+    /// The path from the root on, with a slash at both ends.
     path: Vec<u8>,
     items: Vec<ListingEntry>,
     order: SortOrder,
@@ -280,7 +280,7 @@ fn take_number<'t>(text: &mut &'t [u8]) -> &'t [u8] {
     &digits[zeros..]
 }
 
-/// For people: three digits and a unit.
+/// The size as people read it: three digits and a unit.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -296,7 +296,7 @@ fn size(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// As text and as the value of an attribute.
+/// A name as text or as the value of an attribute.
 fn escaped(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for character in String::from_utf8_lossy(name).chars() {
@@ -331,7 +331,7 @@ fn push_json(text: &mut String, name: &[u8]) {
     text.push('"');
 }
 
-/// When it was changed, since 1970.
+/// The time of the last change, since 1970.
 fn seconds(stamp: &Stamp) -> u64 {
     u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0)
 }
@@ -450,7 +450,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What is sorted by it needs a total order.
+        /// Sorting needs a total order.
         #[test]
         fn the_order_is_total(a in "[aA0-2 ]{0,6}", b in "[aA0-2 ]{0,6}", c in "[aA0-2 ]{0,6}") {
             let order = |x: &str, y: &str| natural_order(x.as_bytes(), y.as_bytes());

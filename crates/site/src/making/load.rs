@@ -24,23 +24,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Changes that are not reported are possible even where changes are told: through a name that was
-/// made or removed elsewhere later, a mapping of the file, a file system mounted over a directory.
-/// There a file is looked at again after so many intervals.
+/// The number of check intervals after which a file is looked at again although its changes are
+/// reported. Some changes are not: through a name that was made or removed elsewhere later, a
+/// mapping of the file, a file system mounted over a directory.
 const TOLD_INTERVALS: u64 = 10;
 
-/// How often a file that changes while it is read is tried, before it is sent from the disk with
+/// The number of attempts to read a file that changes meanwhile. Then it is sent from the disk with
 /// a check of every chunk.
 const ATTEMPTS: u32 = 3;
 
-/// What a request wants besides its path.
+/// The wishes of a request besides its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// What a list should look like.
+    /// The format of a list.
     pub(crate) shape: ListingFormat,
     /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
     pub(crate) wants_all: bool,
-    /// When it came, in the loops' milliseconds: the answer is to be as fresh as that.
+    /// The time at which the request came, in the loops' milliseconds: the answer must be as fresh
+    /// as that.
     pub(crate) asked_ms: u64,
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn load(
     Loaded { entry, inner, piped }
 }
 
-/// Whether an answer is to be kept; but for those to one of too many outcomes all are.
+/// Whether an answer is kept: all are, but for those to one of too many outcomes.
 fn keeps(content: &Content, key: &EntryKey) -> bool {
     let Some(OutcomeKey { outcome, path }) = OutcomeKey::of(&key.path) else { return true };
     let entry = content.cached(KeyRef { site: key.site, path });
@@ -139,7 +140,8 @@ fn load_one(
         };
         let Some(what) = reader.make(seen) else { continue };
         *piped = reader.piped.take();
-        // when there is memory again, it is to be found there
+        // such an answer is not kept: when there is memory again, the next request shall find the
+        // file there
         let is_passing = is_last || reader.is_crowded || piped.is_some();
         let entry = Entry::new(key.clone(), what, header_rules).guarded(guard);
         let entry = Arc::new(entry);
@@ -179,7 +181,7 @@ struct EntryReader<'r> {
 }
 
 impl EntryReader<'_> {
-    /// What is at the path; `None` if it changed meanwhile.
+    /// The answer made of what is at the path; `None` if that changed meanwhile.
     fn make(&mut self, seen: PathContents) -> Option<EntryKind> {
         let outcome = match seen.outcome {
             Resolution::Found => match self.found(&seen.files) {
@@ -318,7 +320,7 @@ impl EntryReader<'_> {
         let room = common.room(coding, seen);
         let spare = memory_budget.spare();
         let read = page_cache.read(file, seen, room, spare, pipes, self.is_appended);
-        // it tells, too, whether what was opened is what was seen
+        // it shows, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
         let after = after.map_err(|error| Trouble::from(&error))?;
@@ -422,12 +424,12 @@ fn has_other_names(what: &EntryKind) -> bool {
     }
 }
 
-/// Until when the entry may be answered with.
+/// The end of the time in which the entry may be answered with.
 fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms: u64) -> u64 {
     let interval = content.settings.cache.check_interval.as_millis();
     let interval_ms = u64::try_from(interval).unwrap_or(u64::MAX);
     let told = builder.is_told() && !has_other_names(&entry.what);
-    // a change of a file's size is not told to what watched its directory
+    // a change of a file's size is not reported to what watches its directory
     let is_list =
         matches!(&entry.what, EntryKind::Found(found) if !found.is_file && found.status == 200);
     let looks = if told && !is_list { TOLD_INTERVALS } else { 1 };
@@ -435,7 +437,7 @@ fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms
     until_ms.min(strong_at_ms(&entry.what, asked_ms))
 }
 
-/// When all tags can be strong.
+/// The time at which all tags can be strong.
 fn strong_at_ms(what: &EntryKind, asked_ms: u64) -> u64 {
     let EntryKind::Found(found) = what else { return u64::MAX };
     let young_until = found.variants().filter_map(|variant| variant.tag.young_until_ns);

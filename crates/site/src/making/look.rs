@@ -1,4 +1,4 @@
-//! What is at a path, by rules and stamps alone: no file is read here.
+//! Look-ups by rules and stamps alone: no file is read here.
 
 use crate::access::guard::Guard;
 use crate::bodies::forms::{CODINGS, ExpectedForms};
@@ -21,42 +21,42 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// What is asked for by a key.
+/// A key taken apart: the thing that is looked up.
 pub(crate) struct Lookup {
     /// The path of the client, or that of the [`Inner`].
     path: Vec<u8>,
-    /// What the answer has if there is a file.
+    /// The status of the answer if there is a file.
     pub(crate) status: u16,
     /// The header rules for the answer, by number.
     pub(crate) header_rules: Box<[u16]>,
     /// `None` if it is a client's path, for which all rules hold.
     inner: Option<InnerKind>,
-    /// What the answer still depends on.
+    /// The conditions that the answer still depends on.
     relevant: ConditionBits,
-    /// Which conditions hold.
+    /// The conditions that hold.
     pub(crate) outcome: Option<ConditionBits>,
 }
 
-/// What is at a path.
+/// The findings at a path.
 pub(crate) struct PathContents {
     pub(crate) outcome: Resolution,
-    /// If a file was found: its path in the site, and those of its precompressed siblings.
+    /// The path in the site of the file, if one was found, and those of its precompressed siblings.
     pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
-    /// Other paths than the order's under which it was looked for and found.
+    /// Other paths than the client's under which the file was looked for and found.
     pub(crate) places: Vec<Vec<u8>>,
 }
 
-/// What a path is answered with.
+/// The kind of answer that a path has.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
     Found,
-    /// Where other paths lead too.
+    /// The answer that other paths lead to, too.
     Alias(AliasKey),
-    /// This directory, which lacks its slash.
+    /// A redirect to this directory, which lacks its slash.
     Slash(Vec<u8>),
     /// A directory without an index.
     Listed(Vec<u8>),
-    /// A directory without an index, of which no list is to be shown.
+    /// A directory without an index, whose list must not be shown.
     Unlisted,
     Missing,
     Denied,
@@ -64,20 +64,22 @@ pub(crate) enum Resolution {
     Refused(u16),
     /// A file that an application runs.
     Script(Script),
-    /// The file system failed; the status says whose fault that is.
+    /// The file system failed; the status says whether it lacked something (503) or is broken
+    /// (500).
     Failed(u16),
 }
 
-/// Why no answer could be made from what was seen.
+/// The reason why no answer could be made from what was seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
-    /// It changed while it was read.
+    /// The file changed while it was read.
     Changed,
-    /// It is not there any more, or was never to be served.
+    /// The file is not there any more, or was never served.
     Gone,
-    /// It may not be read.
+    /// The file may not be read.
     Denied,
-    /// The file system failed; the status says whose fault that is.
+    /// The file system failed; the status says whether it lacked something (503) or is broken
+    /// (500).
     Failed(u16),
 }
 
@@ -102,8 +104,8 @@ impl Resolution {
     }
 }
 
-/// For the operator who set the server up: what to do is in it, and nothing that a stranger could not
-/// find out.
+/// The text for the operator who set the server up. It says what to do, and nothing that a stranger
+/// could not find out.
 const UNLISTED: &str =
     "This directory has no index file, and to show what is in it is off (listing)";
 
@@ -118,7 +120,7 @@ impl Lookup {
         }
     }
 
-    /// What is asked for by a path of a client, alone or with the outcome of its conditions.
+    /// The look-up for a path of a client, alone or with the outcome of its conditions.
     fn of_path(vhost: &VirtualHost, key: &[u8]) -> Lookup {
         let (outcome, path) = match OutcomeKey::of(key) {
             Some(OutcomeKey { outcome, path }) => (Some(outcome), path),
@@ -155,7 +157,7 @@ impl Lookup {
         vhost.mounts.is_empty().then(|| self.what(vhost, Resolution::Missing))
     }
 
-    /// What the site has to say instead, if it has an error page for the outcome.
+    /// The site's own answer, if it has an error page for the outcome.
     pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Resolution) -> Resolution {
         let status = match outcome {
             Resolution::Missing | Resolution::Unlisted => 404,
@@ -188,7 +190,7 @@ impl Lookup {
         vhost.guard_of(&paths.map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// What a list looks like.
+    /// The format of a list.
     pub(crate) fn shape(&self) -> ListingFormat {
         match self.inner {
             Some(InnerKind::List(shape)) => shape,
@@ -201,7 +203,7 @@ impl Lookup {
         Resolution::Alias(AliasKey::new(&Inner { kind, status, header_rules, path }))
     }
 
-    /// What is answered where no file is.
+    /// The answer where no file is.
     pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Resolution) -> EntryKind {
         let header_rules = vhost.header_rules(&self.header_rules);
         let status = match outcome {
@@ -266,10 +268,10 @@ impl PathContents {
     }
 }
 
-/// What is at one path.
+/// The file at one path.
 struct StampAt {
     stamp: Stamp,
-    /// Which of its precompressed forms may be there.
+    /// The precompressed forms of it that may be there.
     forms: ExpectedForms,
 }
 
@@ -311,7 +313,7 @@ impl<'l> Look<'l, '_> {
         PathContents { outcome, files, places }
     }
 
-    /// Which rewrites and routes hold for those that are answered.
+    /// The rewrites and routes that hold for the requests of this outcome.
     fn held(&self) -> HeldRules<'l> {
         self.vhost.conditions.held(self.order.outcome.unwrap_or_default())
     }
@@ -357,7 +359,7 @@ impl<'l> Look<'l, '_> {
             return match self.look_at(name, false) {
                 // a directory may have such a name
                 Ok(at) if at.stamp.kind == FileKind::Directory => continue,
-                // whether it is there or not, so that nobody learns which are
+                // whether it is there or not, so that no client learns which are
                 _ if !scripts.may_run(name) => Some(PathContents::none(Resolution::Missing)),
                 Ok(at) if at.stamp.kind == FileKind::Regular => {
                     Some(PathContents::script(vhost, route, name, info))
@@ -437,7 +439,7 @@ impl<'l> Look<'l, '_> {
         (path.to_vec(), PathContents::none(Resolution::Missing))
     }
 
-    /// What is at a path of the site.
+    /// Looks up a path of the site.
     fn at(&mut self, path: &[u8]) -> PathContents {
         if path.ends_with(b"/") {
             return self.at_directory(path);
@@ -480,7 +482,8 @@ impl<'l> Look<'l, '_> {
         })
     }
 
-    /// What is at a path of the site, and if that is asked for, which forms of it may be there.
+    /// Looks up a path of the site and, if `with_forms` says so, which forms of the file may be
+    /// there.
     fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<StampAt, Trouble> {
         let PathLook { stamp, forms, unread } = self.builder.follow(path, with_forms);
         if let Some(unread) = unread {
@@ -499,7 +502,7 @@ impl<'l> Look<'l, '_> {
         stamp.map(|stamp| StampAt { stamp, forms }).map_err(|error| Trouble::from(&error))
     }
 
-    /// A file was found; looks for its precompressed forms where they are to be expected. A form that
+    /// The file that was found, with its precompressed forms where some are expected. A form that
     /// is protected better than its file does not stand for it.
     fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: ExpectedForms) -> PathContents {
         let SiteSettings { types, precompressed, .. } = &self.vhost.settings;

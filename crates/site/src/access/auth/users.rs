@@ -1,4 +1,4 @@
-//! Who may pass a realm: names and hashes from the configuration, and from a file that may change.
+//! The users of a realm: names and hashes from the configuration, and from a file that may change.
 
 use crate::rules::{PasswordHash, User};
 use arc_swap::ArcSwap;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 /// The largest file of users that is read.
 const MOST_FILE_BYTES: u64 = 16 << 20;
-/// How long after a change a file may still change without its time stamp moving.
+/// The time after a change in which a file may change again without its time stamp moving.
 const YOUNG: Duration = Duration::from_secs(2);
 
 /// Verified against if a realm has no user at all, so that a client does not learn that from the time it
@@ -39,7 +39,7 @@ impl UserTable {
     }
 }
 
-/// What is known of the users at one time.
+/// The users as they were last read.
 #[derive(Debug)]
 struct UsersState {
     /// `None` while the file cannot be read.
@@ -48,7 +48,7 @@ struct UsersState {
     stamp: Option<Stamp>,
 }
 
-/// What tells one state of the file from another.
+/// The fields of `stat` that differ between two states of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -56,7 +56,8 @@ struct Stamp {
     size: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
-    /// It may change again without this stamp moving: not equal to itself a moment later.
+    /// The file may change again without this stamp moving. Such a stamp is not equal to the same
+    /// file's a moment later.
     is_young: bool,
 }
 
@@ -74,16 +75,16 @@ impl Stamp {
     }
 }
 
-/// What is wrong with a file of users.
+/// An error of a file of users.
 #[derive(Debug)]
 pub enum UsersError {
-    /// It cannot be read: no user may pass.
+    /// The file cannot be read; every user of it is refused.
     Unreadable(io::Error),
-    /// A line of it is not `NAME:HASH`: that user may not pass.
+    /// A line of the file is not `NAME:HASH`; the user on it is refused.
     Line {
         /// The line's number, from 1 on.
         line: usize,
-        /// What is wrong with it, without the line itself.
+        /// The error, without the line itself.
         reason: String,
     },
 }
@@ -106,7 +107,7 @@ impl std::error::Error for UsersError {
     }
 }
 
-/// What is wrong with a file of users. Reads it; may block.
+/// The errors of a file of users. Reads the file; may block.
 pub fn users_errors(file: &Path) -> Vec<UsersError> {
     Users::new(Vec::new(), Some(file.to_owned())).look()
 }
@@ -185,7 +186,8 @@ impl Users {
         }
     }
 
-    /// The first failure is told too: the generation begins at 1 and has moved after it.
+    /// Whether the failure has been reported. The first one is reported too: the generation begins
+    /// at 1 and is higher after it.
     fn was_told(&self) -> bool {
         self.generation() > 1
     }
