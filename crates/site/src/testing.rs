@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a test waits for what must happen, before it fails.
+/// The time after which a test fails that waits for something.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The client, if nothing else is said.
@@ -72,7 +72,7 @@ impl Drop for Folder {
     }
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -80,7 +80,7 @@ pub(crate) struct Answered {
     pub(crate) body: Vec<u8>,
     /// Whether it needed the file system.
     pub(crate) is_miss: bool,
-    /// How many jobs it needed.
+    /// The number of jobs that it needed.
     pub(crate) jobs: u32,
 }
 
@@ -95,7 +95,7 @@ impl Answered {
     }
 }
 
-/// What is known of who asks.
+/// The facts about a test's request that are not in its head.
 #[derive(Clone, Copy)]
 pub(crate) struct TestContext {
     pub(crate) client: IpAddr,
@@ -127,15 +127,15 @@ pub(crate) struct Client {
     pub(crate) site: Site,
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
     pub(crate) now_ms: u64,
-    /// What is asked for, with or without a port.
+    /// The host that is asked for, with or without a port.
     pub(crate) host: &'static str,
-    /// Who asks.
+    /// The client's address.
     pub(crate) client: IpAddr,
-    /// By which scheme.
+    /// The scheme by which the client asks.
     pub(crate) scheme: RequestScheme,
-    /// In which class.
+    /// The class of the request.
     pub(crate) class: &'static str,
-    /// What a job has brought for the next request.
+    /// The result of a job, for the next request.
     done: Option<SiteJobDone>,
     metrics: Arc<Local>,
     /// Jobs that were done for it.
@@ -341,7 +341,7 @@ impl Client {
         reply.head(status, &head);
     }
 
-    /// What a client is told whose request policy refuses with this status.
+    /// The answer to a client whose request the policy refuses with this status.
     pub(crate) fn turned_away(&mut self, status: u16) -> String {
         with_head("", |head| {
             let address = "127.0.0.1:80".parse().unwrap();
@@ -361,7 +361,7 @@ impl Client {
         self.done = self.site.catch_up().map(run);
     }
 
-    /// What a job for this client's content brings.
+    /// The result of a job for this client's content.
     pub(crate) fn job(&self, path: &str) -> SiteJobDone {
         let key = EntryKey { site: 0, path: path.as_bytes().into() };
         let content = Arc::clone(&self.content);
@@ -406,7 +406,7 @@ impl Client {
         Some(true)
     }
 
-    /// Asks again until the answer is as expected: changes are told by another thread.
+    /// Asks again until the answer is as expected, as another thread reports changes.
     #[track_caller]
     pub(crate) fn until(&mut self, target: &str, expected: impl Fn(&Answered) -> bool) -> Answered {
         self.until_with(target, "", expected)
@@ -441,7 +441,7 @@ impl Client {
         }
     }
 
-    /// Waits until so many directories are watched and no more.
+    /// Waits until exactly this many directories are watched.
     #[track_caller]
     pub(crate) fn until_watched(&self, directories: u64, which: &str) {
         let start = Instant::now();

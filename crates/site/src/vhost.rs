@@ -2,9 +2,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `conditions` | on what of a request its rules depend, and which of that holds |
+//! | `conditions` | the conditions of a site's rules, and which of them hold for a request |
 //! | `root` | the directory a site is served from, which may be replaced by another under the same path |
-//! | `turned` | what clients are told that policy refuses, written once |
+//! | `turned` | answers to clients that the policy refuses, written once |
 
 pub(crate) mod conditions;
 pub(crate) mod root;
@@ -35,7 +35,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct VirtualHost {
     pub(crate) settings: SiteSettings,
-    /// Its directories, those beneath longer paths first, the root last; none if it has no files.
+    /// The site's directories, those beneath longer paths first, the root last; none if it has no
+    /// files.
     pub(crate) mounts: Vec<Mount>,
     /// The number of its first realm among those of all sites.
     first_realm: u32,
@@ -43,22 +44,22 @@ pub(crate) struct VirtualHost {
     pub(crate) has_private_rule: bool,
     /// The values of its header rules that have variables, by their numbers.
     pub(crate) values: Vec<Template>,
-    /// What only a request tells, of them and of redirects.
+    /// The variables of these values and of redirects, whose values come from requests.
     pub(crate) variables: Vec<RequestVariable>,
-    /// On what of a request its rules depend.
+    /// The conditions of the site's rules.
     pub(crate) conditions: SiteConditions,
     pub(crate) pages: Pages,
-    /// Where clients go that do not come through TLS, as paths without header rules have it.
+    /// The redirect of clients that do not come through TLS, for paths without header rules.
     pub(crate) to_https: Option<Redirection>,
 }
 
 /// A directory of a site.
 #[derive(Debug)]
 pub(crate) struct Mount {
-    /// Beneath which path; empty for the root.
+    /// The path beneath which the directory is; empty for the root.
     pub(crate) path: Box<[u8]>,
     pub(crate) place: RootDirectory,
-    /// Of it these alone; none for all of it.
+    /// The only files that are served of it; none for all.
     pub(crate) files: Box<[AliasFile]>,
 }
 
@@ -74,7 +75,7 @@ impl Mount {
         Ok(Mount { path: path.as_bytes().into(), place, files: files.into() })
     }
 
-    /// Where in the directory a path leads, if it leads there.
+    /// The path within the directory that a path of the site leads to, if it leads there.
     fn inside<'p>(&'p self, path: &'p [u8]) -> Option<&'p [u8]> {
         place_in(&self.files, &self.path, path)
     }
@@ -87,7 +88,7 @@ pub(crate) struct Protection<'v> {
 }
 
 impl Protection<'_> {
-    /// Those for an answer with these paths.
+    /// The rules for an answer with these paths.
     pub(crate) fn of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
         let VirtualHost { settings, first_realm, .. } = self.vhost;
         self.vhost
@@ -152,7 +153,8 @@ impl VirtualHost {
         self.has_private_rule
     }
 
-    /// Whether something is to be known of a request, or done, before all else: about TLS, by conditions, for variables.
+    /// Whether something must be found out about a request, or done, before all else: about TLS, by
+    /// conditions, for variables.
     pub(crate) fn looks_first(&self) -> bool {
         self.is_about_tls() || !self.conditions.is_empty() || self.has_variables()
     }
@@ -167,13 +169,13 @@ impl VirtualHost {
         self.settings.hsts.is_some() || self.to_https.is_some()
     }
 
-    /// Which of the mounts has what is at a path, and where within it.
+    /// The mount that has a path of the site, and the path within it.
     pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
         let mut mounts = self.mounts.iter().enumerate();
         mounts.find_map(|(at, mount)| Some((at, mount.inside(path)?)))
     }
 
-    /// Where a file is, if an alias has it.
+    /// The place of a file, if an alias has it.
     pub(crate) fn file_in_alias(&self, path: &[u8]) -> Option<Box<[u8]>> {
         let (mount, inside) = self.locate(path)?;
         let beneath = &self.mounts.get(mount)?.path;
@@ -201,7 +203,7 @@ impl VirtualHost {
         Protection { vhost: self, directories }
     }
 
-    /// Its directories if there are several, in which one file may have several paths.
+    /// The site's directories if there are several, in which one file may have several paths.
     fn directories(&self) -> Vec<MountedPlace<'_>> {
         let has_others = self.mounts.len() > 1;
         let mounts = self.mounts.iter().filter(|_| has_others);
@@ -244,7 +246,7 @@ impl VirtualHost {
         let settings = &self.settings;
         // what an application alone may have sent, it has chosen
         let is_internal = settings.internal.iter().any(|scope| scope.contains(path));
-        // for those for whom no condition holds: what runs files has none
+        // for a request for which no condition holds: a route that runs files has none
         let held = self.conditions.held(ConditionBits::default());
         let route = match is_internal {
             true => route::route_for(settings, path, held),
@@ -278,7 +280,7 @@ impl VirtualHost {
         header_rules_of(&self.settings.headers, first, path)
     }
 
-    /// Of these header rules those for which this is enough.
+    /// The header rules among these that hold for this outcome.
     pub(crate) fn held(&self, header_rules: Box<[u16]>, outcome: ConditionBits) -> Box<[u16]> {
         if self.conditions.is_empty() {
             return header_rules;

@@ -1,5 +1,5 @@
 //! The handler `work`, for tests and demonstrations: a request says how much CPU time, memory and
-//! output its answer costs. It stands for the dynamic part of a site whose cost is known.
+//! output its answer costs. It stands for a site's dynamic part of known cost.
 
 use crate::heads::fields::{AnswerFields, HeaderRuleSet};
 use crate::heads::head_lines::{length_line, server, status_line};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 const MOST_CPU_NS: u64 = 10_000_000_000;
 const MOST_MEMORY_BYTES: u64 = 1 << 30;
 const MOST_OUTPUT_BYTES: u64 = 64 << 20;
-/// What memory and output consist of.
+/// The bytes that fill memory and output.
 const FILL: [u8; 4096] = [b'w'; 4096];
 /// Requests that may be waiting or at work.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
-/// What one request asks for.
+/// The work that one request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effort {
     /// CPU time of the helper thread, memory and output included.
@@ -47,7 +47,7 @@ pub(crate) enum EffortError {
 }
 
 impl EffortError {
-    /// What is wrong, for the client; repeats nothing that it sent.
+    /// The error for the client; repeats nothing that it sent.
     pub(crate) fn text(self) -> &'static str {
         match self {
             EffortError::Unknown => {
@@ -196,7 +196,7 @@ struct WorkCounts {
 }
 
 impl WorkLimit {
-    /// A place for one more, unless there are too many. It comes back when it is dropped.
+    /// A place for one more request, unless there are too many. Dropping the place gives it back.
     pub(crate) fn enter(&self) -> Option<WorkSlot> {
         let is_full = self.0.now.fetch_add(1, Relaxed) >= MOST_AT_ONCE;
         let number = self.0.ever.fetch_add(1, Relaxed);
@@ -213,7 +213,7 @@ pub(crate) struct WorkSlot {
 }
 
 impl WorkSlot {
-    /// No other has the same.
+    /// The number of the place, which no other has.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

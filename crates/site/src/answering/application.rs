@@ -39,13 +39,14 @@ pub struct Destination {
     pub script: Option<Arc<Script>>,
 }
 
-/// What becomes of a request before an application could have it.
+/// The outcome of routing a request, before an application has seen it.
 pub enum Routed {
-    /// It is for no application: [`Site::process`] answers it, with what a job has brought.
+    /// The request is for no application: [`Site::process`] answers it, with the result of a job if
+    /// there is one.
     Here(Option<SiteJobDone>),
     /// The answer is written.
     Replied,
-    /// This must be done first; then it is routed again with the result.
+    /// This job must be done first; then the request is routed again with its result.
     Job(SiteJob),
     /// This application answers.
     To(Destination),
@@ -102,8 +103,8 @@ fn judged_reading(reading: &[u8]) -> Vec<u8> {
 }
 
 impl SiteSettings {
-    /// The application for a request, as far as its path tells, and where these rules hold. `site` is the number of
-    /// this one.
+    /// The application for a request, as far as its path and these rules decide. `site` is this
+    /// site's number.
     fn destination(
         &self,
         site: u32,
@@ -133,7 +134,7 @@ impl SiteSettings {
         Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
     }
 
-    /// Whether an application may answer a request, as far as its head tells.
+    /// Whether an application may answer a request, judged by its head alone.
     fn may_be_for_application(&self, site: u32, request: &Request<'_>) -> bool {
         // files of other paths may be scripts, too
         self.destination(site, request, HeldRules::ALL).is_some()
@@ -156,8 +157,9 @@ impl Site {
         self.content.has_routes
     }
 
-    /// Whether an application may answer a request, as far as its head tells: then its body is not for this
-    /// server. Rules, and what is found in the place of a script, may yet answer instead.
+    /// Whether an application may answer a request, judged by its head alone. If so, its body is
+    /// not for this server. Rules, and the file that is found in the place of a script, may yet
+    /// answer instead.
     pub fn may_be_for_application(&mut self, request: &Request<'_>) -> bool {
         if !self.content.has_routes {
             return false;
@@ -168,8 +170,8 @@ impl Site {
         self.vhost(site).settings.may_be_for_application(site, request)
     }
 
-    /// Whether an application is likely to be given the socket of a request, as far as its head tells. Rules may yet
-    /// answer instead.
+    /// Whether an application is likely to be given the socket of a request, judged by its head
+    /// alone. Rules may yet answer instead.
     #[inline]
     pub fn hands_over(&mut self, request: &Request<'_>) -> bool {
         self.content.hands_over && self.is_for_receiver(request)
@@ -185,9 +187,10 @@ impl Site {
         destination.is_some_and(|to| settings.routes[to.route as usize].hands_over)
     }
 
-    /// The paths that rules of the policy go by where an application may answer, or other software in the place of
-    /// a stage, that takes path parameters for no part of a name: more than one if the application is told a path
-    /// with several readings. Empty if it is the request's own alone.
+    /// The paths by which rules of the policy judge a request that is answered by an application,
+    /// or by other software in the place of a stage: such software may read path parameters as no
+    /// part of a name. There are several if the application gets a path with several readings.
+    /// Empty if the request's own path is the only one.
     #[inline]
     pub fn judged_paths(&mut self, request: &Request<'_>) -> Vec<Vec<u8>> {
         let is_elsewhere = self.content.settings.is_answered_elsewhere;
@@ -207,15 +210,15 @@ impl Site {
         bare.into_iter().filter(|_| may_be).collect()
     }
 
-    /// Of these paths the one that a server which decides is asked about next by this rule; `None` if it is the
-    /// request's own.
+    /// The one of the [`judged_paths`](Site::judged_paths) about which this rule's deciding server
+    /// is asked next; `None` if it is the request's own.
     pub fn path_to_ask(&mut self, request: &Request<'_>, rule: u16) -> Option<Vec<u8>> {
         let number = self.content.number;
         let asked = request.passed.map_or(0, |passed| passed.times_allowed(number, rule));
         self.judged_paths(request).into_iter().nth(asked)
     }
 
-    /// What becomes of a path that has several readings, by the site of the request.
+    /// The handling of a path that has several readings, by the site of the request.
     fn ambiguity<'r>(&mut self, request: &Request<'r>) -> Ambiguity<'r> {
         match self.site_of(request) {
             Some(site) => self.vhost(site).settings.ambiguity(request),
@@ -329,9 +332,9 @@ impl Site {
         }
     }
 
-    /// What can be said to a request without a look at files: whose site it is for, whether rules about
-    /// clients let it through, whether it is sent elsewhere. [`Routed::Here`] says that the answer is to be
-    /// read where files are.
+    /// Answers what needs no look at files: finds the site of a request, checks its rules about
+    /// clients, and sends redirects. [`Routed::Here`] says that the process with the files must
+    /// answer.
     pub fn decide(
         &mut self,
         request: &Request<'_>,
@@ -494,7 +497,7 @@ impl Site {
         })
     }
 
-    /// What is known of a path, from the loop's own table or the shared cache.
+    /// The entry of a path, from the loop's own table or the shared cache.
     fn known(&mut self, site: u32, path: &[u8], request: &Request<'_>) -> Option<Arc<Entry>> {
         let raw = request.head.path;
         if request.path().is_err() {
@@ -540,8 +543,8 @@ impl Site {
         }
     }
 
-    /// Where a request goes now that went to `before` by another content, as far as that matters to an answer: its
-    /// site, if that is still there, and its route.
+    /// The present destination of a request that went to `before` under another content, as far as
+    /// that matters to an answer: its site, if that is still there, and its route.
     pub fn destination_now(&mut self, request: &Request<'_>, before: &Destination) -> Destination {
         let Some(site) = self.site_of(request) else {
             return Destination { site: u32::MAX, ..Destination::default() };

@@ -1,4 +1,4 @@
-//! From a request to what is written: one loop's part.
+//! One loop's part: from a request to the bytes that are written.
 //!
 //! | module | what it holds |
 //! |---|---|

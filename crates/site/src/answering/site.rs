@@ -127,8 +127,8 @@ impl Site {
         self.memo.site_of(&self.content.hosts, request.head.authority)
     }
 
-    /// The user who is answered: the name in the credentials of the request that was processed last, if
-    /// they were asked for and are right.
+    /// The user who gets the answer: the name in the credentials of the request that was processed
+    /// last, if credentials were asked for and are right.
     #[inline]
     pub fn user(&self, request: &Request<'_>) -> Option<Box<[u8]>> {
         if self.credentials.has_passed { auth::name(request.head) } else { None }

@@ -3,7 +3,7 @@
 use crate::answering::body::Body;
 use forebay_conn::{Reply, Request};
 
-/// A request whose site is known, and where its answer goes.
+/// A request whose site is known, and the reply that its answer goes to.
 pub(crate) struct SiteRequest<'s, 'r> {
     /// The site, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites).
     pub(crate) site: u32,

@@ -1,6 +1,6 @@
 //! A file that is sent from the disk, and which parts of it can be sent without waiting for it.
 //!
-//! The kernel tells cheaply which pages have a place in memory, but not whether their bytes have
+//! The kernel says cheaply which pages have a place in memory, but not whether their bytes have
 //! arrived. So a part counts as warm only after a job has read all of it, and as long as all its
 //! pages stay; before a job reads it again it is cold. The file is read in whole parts and no
 //! further, so that reading one part leaves none of another half arrived.
@@ -73,9 +73,9 @@ impl DiskFile {
     /// after it was read.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the kernel
-    /// does not tell what is in memory, a job reads the part again after its end was read here, not
-    /// after each piece of it.
+    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the
+    /// kernel does not say what is in memory, a job reads the part again after its end was read
+    /// here, not after each piece of it.
     pub(crate) fn read_warm(&self, range: Range, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(part) = self.part(range.start) else { return Ok(0) };
         let (place, read) = (self.place(part), mark(part));

@@ -20,7 +20,7 @@ pub(crate) const MOST_NAMES: usize = 1 << 16;
 /// The forms in one directory, as far as they are known.
 #[derive(Debug)]
 pub(crate) enum Forms {
-    /// Nothing; so many looks yet.
+    /// Nothing is known; the number of looks for forms so far.
     Unknown(u32),
     /// The directory is being read. These came meanwhile.
     Reading(HashSet<Box<[u8]>>),

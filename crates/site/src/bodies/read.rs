@@ -31,7 +31,7 @@ const LEAST_BYTES: usize = 4 * AROUND_BYTES;
 /// Files that are remembered, a power of two; each costs four bytes.
 const REMEMBERED: usize = 1 << 17;
 
-/// One reading in so many goes through the page cache, a power of two.
+/// The share of readings that go through the page cache, as one in this number; a power of two.
 const THROUGH_EVERY: u32 = 16;
 
 /// The last reading that could have gone either way went through the page cache.

@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     registration: Mutex<Weak<AtomicBool>>,
 }
 
-/// The value of an entry whose files changed, or that was evicted.
+/// The freshness of an entry whose files changed, or that was evicted.
 pub(crate) const DEAD: u64 = 0;
 
 /// The kinds of things at a path.

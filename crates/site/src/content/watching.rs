@@ -65,7 +65,7 @@ impl RootLooks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change may concern a root.
+    /// Notes that a change may concern a root.
     fn strike(&self) {
         let mut state = self.state();
         state.found += 1;

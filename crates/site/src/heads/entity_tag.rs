@@ -76,8 +76,8 @@ pub(crate) enum Validator {
 pub(crate) struct EntityTag {
     /// The text of the `ETag` field.
     pub(crate) text: Box<[u8]>,
-    /// If the tag is weak because the file may still change unnoticed: the end of that time, in
-    /// nanoseconds since 1970.
+    /// The end of the time in which the tag is weak because the file may still change unnoticed, in
+    /// nanoseconds since 1970; `None` if it is not weak for that.
     pub(crate) young_until_ns: Option<i64>,
 }
 
@@ -113,8 +113,8 @@ impl EntityTag {
         EntityTag::of_file(Validator::Stat, coding, stamp, EtagMode::Weak, now_ns)
     }
 
-    /// One that takes as much room in a head as any of a content does, in HTTP/2 too: no code of HPACK is
-    /// shorter than its text.
+    /// A tag that takes as much room in a head as the longest of a content does, in HTTP/2 too: no
+    /// text of this length has a longer code in HPACK.
     pub(crate) fn widest(coding: Coding) -> EntityTag {
         let opaque = "X".repeat(Base64UrlUnpadded::encoded_len(&[0; HASH_BYTES]));
         EntityTag { text: written(true, &opaque, coding), young_until_ns: None }

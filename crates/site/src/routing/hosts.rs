@@ -1,4 +1,4 @@
-//! Which site a host belongs to.
+//! The table of hosts and their sites.
 
 use crate::rules::{Host, MOST_HOST_BYTES};
 use crate::settings::SiteSettings;
@@ -14,7 +14,7 @@ pub(crate) struct Hosts {
     /// The site of all hosts that are nowhere else.
     default: Option<u32>,
     exact: HostTable,
-    /// By what follows the star and its dot.
+    /// Sites of wildcards, by the name behind the star and its dot.
     wildcards: HostTable,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Hosts {
 type HostTable = HashMap<Box<[u8]>, u32, RandomState>;
 
 impl Hosts {
-    /// If two sites claim a host, the first has it.
+    /// The table for these sites. If two claim a host, the first has it.
     pub(crate) fn new(sites: &[SiteSettings]) -> Hosts {
         let mut hosts = Hosts::default();
         for (number, site) in (0..).zip(sites) {
@@ -68,7 +68,8 @@ const MOST_REMEMBERED_BYTES: usize = 128;
 /// A loop's memory of the hosts that were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// By a hash of what was sent. Empty until there is something to remember.
+    /// The sites found last, by a hash of the text that was sent. Empty until there is something to
+    /// remember.
     remembered: Vec<RememberedSite>,
     hasher: foldhash::fast::RandomState,
     /// Room for the host in lower case.
@@ -77,7 +78,7 @@ pub(crate) struct Memo {
 
 #[derive(Clone, Debug, Default)]
 struct RememberedSite {
-    /// As it was sent, with its port.
+    /// The host as it was sent, with its port.
     authority: Box<[u8]>,
     /// `None` if nothing is remembered.
     site: Option<Option<u32>>,

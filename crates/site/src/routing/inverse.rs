@@ -1,22 +1,25 @@
-//! Templates followed backwards: which paths lead to a path.
+//! Templates followed backwards: the paths that lead to a path.
 //!
-//! A capture may have been cut in several ways, and a slash at its edge may have been merged with one of
-//! the template. Each way is found, up to a bound. What a star stood for that the template does not name
-//! nothing tells: then it is known how the path begins and ends, and a rule holds that is for all such paths.
+//! A capture may have been cut in several ways, and a slash at its edge may have been merged with
+//! one of the template. Each way is found, up to a bound. The text of a star that the template does
+//! not use cannot be recovered; then only the beginning and the end of the path are known, and a
+//! rule holds if it is for all such paths.
 
 use crate::rules::{GuardedPaths, MOST_CAPTURES, Scope, Template, TemplatePart};
 
-/// So many paths are told apart for one rule. If there are more, all that fit its pattern are meant.
+/// The largest number of paths that are told apart for one rule. If there are more, all that fit
+/// its pattern are meant.
 const MOST_PATHS: usize = 32;
 
-/// So many ends of captures are tried for one rule, besides one for each byte of the path, which is enough
-/// for a single capture; and comparing 64 bytes is a step. After that, too, all that fit its pattern are meant.
+/// The largest number of ends of captures that are tried for one rule, besides one for each byte of
+/// the path, which is enough for a single capture; comparing 64 bytes is one step. Beyond it, too,
+/// all that fit the rule's pattern are meant.
 const MOST_STEPS: usize = 512;
 
-/// A path under which a file can be asked for, or many that nothing tells apart.
+/// A path under which a file can be asked for, or all paths with a beginning and an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PathName {
-    /// This path.
+    /// A single path.
     Exact(Vec<u8>),
     /// All paths that begin and end so.
     Between { start: Vec<u8>, end: Vec<u8> },
@@ -48,7 +51,7 @@ impl PathName {
         }
     }
 
-    /// As text, with a star where nothing is known.
+    /// The text of the name, with a star where nothing is known.
     #[cfg(test)]
     pub(crate) fn written(&self) -> String {
         match self {
@@ -83,11 +86,11 @@ pub(crate) fn leading_to(pieces: &[&[u8]], template: &Template, to: &[u8]) -> Ve
     }
 }
 
-/// What a template is made of, with `$path` taken apart.
+/// A part of a template, with `$path` taken apart.
 #[derive(Clone, Copy)]
 enum TemplateStep<'t> {
     Text(&'t [u8]),
-    /// What this star of the pattern stood for; the first is 0.
+    /// The text of this star of the pattern; the first is 0.
     Star(usize),
 }
 
@@ -112,7 +115,7 @@ fn steps_of<'t>(pieces: &[&'t [u8]], template: &'t Template) -> Vec<TemplateStep
     steps
 }
 
-/// What a star stood for.
+/// The text that a star matched.
 #[derive(Clone, Copy)]
 struct KnownCapture<'n> {
     /// Whether it began with a slash that was merged with the one before it.
@@ -120,9 +123,9 @@ struct KnownCapture<'n> {
     text: &'n [u8],
 }
 
-/// Looks for what the stars of a pattern stood for.
+/// A search for the texts that the stars of a pattern matched.
 struct InverseSearch<'n> {
-    /// What stands between the stars.
+    /// The texts between the stars.
     pieces: &'n [&'n [u8]],
     /// The path that was led to.
     to: &'n [u8],
@@ -175,7 +178,7 @@ impl InverseSearch<'_> {
         Some(())
     }
 
-    /// Where a text ends that begins at `at`, if it is there. Slashes are merged.
+    /// The end of a text that begins at `at`, if it is there. Slashes are merged.
     fn end_of(&self, text: &[u8], mut at: usize) -> Option<usize> {
         for byte in text {
             if *byte == b'/' && self.is_after_slash(at) {
@@ -282,7 +285,7 @@ mod tests {
             ("/m/*", "/d/$1/$1.txt", "/d/ab/a.txt", &[]),
             ("/m/*", "/$1$path", "/ab/m/ab", &["/m/ab"]),
             ("/m/*", "/$1$path", "/ab/m/a", &[]),
-            // nothing tells what a star stood for
+            // nothing shows what the star matched
             ("/n/*/*", "/s/$2", "/s/x", &["/n/*/x"]),
             ("/n/*/*", "/s/$1", "/s/x", &["/n/x/*"]),
             ("*/n/*", "/s/$2", "/s/x", &["*/n/x"]),

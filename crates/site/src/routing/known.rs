@@ -1,4 +1,4 @@
-//! What variables of redirects and header rules stand for, of one request.
+//! The values of variables of redirects and header rules, for one request.
 
 use crate::request_context::{RequestContext, RequestScheme};
 use crate::routing::hosts::asked_host;
@@ -9,8 +9,8 @@ use forebay_http::head::Head;
 use forebay_policy::query;
 use std::fmt::Write;
 
-/// What is known of the request that is answered besides its head. Kept by a loop from one request to the next,
-/// for its memory.
+/// The facts about the request that is answered that are not in its head. A loop keeps this from
+/// one request to the next, for its memory.
 #[derive(Debug, Default)]
 pub(crate) struct KnownOfRequest {
     client: String,

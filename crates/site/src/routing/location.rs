@@ -17,11 +17,11 @@ pub(crate) enum LocationPart {
     Path,
     /// The client's query with its question mark.
     Query,
-    /// What only the request tells, where it stands.
+    /// The value of a variable, and its place in the address.
     Variable(RequestVariable, TargetPlace),
 }
 
-/// Where in an address a part stands; each takes other bytes as they are.
+/// The place of a part in an address; each has other bytes that need no encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetPlace {
     Host,
@@ -85,7 +85,7 @@ struct LocationWriter {
 }
 
 impl LocationWriter {
-    /// What the operator wrote; what cannot stand in an address is encoded.
+    /// Appends the operator's text; bytes that cannot be in an address are encoded.
     fn plain(&mut self, text: &str) {
         // the slashes of the scheme do not end the host
         let scheme = match (&self.pieces[..], &self.text[..]) {
@@ -121,7 +121,7 @@ impl LocationWriter {
         self.variable(path);
     }
 
-    /// What a client wrote: it never ends the part of the address it is in.
+    /// Appends a client's text, which never ends the part of the address it is in.
     fn variable(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match self.place.takes(byte) {
@@ -157,7 +157,7 @@ impl LocationWriter {
 
     fn end(mut self) -> Box<[LocationPart]> {
         self.query();
-        // a question mark alone says that there is to be no query
+        // a question mark alone asks for an address without a query
         if self.text.ends_with(b"?") {
             self.text.pop();
         }

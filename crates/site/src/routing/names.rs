@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 pub(crate) struct MountedPlace<'p> {
     /// Beneath which path of the site, or at which.
     pub(crate) path: &'p [u8],
-    /// Where on the disk, without links.
+    /// The place on the disk, without links.
     pub(crate) at: PathBuf,
     pub(crate) is_file: bool,
 }
 
 impl MountedPlace<'_> {
-    /// Where on the disk a path of the site leads, if it leads here.
+    /// The place on the disk that a path of the site leads to, if it leads here.
     fn file(&self, name: &[u8]) -> Option<PathBuf> {
         match self.is_file {
             true => (self.path == name).then(|| self.at.clone()),

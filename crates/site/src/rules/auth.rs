@@ -1,4 +1,4 @@
-//! Who may ask for a path, by name and password.
+//! Access to paths by name and password.
 
 use super::GuardedPaths;
 use super::password::{HashError, PasswordHash};
@@ -8,11 +8,11 @@ use std::path::PathBuf;
 /// Asks for a name and a password (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
-    /// Which paths.
+    /// The paths that the rule protects.
     pub paths: GuardedPaths,
-    /// What the client shows to its user.
+    /// The name that a browser shows to its user.
     pub realm: Realm,
-    /// Which clients may pass.
+    /// The users that may pass.
     pub users: Vec<User>,
     /// A file with more of them, a line `NAME:HASH` for each.
     pub file: Option<PathBuf>,
@@ -32,7 +32,7 @@ impl Realm {
         if text.chars().all(is_good) { Ok(Realm(text.into())) } else { Err(AuthError::Realm) }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

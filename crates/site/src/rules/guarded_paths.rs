@@ -1,4 +1,4 @@
-//! Which paths a rule about clients closes: those it is for, without the exceptions it makes.
+//! Paths that a rule about clients closes: those it is for, without the exceptions it makes.
 
 use super::Scope;
 
@@ -8,9 +8,9 @@ use super::Scope;
 /// decodes twice or goes by backslashes, stays closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardedPaths {
-    /// Which paths the rule is for.
+    /// The paths that the rule is for.
     pub path: Scope,
-    /// Which of these it leaves open.
+    /// The paths among these that stay open.
     pub except: Vec<Scope>,
 }
 
@@ -37,7 +37,7 @@ impl GuardedPaths {
         self.path.contains_all(start) && !is_open()
     }
 
-    /// Whether all paths that `other` closes are closed, as far as the texts tell.
+    /// Whether all paths that `other` closes are closed, as far as the texts show.
     pub fn covers(&self, other: &GuardedPaths) -> bool {
         let is_open_there = |open: &Scope| other.except.iter().any(|known| known.covers(open));
         self.path.covers(&other.path)

@@ -5,7 +5,7 @@ use forebay_conn::head_values::{MOST_VALUES, mark};
 use forebay_http::field::{FieldName, FieldValue};
 use std::fmt;
 
-/// Which media types: `text/css`, `image/*`, `*/*`.
+/// A pattern of media types: `text/css`, `image/*`, `*/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaPattern(Box<str>);
 
@@ -24,7 +24,7 @@ impl MediaPattern {
         Ok(MediaPattern(text.into()))
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,7 +88,7 @@ pub struct HeaderRule {
     media_type: Option<MediaPattern>,
     conditions: RequestConditions,
     set: Box<[(FieldName, FieldValue)]>,
-    /// In the same order: those with variables.
+    /// The values that have variables, each at the place of its field in `set`.
     values: Box<[Option<VariableValue>]>,
     remove: Box<[FieldName]>,
 }
@@ -104,9 +104,9 @@ fn template(name: &FieldName, value: &FieldValue) -> Result<Option<VariableValue
 }
 
 impl HeaderRule {
-    /// For answers to paths that fit `path` and with a type that fits `media_type`; each `None`
-    /// is for all. `remove` comes before `set`. A set field replaces one of the same name, but
-    /// `Vary` is added to.
+    /// A rule for answers to paths that fit `path` and with a type that fits `media_type`; each
+    /// `None` is for all. `remove` comes before `set`. A set field replaces one of the same name,
+    /// but `Vary` is added to.
     ///
     /// # Errors
     /// [`HeaderError`] if there is nothing to do, or a field is not the operator's to change.
@@ -169,23 +169,23 @@ impl HeaderRule {
         HeaderRule { conditions, ..self }
     }
 
-    /// The rule by which caches tell its answers from those of other requests, if they must.
+    /// The rule that adds a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> Option<HeaderRule> {
         let rule = vary(self.path.clone(), &self.conditions, self.variables())?;
         Some(HeaderRule { media_type: self.media_type.clone(), ..rule })
     }
 
-    /// Which paths.
+    /// The paths that the rule is for; `None` is all.
     pub fn path(&self) -> Option<&Pattern> {
         self.path.as_ref()
     }
 
-    /// Which types.
+    /// The media types that the rule is for; `None` is all.
     pub fn media_type(&self) -> Option<&MediaPattern> {
         self.media_type.as_ref()
     }
 
-    /// Which requests.
+    /// The requests that the rule is for.
     pub fn conditions(&self) -> &RequestConditions {
         &self.conditions
     }
@@ -200,7 +200,7 @@ impl HeaderRule {
         self.values.get(place).is_some_and(Option::is_some)
     }
 
-    /// What only a request tells, of all these values.
+    /// The variables in all these values.
     pub fn variables(&self) -> impl Iterator<Item = &RequestVariable> {
         self.values.iter().flatten().flat_map(|value| value.template.variables())
     }
@@ -227,25 +227,25 @@ pub(crate) fn vary<'v>(
 /// Why there is no such header rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Not a media type.
+    /// A text that is not a media type.
     MediaType,
     /// The rule does nothing.
     Nothing,
     /// A field that only the server can fill or leave out.
     Own {
-        /// Its name.
+        /// The field's name.
         name: String,
     },
-    /// What follows a dollar sign is no variable.
+    /// A name behind a dollar sign that is no variable.
     Variable(TemplateError),
-    /// A field whose value has no variables.
+    /// A field whose value cannot have variables.
     Fixed {
-        /// Its name.
+        /// The field's name.
         name: String,
     },
     /// A field is set twice in one rule.
     Twice {
-        /// Its name.
+        /// The field's name.
         name: String,
     },
 }

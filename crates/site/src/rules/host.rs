@@ -34,7 +34,7 @@ impl Host {
         Ok(Host { text: text.into(), name: name.into(), is_wildcard })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -118,25 +118,25 @@ pub enum HostError {
     Port,
     /// A letter outside of ASCII.
     NotAscii {
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
     /// A character that is in no host name.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
     /// A label is empty or longer than 63 bytes, or the name is longer than 253.
     Label,
-    /// Not an IPv6 address in brackets.
+    /// Brackets without an IPv6 address.
     Address,
     /// A URL, which has more than a host.
     Url,
     /// A dot before a name, which other servers take for the name and all below it.
     Dot {
-        /// What stands behind it.
+        /// The name behind the dot.
         name: Box<str>,
     },
     /// `_`, which other servers have for a host that no client asks for.
@@ -179,7 +179,7 @@ impl fmt::Display for HostError {
 
 impl std::error::Error for HostError {}
 
-/// What a site is called in logs, metrics and messages: small letters, digits, `.`, `-`, `_`.
+/// The name of a site in logs, metrics and messages: small letters, digits, `.`, `-`, `_`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SiteName(Box<str>);
 

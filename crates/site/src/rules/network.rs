@@ -33,7 +33,7 @@ impl Network {
         Ok(Network { text: text.into(), kind })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -18,12 +18,12 @@ impl Redirect {
     /// The status without one being named.
     pub const DEFAULT_STATUS: u16 = 301;
 
-    /// For paths that fit `pattern`. If `to` has neither a `?` nor `$query`, it gets the query of
-    /// the client; a `?` at its end is left out.
+    /// A redirect of paths that fit `pattern`. If `to` has neither a `?` nor `$query`, it gets the
+    /// query of the client; a `?` at its end is left out.
     ///
     /// # Errors
-    /// [`RedirectError`] if `to` is not an address, or could be turned into another host's by what
-    /// a client writes.
+    /// [`RedirectError`] if `to` is not an address, or a client's text could turn it into an
+    /// address of another host.
     pub fn new(pattern: Pattern, to: Template, status: u16) -> Result<Redirect, RedirectError> {
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
             return Err(RedirectError::Status { status });
@@ -49,22 +49,22 @@ impl Redirect {
         Redirect { conditions, ..self }
     }
 
-    /// Which requests.
+    /// The requests that the redirect is for.
     pub fn conditions(&self) -> &RequestConditions {
         &self.conditions
     }
 
-    /// The rule by which caches tell what it answers from what is answered to other requests, if they must.
+    /// The rule that adds a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> Option<HeaderRule> {
         vary(Some(self.pattern.clone()), &self.conditions, self.to.variables())
     }
 
-    /// Which paths.
+    /// The paths that the redirect is for.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Where to.
+    /// The address that clients are sent to.
     pub fn to(&self) -> &Template {
         &self.to
     }
@@ -84,7 +84,7 @@ impl Redirect {
     }
 }
 
-/// What the host of an absolute address ends with.
+/// The kind of text that the host of an absolute address ends with.
 enum HostEnd {
     Text,
     Capture,
@@ -127,16 +127,16 @@ fn host_end(to: &Template) -> Option<HostEnd> {
 /// Why there is no such redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedirectError {
-    /// Not a status of a redirect.
+    /// A status that is not one of a redirect.
     Status {
-        /// What it is.
+        /// The status.
         status: u16,
     },
     /// The pattern captures less.
     Capture {
         /// The variable.
         name: String,
-        /// What the pattern captures.
+        /// The number of captures that the pattern has.
         captures: usize,
     },
     /// The target begins with neither a slash, `$path`, `http://` nor `https://`.

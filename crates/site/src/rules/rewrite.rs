@@ -14,7 +14,7 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// For paths that fit `pattern`. `to` is a decoded path.
+    /// A rewrite of paths that fit `pattern`. `to` is a decoded path.
     ///
     /// # Errors
     /// [`RewriteError`] if `to` is not a path of the site.
@@ -36,22 +36,22 @@ impl Rewrite {
         Rewrite { conditions, ..self }
     }
 
-    /// Which requests.
+    /// The requests that the rewrite is for.
     pub fn conditions(&self) -> &RequestConditions {
         &self.conditions
     }
 
-    /// The rule by which caches tell its answers from those of other requests, if they must.
+    /// The rule that adds a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> Option<HeaderRule> {
         vary(Some(self.pattern.clone()), &self.conditions, std::iter::empty())
     }
 
-    /// Which paths.
+    /// The paths that the rewrite is for.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Where to.
+    /// The path that is looked for instead.
     pub fn to(&self) -> &Template {
         &self.to
     }
@@ -71,7 +71,7 @@ pub enum RewriteError {
     Capture {
         /// The variable.
         name: String,
-        /// What the pattern captures.
+        /// The number of captures that the pattern has.
         captures: usize,
     },
     /// A variable that is not part of a path.

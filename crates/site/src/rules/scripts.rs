@@ -8,24 +8,27 @@ use std::fmt;
 /// The paths of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Which paths.
+    /// The paths that the application answers.
     pub path: Scope,
-    /// If it runs files of the site: which. Everything else beneath the path is a file as any other.
+    /// The files of the site that the application runs, if it runs any. Every other file beneath
+    /// the path is sent.
     pub scripts: Option<Scripts>,
     /// Whether files of the site answer first where there are any, and the application has what is left.
     pub files_first: bool,
-    /// Paths of the site whose files it may have sent instead of its answers, and no other application may.
+    /// Paths of the site whose files this application, and no other, may have sent instead of its
+    /// answers.
     pub sends: Vec<Scope>,
     /// Codings into which its answers are turned; `None` for those of the site, and then none that has a strong
     /// tag, which would be lost.
     pub compress: Option<Vec<Coding>>,
-    /// Whether the application is told paths with several readings as they were sent. Default: no.
+    /// Whether the application gets paths with several readings as they were sent. Default: no.
     pub passes: bool,
     /// Whether the application is given the socket of a request, and answers on it.
     pub hands_over: bool,
-    /// Which requests. Others are for the next route, or for files. One that runs files has none.
+    /// The requests that the route is for. Others are for the next route, or for files. A route
+    /// that runs files has no conditions.
     pub conditions: RequestConditions,
-    /// The values of fields that the application is told which differ from request to request, in their order.
+    /// The values, in order, of the fields for the application that differ from request to request.
     pub told: Vec<Template>,
 }
 
@@ -45,17 +48,17 @@ impl Route {
         }
     }
 
-    /// The rules by which caches tell its answers from those of other requests, if they must.
+    /// The rules that add a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> impl Iterator<Item = HeaderRule> {
         let patterns = self.path.patterns().into_iter();
         patterns.filter_map(|path| vary(Some(path), &self.conditions, std::iter::empty()))
     }
 }
 
-/// Which files are run, and not sent.
+/// The files that are run, and not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scripts {
-    /// What their names end with.
+    /// The end of the files' names.
     pub ending: ScriptSuffix,
     /// The name of the one that answers for a directory.
     pub index: Box<str>,
@@ -89,7 +92,7 @@ impl ScriptSuffix {
         is_good.then(|| ScriptSuffix(text.into())).ok_or(EndingError)
     }
 
-    /// With its dot.
+    /// The text of the ending, with its dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -126,7 +129,7 @@ impl fmt::Display for ScriptSuffix {
     }
 }
 
-/// It is no ending of names.
+/// A text that is no ending of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndingError;
 

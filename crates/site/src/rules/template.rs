@@ -15,9 +15,9 @@ pub struct Template {
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePart {
-    /// These characters.
+    /// Fixed characters.
     Text(Box<str>),
-    /// What the rule's pattern captured, from 1.
+    /// A capture of the rule's pattern, from 1.
     Capture(u8),
     /// The path.
     Path,
@@ -25,12 +25,12 @@ pub enum TemplatePart {
     Query,
     /// The host without a port.
     Host,
-    /// What only a request tells.
+    /// A variable of the request.
     Of(RequestVariable),
 }
 
 impl TemplatePart {
-    /// How it is written.
+    /// The part as it is written in a template.
     fn name(&self) -> String {
         match self {
             TemplatePart::Text(text) => text.replace('$', "$$"),
@@ -128,7 +128,7 @@ impl Template {
         })
     }
 
-    /// What only a request tells, of its pieces.
+    /// The variables of requests among its parts.
     pub fn variables(&self) -> impl Iterator<Item = &RequestVariable> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Of(variable) => Some(variable),
@@ -136,12 +136,12 @@ impl Template {
         })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its pieces in order; no two texts follow one another.
+    /// The template's parts in order; no two texts follow one another.
     pub fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
@@ -204,28 +204,28 @@ fn push_text(parts: &mut Vec<TemplatePart>, plain: &mut String) {
 /// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
-    /// What follows the dollar sign is no variable.
+    /// A name behind a dollar sign that is no variable.
     Unknown {
         /// The dollar sign and the name behind it.
         name: String,
-        /// Its place; the first character is 1.
+        /// The place of the dollar sign; the first character is 1.
         at: usize,
     },
-    /// A field that proves who somebody is.
+    /// A field that carries credentials.
     Secret {
         /// The place of its dollar sign; the first character is 1.
         at: usize,
     },
     /// A variable that stands for nothing where the template is used.
     Stranger {
-        /// As it is written.
+        /// The variable as it is written.
         name: String,
     },
     /// A control character.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
 }

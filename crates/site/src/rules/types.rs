@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The media type of files whose names have an ending.
+/// A media type for files whose names have an ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileMediaType {
     ending: Box<str>,
@@ -50,9 +50,9 @@ impl FileMediaType {
 /// Why there is no such type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileMediaTypeError {
-    /// Not what a name ends in.
+    /// A text that is no ending of names.
     Ending,
-    /// Not a media type.
+    /// A text that is not a media type.
     Type,
 }
 

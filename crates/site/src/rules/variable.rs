@@ -1,4 +1,4 @@
-//! What a variable stands for that only a request tells: a field, a cookie, who asks.
+//! Variables whose values come from a request: a field, a cookie, the client.
 
 use std::fmt;
 
@@ -25,10 +25,10 @@ pub enum RequestVariable {
     Parameter(Box<str>),
 }
 
-/// Fields of a request that no answer repeats: they prove who somebody is.
+/// Fields of a request that no answer repeats, as they carry credentials.
 const SECRET: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
-/// Those with a name of their own.
+/// Variables with a name of their own.
 const PLAIN: [(&str, RequestVariable); 6] = [
     ("client", RequestVariable::Client),
     ("scheme", RequestVariable::Scheme),
@@ -41,9 +41,9 @@ const PLAIN: [(&str, RequestVariable); 6] = [
 /// The only name with a sign in it that is no letter.
 const REQUEST_ID: &str = "request_id";
 
-/// How a variable is read.
+/// The outcome of reading a variable.
 pub(crate) enum ReadVariable {
-    /// This, written with so many bytes behind the dollar sign.
+    /// A variable, and the number of its bytes behind the dollar sign.
     Is(RequestVariable, usize),
     /// A field that cannot be named.
     Secret,
@@ -78,7 +78,8 @@ impl RequestVariable {
         Some(ReadVariable::Is(named(name.into()), word.len() + 1 + name.len()))
     }
 
-    /// What `Vary` says of an answer that has its value, if it must: the number of a request tells nobody anything.
+    /// The `Vary` of an answer with the variable's value, if it needs one. A request's id needs
+    /// none, as another request's id gives nothing away.
     pub(crate) fn vary(&self) -> Option<&str> {
         match self {
             RequestVariable::Client | RequestVariable::Class => Some("*"),

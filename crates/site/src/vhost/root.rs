@@ -17,24 +17,24 @@ const MOST_LINKS: u32 = 40;
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) directory: OwnedFd,
-    /// Where it was when it was opened, without links.
+    /// The directory's place when it was opened, without links.
     pub(crate) path: PathBuf,
-    /// Tells this root from every other one of the process.
+    /// The number of this root, which no other of the process has.
     pub(crate) number: u64,
     stamp: Stamp,
 }
 
-/// Where a site's root is, and which directory that is now.
+/// The configured place of a site's root, and the directory that it leads to now.
 #[derive(Debug)]
 pub(crate) struct RootDirectory {
-    /// As configured, for people.
+    /// The path as configured, for messages.
     pub(crate) configured: PathBuf,
     absolute: PathBuf,
     current: ArcSwap<Root>,
     is_missing: AtomicBool,
 }
 
-/// What a look at the root's path found.
+/// The outcome of a look at the root's path.
 #[derive(Debug)]
 pub(crate) enum RootLook {
     /// The directory that is being served.
@@ -67,7 +67,7 @@ impl Root {
     }
 
     fn is(&self, stamp: &Stamp, path: &Path) -> bool {
-        // one that has moved may lie within another of the site now, whose rules hold for it
+        // a root that was moved may lie within another of the site now, whose rules hold for it
         self.path == path && (self.stamp.device, self.stamp.inode) == (stamp.device, stamp.inode)
     }
 }

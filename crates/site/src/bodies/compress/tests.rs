@@ -296,7 +296,7 @@ fn the_client_chooses_and_the_order_breaks_ties() {
     }
 }
 
-/// If br does not help, the next best is tried, and then the identity is sent.
+/// The next best coding is tried if br does not help, and then the identity is sent.
 #[test]
 fn the_choice_does_not_depend_on_what_was_made() {
     let on_demand = OnDemand::new(
