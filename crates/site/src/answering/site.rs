@@ -222,6 +222,7 @@ impl Site {
             return self.search(client, asked);
         };
         let Hit { ticket, tell, entry } = hit;
+        // this guard is the path's; `follow` checks that of the file which an alias leads to
         if let Some(guard) = &entry.guard
             && let Err(stop) =
                 content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
@@ -230,6 +231,7 @@ impl Site {
             return self.stop_at(&entry, stop, asked);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
+            // not `search`: the rules about clients have let the request through already
             return self.search_on(client, asked);
         };
         if tell {
@@ -297,6 +299,7 @@ impl Site {
         else {
             return self.search_on(client, asked);
         };
+        // the file may be protected where the path that led here is not
         if let Some(guard) = &entry.guard
             && let Err(stop) =
                 content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
