@@ -28,7 +28,7 @@ pub fn measure(words: &[String]) -> Result<(), Error> {
     match benchmark.name {
         "shift" => rows = shift::judged(rows),
         "profile" => rows = profile::with_sums(rows),
-        // what a server can do at all is nobody's figure
+        // a server's capacity is a figure of no paper
         "overload" => rows.retain(|row| row.text("part") != "capacity"),
         _ => {}
     }
@@ -47,8 +47,8 @@ pub fn command(name: &str) -> Command {
     found.map_or(Command::new("none"), |benchmark| arguments::command(benchmark).arg(beginning))
 }
 
-/// What is wrong with a file's command, if it measures an experiment that is a value: its words, and the columns
-/// that the file wants.
+/// The error in a file's command, if it measures an experiment that is a value: in its words, or in
+/// the columns that the file wants.
 pub fn wrong_with<'w>(
     words: &[String],
     wanted: impl Iterator<Item = &'w String>,

@@ -5,9 +5,9 @@ use crate::rows::recorded::RowFile;
 /// A column of an experiment's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name in the file. A figure's ends in its unit.
+    /// The column's name in the file. A figure's ends in its unit.
     pub name: &'static str,
-    /// What tables call it.
+    /// The column's title in tables.
     pub title: &'static str,
     /// Whether it holds words.
     pub is_key: bool,
@@ -15,7 +15,7 @@ pub struct Column {
     pub shown: Option<usize>,
 }
 
-/// A column of words: who, where, what.
+/// A column of words, such as a server or a place.
 pub const fn key(name: &'static str) -> Column {
     Column { name, title: name, is_key: true, shown: None }
 }

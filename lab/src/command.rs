@@ -255,7 +255,7 @@ fn one_by_one(chosen: &[&Experiment]) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// Prints a text. Whoever reads only its beginning has what it wants.
+/// Prints a text. A reader that closes the pipe early, such as `head`, is no error.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -267,7 +267,7 @@ fn an_axis(text: &str) -> Result<SweepAxis, String> {
     Ok(SweepAxis { name: name.to_owned(), values })
 }
 
-/// Where rows of short forms are.
+/// The folder for rows of short forms.
 fn short_rows(built: &Path) -> PathBuf {
     built.parent().unwrap_or(built).join("lab/quick")
 }

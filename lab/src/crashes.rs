@@ -1,7 +1,8 @@
-//! Processes that are killed, frozen or cut off under an open loop, Forebay's stages and others in turn: who
-//! loses what.
+//! Processes that are killed, frozen or cut off under an open loop: how many requests Forebay's
+//! stages and other servers lose.
 //!
-//! All of it runs in a network namespace of its own, which needs root: rules of nftables cut links there.
+//! All of it runs in a network namespace of its own, which needs root: rules of nftables cut links
+//! there.
 
 pub mod load;
 
@@ -41,7 +42,7 @@ const fn nothing_lost(of: RowKeys) -> BenchmarkClaim {
     }
 }
 
-/// What is measured.
+/// The experiment.
 pub const CRASHES: Benchmark = Benchmark {
     name: "crashes",
     title: "Processes killed, frozen and cut off",
@@ -216,7 +217,7 @@ impl<'c> Chain<'c> {
         PeerProcess { program, folder, words, ..PeerProcess::new(peer) }
     }
 
-    /// Where clients come to.
+    /// The address that clients connect to.
     fn front(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.serving.port()))
     }

@@ -36,7 +36,7 @@ const COLUMNS: &[Column] = &[
     figure("client"),
 ];
 
-/// What is measured.
+/// The experiment.
 pub const ENGINES: Benchmark = Benchmark {
     name: "engines",
     title: "Engines beside one another",

@@ -19,18 +19,19 @@ use std::time::Duration;
 
 /// Bytes of the object: duke's pool was measured with 8,000.
 const OBJECT_BYTES: usize = 8000;
-/// How long a client waits for its answer before it gives up.
+/// The time for which a client waits for its answer before it gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client that was answered stays, unless the server ends it: longer than any run.
+/// The time for which a client that was answered stays, unless the server ends it: longer than any
+/// run.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Connections open at once at most, waiting ones included.
 const CONNECTIONS: u32 = 15_000;
-/// No law: the clients speak HTTP/1.0, so connections are closed.
+/// A server without a keep-alive law: the clients speak HTTP/1.0, so connections are closed.
 const OLD: &str = "HTTP/1.0";
 /// The law without a floor.
 const CONSTANT: &str = "constant";
 
-/// What is measured.
+/// The experiment.
 pub const KEEPALIVE: Benchmark = Benchmark {
     name: "keepalive",
     title: "Clients that want one object and stay silent",
@@ -179,7 +180,7 @@ fn plan(run: &Run, law: &str, port: u16) -> Result<LoadPlan, Error> {
     }
     Ok(LoadPlan {
         duration: run.options.measured,
-        // those who come to an empty server find free threads
+        // clients that come to an empty server find free threads
         warmup: Duration::from_secs(1),
         drain: PATIENCE,
         cores: vec![run.options.client_core],

@@ -10,14 +10,14 @@ use forebay_load::{LoadPlan, LoadTarget, Report};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often threads and memory are looked at, and how exactly the measured time is met.
+/// The interval at which threads and memory are looked at, and the precision of the measured time.
 const LOOK: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// What was seen.
+/// The findings of a run.
 #[derive(Clone, Debug)]
 pub struct LoadResult {
-    /// What the clients found.
+    /// The clients' report.
     pub report: Report,
     /// Processor time of the server per second of the measured time.
     pub server_cores: f64,
@@ -48,10 +48,10 @@ fn refaults() -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Where clients come to.
+/// The target that clients connect to.
 ///
 /// # Errors
-/// When it is no URL.
+/// When that is no URL.
 pub fn target(port: u16, path: &str) -> Result<LoadTarget, Error> {
     LoadTarget::parse(&format!("http://127.0.0.1:{port}/{path}")).map_err(client)
 }
@@ -61,7 +61,8 @@ pub fn client(error: impl std::fmt::Display) -> Error {
     Error::Client(error.to_string())
 }
 
-/// Runs `plan` against a server. `look` is told how far the load is, in seconds, whenever that is known.
+/// Runs `plan` against a server. `look` is called with the elapsed time of the load, in seconds,
+/// whenever that is known.
 ///
 /// # Errors
 /// When the load generator cannot run, or a signal asked to stop.

@@ -1,4 +1,4 @@
-//! What happened, as figures: of a group of clients, of the server, and whether the load was what it says.
+//! Figures of a run: of a group of clients, of the server, and whether the load was as stated.
 
 use crate::forebay::value;
 use crate::load::LoadResult;

@@ -1,8 +1,9 @@
-//! What loopback does otherwise than a network, and what can be done about it.
+//! Differences between loopback and a network, and ways to remove them.
 //!
-//! [`enter`]: a network of a program's own (a network namespace), with sockets that hold as little
-//! unsent as one wishes. [`NetworkPair`]: one for the servers and one for the clients, with a cable between them.
-//! [`Steered`]: who pays for what comes in.
+//! [`enter`]: a network of a program's own (a network namespace), with sockets whose send buffers
+//! are as small as wished. [`NetworkPair`]: one for the servers and one for the clients, with a
+//! cable between them.
+//! [`Steered`]: the core that pays for received packets.
 
 use crate::Error;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -114,7 +115,7 @@ impl NetworkPair {
             run(&format!("{inside}cp {CORES} {file}"))?;
         }
         run("ip route add 10.1.0.0/16 via 10.99.0.2")?;
-        // answers to addresses that nobody has go nowhere at once
+        // packets to addresses that no host has are dropped at once
         run("ip route add blackhole 10.7.0.0/16")?;
         run("ip -n clients route add local 10.1.0.0/16 dev lo")?;
         let clients = Path::new("/run/netns/clients");
@@ -140,13 +141,13 @@ impl NetworkPair {
     }
 }
 
-/// In a file system that is gone with this program.
+/// A folder in a file system that is gone with this program.
 const CORES: &str = "/run/netns/cores";
 
 const STEERING: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 
-/// While it lives, one core does the kernel's work on everything that loopback delivers (receive packet
-/// steering). Otherwise the core of whoever sends does it.
+/// A setting of the kernel: while this lives, one core does the kernel's work on everything that
+/// loopback delivers (receive packet steering). Otherwise the sender's core does it.
 #[derive(Debug)]
 pub struct Steered {
     before: String,

@@ -1,4 +1,4 @@
-//! What can be asked for: one set of options for every experiment, axes and settings of each.
+//! Options: one set for every experiment, and the axes and settings of each.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,15 +10,15 @@ pub struct Axis {
     pub key: &'static str,
     /// The option that chooses values.
     pub option: &'static str,
-    /// What it was called once, and still is.
+    /// An older name that still works.
     pub alias: Option<&'static str>,
-    /// What it is.
+    /// The help text.
     pub help: &'static str,
     /// The values that there are; empty if any word will do.
     pub known: fn() -> Vec<&'static str>,
-    /// What they are.
+    /// The type of its values.
     pub kind: Kind,
-    /// Those that are measured, separated by commas; empty for all.
+    /// The values that are measured by default, separated by commas; empty for all.
     pub default: &'static str,
     /// The same with `--quick`.
     pub quick: &'static str,
@@ -65,7 +65,7 @@ impl Axis {
     }
 }
 
-/// What a setting takes.
+/// The values that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
@@ -83,15 +83,15 @@ pub enum Kind {
 pub struct Setting {
     /// The option.
     pub name: &'static str,
-    /// What it takes.
+    /// The type of its value.
     pub kind: Kind,
-    /// What it is, unless it is said.
+    /// The default.
     pub default: &'static str,
-    /// What it means.
+    /// The meaning.
     pub help: &'static str,
 }
 
-/// What was asked for.
+/// The options that were given.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Measurements of each server at each point.
@@ -114,11 +114,11 @@ pub struct Options {
     pub set: String,
     /// Fewer of everything.
     pub quick: bool,
-    /// Where results go; a new folder if nothing is said.
+    /// The folder for results; a new one if none is given.
     pub out: Option<PathBuf>,
     /// Nothing is measured.
     pub list: bool,
-    /// What else is set, as it was written.
+    /// Further settings, as they were written.
     pub settings: Vec<(&'static str, String)>,
 }
 

@@ -15,9 +15,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a short answer has.
+/// The body of a short answer.
 const SHORT: &str = "echo";
-/// As many bytes are written by one call, at most.
+/// The largest piece that one call writes.
 const PIECE: &[u8] = &[b'x'; 16 * 1024];
 /// Handlers at the same time; the others wait for one to end.
 const MOST: usize = 20_000;

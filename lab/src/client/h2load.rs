@@ -14,7 +14,7 @@ pub(super) fn command(streams: u32, load: &ProgramLoad<'_>, seconds: u32) -> Com
     command
 }
 
-/// What it printed.
+/// Reads the program's output.
 pub(super) fn parse(text: &str) -> Option<Counted> {
     let after = |key| text.lines().find_map(|line| line.strip_prefix(key));
     let seconds = after("finished in ")?.split_once("s,")?.0;

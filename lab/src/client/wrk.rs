@@ -48,7 +48,7 @@ fn lua(case: &StaticCase, etag: &str) -> String {
     requests + DONE
 }
 
-/// What it printed.
+/// Reads the program's output.
 pub(super) fn parse(text: &str) -> Option<Counted> {
     let line = text.lines().find_map(|line| line.strip_prefix(MARK))?;
     let mut numbers = line.split(' ').map(|number| number.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! What has to be true of a file as a whole, and of all of them.
+//! Conditions on a file as a whole, and on all of them.
 
 use super::read::ExperimentProblem;
 use super::sheet::{self, SHEET};
@@ -15,13 +15,13 @@ pub const LONGEST_ROUND_MINUTES: f64 = 100.0;
 /// All short forms together are no longer than this.
 pub const LONGEST_QUICK_MINUTES: f64 = 10.0;
 
-/// What is wrong: the text by which its line is found, and a sentence.
+/// An error: the text by which its line is found, and a sentence.
 type CheckFault = (String, String);
 
 /// Columns that every row has.
 const ALWAYS: &[&str] = &["round", "place"];
 
-/// What is wrong with one experiment; `text` is its file, by which lines are found.
+/// The errors of one experiment; `text` is its file, by which lines are found.
 pub fn check(experiment: &Experiment, file: &Path, text: &str) -> Vec<ExperimentProblem> {
     let mut faults = Vec::new();
     of_experiment(experiment, &mut faults);
@@ -35,7 +35,7 @@ pub fn check(experiment: &Experiment, file: &Path, text: &str) -> Vec<Experiment
     faults.into_iter().map(problem).collect()
 }
 
-/// What is wrong with all of them together.
+/// The errors of all of them together.
 pub fn together(experiments: &[Experiment]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut ids: Vec<&str> = Vec::new();

@@ -4,7 +4,7 @@ use crate::options::a_time;
 use std::time::Duration;
 use toml_edit::{Item, TableLike, Value};
 
-/// Where something is wrong, and what.
+/// The place of an error, and a sentence.
 pub(super) type WrongAt = (usize, String);
 
 /// A name, and numbers; some may be missing.
@@ -13,9 +13,9 @@ pub(super) type NamedCells = (String, Vec<Option<f64>>);
 /// A table whose keys are all known.
 pub(super) struct KnownKeys<'t> {
     table: &'t dyn TableLike,
-    /// Its first byte.
+    /// The table's first byte.
     pub(super) at: usize,
-    /// What it is, for complaints.
+    /// The table's name in errors.
     pub(super) what: &'static str,
 }
 
@@ -57,7 +57,7 @@ impl<'t> KnownKeys<'t> {
         Ok(KnownKeys { table, at, what })
     }
 
-    /// Where a key is; the table's place if it is not there.
+    /// The place of a key; the table's place if it is not there.
     pub(super) fn at(&self, key: &str) -> usize {
         self.table.get(key).map_or(self.at, |item| place(item, self.at))
     }

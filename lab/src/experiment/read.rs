@@ -19,7 +19,7 @@ pub struct ExperimentProblem {
     pub file: PathBuf,
     /// The line, from 1 on.
     pub line: usize,
-    /// What is wrong, and what is allowed.
+    /// The error, and what is allowed.
     pub what: String,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for ExperimentProblem {
 
 impl std::error::Error for ExperimentProblem {}
 
-/// So many rounds have to count before there is a verdict.
+/// The number of rounds that have to count before there is a verdict, unless the claim gives one.
 pub const ROUNDS: u32 = 5;
 
 /// Reads a file.

@@ -5,9 +5,9 @@
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SheetRow {
-    /// Its name, such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: &'static str,
-    /// What it is about.
+    /// The figure's subject.
     pub about: &'static str,
     /// Why there is no number of it today, where something is not built; empty if nothing is missing.
     pub not_built: &'static str,

@@ -42,7 +42,7 @@ fn row(server: &str, form: &str, load: &str, good: f64) -> RawRow {
     row.word("group", "all").figure("good_per_s", good)
 }
 
-/// So many rounds with the same rows.
+/// A number of rounds with the same rows.
 fn rounds(count: u32, rows: &[RawRow]) -> Vec<KeptRound> {
     let round = |number| KeptRound { number, rows: rows.to_vec(), ..KeptRound::default() };
     (1..=count).map(round).collect()
@@ -149,7 +149,7 @@ fn rows_that_failed_are_void_and_noise_is_marked() {
     );
 }
 
-/// What every load has to show, and what only some rows have to.
+/// Some proofs every load has to give, and others only some rows.
 #[test]
 fn loads_that_are_not_what_they_say_are_void() {
     let claim = r#"{ id = "a", kind = "value", figure = "good_per_s", of = { server = "nginx" }, min = 1 }"#;

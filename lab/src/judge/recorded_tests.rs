@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The rows of a recorded run of the old `overload` whose case begins so. `limit` and `load` are words of the case,
-/// server and form stood in one column.
+/// The rows of a recorded run of the old `overload` whose case begins with a text. `limit` and
+/// `load` are words of the case; server and form stood in one column.
 fn recorded(run: &str, case: &str) -> Vec<KeptRound> {
     let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
     let text = fs::read_to_string(runs.join("formats.toml")).expect("formats.toml");
