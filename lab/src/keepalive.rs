@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(600);
 /// Connections open at once at most, waiting ones included.
 const CONNECTIONS: u32 = 15_000;
-/// A server without a keep-alive law: the clients speak HTTP/1.0, so connections are closed.
+/// The run without a keep-alive law: the clients speak HTTP/1.0, so connections are closed.
 const OLD: &str = "HTTP/1.0";
 /// The law without a floor.
 const CONSTANT: &str = "constant";

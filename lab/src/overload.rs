@@ -1,4 +1,5 @@
-//! Overload: what is still answered in time when more comes than a server can do, and who gets it.
+//! Overload: the requests that are still answered in time when more come than a server can do, and
+//! the clients that get them.
 //!
 //! Requests cost a known processor time, so one core of clients can ask a server for many times what
 //! it can do. A measurement is one start of a server and one run of the load generator, and makes a
@@ -34,7 +35,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-/// The address of clients that are to be served first.
+/// The address of clients that are served first.
 pub const GOLD: &str = "127.0.2.1";
 /// Addresses of many other clients.
 pub const CROWD: &str = "127.0.1.1-127.0.1.64";
@@ -144,7 +145,7 @@ const CLAIMS: &[BenchmarkClaim] = &[
     ),
 ];
 
-/// What is measured.
+/// The experiment.
 pub const OVERLOAD: Benchmark = Benchmark {
     name: "overload",
     title: "Overload",
@@ -298,7 +299,7 @@ fn points(options: &Options) -> Vec<Point> {
     parts.iter().flat_map(of_part).collect()
 }
 
-/// What was found of servers, once for all parts, and the rows of a part that ended with an error.
+/// The findings about servers, once for all parts, and the rows of a part that ended with an error.
 #[derive(Default)]
 struct Overload {
     capacities: HashMap<(Server, Duration), Capacity>,

@@ -61,7 +61,7 @@ pub fn text(name: &str) -> &'static str {
     FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text)
 }
 
-/// What a file says of itself.
+/// The value of a key in a file's head.
 fn said(name: &str, key: &str) -> Option<&'static str> {
     let mut lines = text(name)
         .lines()
@@ -73,8 +73,8 @@ fn run(name: &str) -> impl Iterator<Item = &'static str> {
     said(name, "run").unwrap_or_default().split_whitespace()
 }
 
-/// Where `program` is: a name looked for in PATH and the administrator's folders, which Debian leaves out of
-/// a user's PATH.
+/// The path of `program`: a name is looked for in PATH and in the administrator's folders, which
+/// Debian leaves out of a user's PATH.
 pub fn locate(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders =
@@ -94,7 +94,7 @@ pub fn locate(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// Its program, if that is not there.
+/// The peer's program, if that is missing.
 pub fn missing(name: &str) -> Option<MissingProgram> {
     let program = run(name).next()?;
     // Forebay is built here
@@ -113,10 +113,10 @@ pub fn version(name: &str) -> Option<String> {
     Some(format!("{program}: {version} ({package} {})", machine::package_version(package)))
 }
 
-/// Writes its file, filled in, to `path`: at once, so that nobody reads half of it.
+/// Writes the peer's file, filled in, to `path`: at once, so that no reader sees half of it.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the file cannot be written.
 pub fn write(
     name: &str,
     path: &Path,

@@ -1,6 +1,7 @@
-//! Where the time of a request goes (duke §VI.F, figure 7), and what opening the listening socket takes.
+//! The time of a request, activity by activity (duke §VI.F, figure 7), and that of opening the
+//! listening socket.
 //!
-//! The server times each request, activity by activity (`sample = 1`); what it has counted is read from
+//! The server times each request, activity by activity (`sample = 1`); the counters are read from
 //! its metrics.
 
 use crate::Error;
@@ -40,7 +41,7 @@ const ACTIVITIES: [(&str, &str); 12] = [
 /// Steps of opening listening sockets, by the names of the metrics.
 const STEPS: [&str; 4] = ["socket", "setsockopt", "bind", "listen"];
 
-/// What is measured.
+/// The experiment.
 pub const PROFILE: Benchmark = Benchmark {
     name: "profile",
     title: "Profile of an engine that is flooded (duke's figure 7)",
@@ -159,19 +160,19 @@ fn plan(run: &Run, port: u16) -> Result<LoadPlan, Error> {
     })
 }
 
-/// What a server has counted of its activities.
+/// A server's counters of its activities.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Connections that it has accepted, which is requests here.
     pub requests: f64,
-    /// For each of the activities: seconds in all, and how often.
+    /// Each activity's total in seconds, and its count.
     activities: Vec<(f64, f64)>,
-    /// For each of the steps at the start: seconds.
+    /// The seconds of each step at the start.
     steps: Vec<f64>,
 }
 
 impl Profile {
-    /// From its metrics; what they lack is 0.
+    /// Reads the counters from a server's metrics; missing ones are 0.
     pub fn read(metrics: &str) -> Profile {
         let of = |name: &str| value(metrics, name).unwrap_or_default();
         let activity = |name: &str| {
@@ -186,7 +187,7 @@ impl Profile {
         }
     }
 
-    /// What was counted since `before`; the steps are those of the start.
+    /// The counts since `before`; the steps are those of the start.
     #[must_use]
     pub fn since(&self, before: &Profile) -> Profile {
         let of = |at: usize| before.activities.get(at).copied().unwrap_or_default();

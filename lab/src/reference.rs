@@ -1,4 +1,4 @@
-//! What rows are compared with: other rows of the same round.
+//! References: rows of the same round that others are compared with.
 
 use crate::rows::{RawRow, each};
 use crate::summary::Spread;
@@ -9,14 +9,14 @@ pub type RowKeys = &'static [(&'static str, &'static str)];
 /// Rows that others are compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Reference {
-    /// Those that differ in these words only.
+    /// The rows that differ in these words only.
     Rows(RowKeys),
     /// The server with the least median of the figure, but for these.
     Best(&'static [&'static str]),
 }
 
 impl Reference {
-    /// As tables name it.
+    /// The reference's name in tables.
     pub fn text(self, rows: &[RawRow], of: Option<&RawRow>, figure: &str) -> String {
         match self {
             Reference::Rows(keys) => {

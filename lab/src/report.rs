@@ -30,7 +30,7 @@ use std::path::Path;
 /// All that a report is made of.
 #[derive(Clone, Debug, Default)]
 pub struct LabReport {
-    /// When it was made, as a date.
+    /// The date on which it was made.
     pub made: String,
     /// The tables and figures of the papers, in their order.
     pub papers: Vec<ReportedFigure>,
@@ -45,7 +45,7 @@ pub struct LabReport {
 pub struct ReportedFigure {
     /// Such as `voigt-f12`.
     pub id: String,
-    /// What it is about.
+    /// The figure's subject.
     pub about: String,
     /// The file that has it, if one does.
     pub measured: Option<MeasuredFigure>,
@@ -74,11 +74,11 @@ impl MeasuredFigure {
 /// A run from before the laboratory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldRun {
-    /// Its folder.
+    /// The run's folder.
     pub folder: String,
-    /// What it is about.
+    /// The run's subject.
     pub title: String,
-    /// How many rows it has.
+    /// The number of its rows.
     pub rows: usize,
 }
 
@@ -104,7 +104,7 @@ impl LabReport {
         page::page(self)
     }
 
-    /// How many of the papers' figures have this verdict.
+    /// The number of the papers' figures that have this verdict.
     pub fn count(&self, verdict: PaperVerdict) -> usize {
         self.papers.iter().filter(|figure| figure.judged.verdict == verdict).count()
     }

@@ -31,20 +31,20 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How an experiment is measured.
+/// The options of a round.
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
-    /// In its short form.
+    /// Whether the short form is measured.
     pub quick: bool,
     /// The number of the first round.
     pub first: u32,
-    /// How many.
+    /// The number of rounds.
     pub rounds: u32,
-    /// These servers of kind `load` only; all if there are none.
+    /// The only servers of kind `load` that are measured; all if there are none.
     pub servers: Vec<String>,
     /// Other values of axes.
     pub set: Vec<SweepAxis>,
-    /// Where rows go.
+    /// The folder for rows.
     pub out: PathBuf,
     /// The folder of the programs that were built.
     pub built: PathBuf,
@@ -88,7 +88,7 @@ pub fn measure(experiment: &Experiment, options: &RoundOptions) -> Result<PathBu
     kept.end()
 }
 
-/// What is measured, and on what.
+/// The head of a file of rows: the experiment, and the machine.
 fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, String)> {
     let line = |key: &str, value: String| (key.to_owned(), value);
     let is_part = !options.servers.is_empty() || !options.set.is_empty();
@@ -97,7 +97,7 @@ fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, Strin
         (_, true) => "short",
         _ => "whole",
     };
-    // what somebody has tried is not judged
+    // rows of a part that was tried by hand are not judged
     let edition = if is_part { 0 } else { experiment.edition };
     let mut header = vec![
         line("experiment", experiment.name.clone()),
@@ -117,7 +117,7 @@ fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, Strin
     header
 }
 
-/// What was built, as git has it; with a plus if the working copy has more.
+/// The commit that was built; with a plus if the working copy has changes.
 pub fn commit() -> String {
     let git =
         |words: &[&str]| machine::first_line(Command::new("git").args(words).current_dir(top()));

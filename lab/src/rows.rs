@@ -10,13 +10,14 @@ pub mod formats;
 pub mod kept;
 pub mod recorded;
 
-/// That something else ran on a core of the measurement: the only flag that does not take a row out.
+/// The flag of a row during which something else ran on a core of the measurement: the only flag
+/// with which a row counts.
 pub const NOISY: &str = "noisy";
 
 /// One measurement, as it was read or will be written: words say where it is from, figures what was found.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawRow {
-    /// From 1 on.
+    /// The round's number, from 1 on.
     pub round: u32,
     /// The server's place in the round's order, from 1 on; 0 where a file does not say it.
     pub place: usize,
@@ -85,7 +86,7 @@ impl RawRow {
         words.iter().all(|(name, value)| self.text(name) == *value)
     }
 
-    /// What is wrong with it.
+    /// The row's flags.
     pub fn flags(&self) -> &[String] {
         &self.flags
     }
@@ -116,11 +117,11 @@ pub fn each<'r>(
 pub struct KeptRound {
     /// The folder that keeps them.
     pub run: String,
-    /// Which of the rounds in that folder.
+    /// The round's number in that folder.
     pub number: u32,
-    /// What was built.
+    /// The commit that was built.
     pub commit: String,
-    /// What it ran on: rounds of another machine are told apart.
+    /// The machine; rounds of another machine are kept apart.
     pub machine: String,
     /// The rows.
     pub rows: Vec<RawRow>,

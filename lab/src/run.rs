@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Everything that is the same for all measurements of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// What was asked for.
+    /// The options that were given.
     pub options: Options,
-    /// What is served; empty at first.
+    /// The folder that is served; empty at first.
     pub root: PathBuf,
-    /// Where results go.
+    /// The folder for results.
     pub out: PathBuf,
     /// Turns true when a signal asks to end.
     pub stop: Arc<AtomicBool>,
@@ -94,11 +94,11 @@ pub type Point = Vec<(&'static str, String)>;
 pub struct Trial<'t> {
     /// The run.
     pub run: &'t Run,
-    /// From 1 on.
+    /// The round's number, from 1 on.
     pub round: u32,
-    /// Who is measured.
+    /// The server that is measured.
     pub server: &'t str,
-    /// Where.
+    /// The point.
     pub point: &'t Point,
 }
 

@@ -162,7 +162,8 @@ fn measure(
         for at in 0..points.len() {
             let point = &points[(at + (before + round) as usize - 1) % points.len()];
             for place in 0..servers.len() {
-                // whoever came first at the last point, or in the last round, comes later now
+                // the server that came first at the last point, or in the last round, comes later
+                // now
                 let server = &servers[(place + at + (before + round) as usize - 1) % servers.len()];
                 run.go_on()?;
                 let ended = measured.measure(&Trial { run, round, server, point });
@@ -210,7 +211,7 @@ fn points(experiment: &Benchmark, options: &Options) -> Vec<Point> {
     all
 }
 
-/// What was run, and on what: lines of a list.
+/// The command and the machine: lines of a list.
 fn header(experiment: &Benchmark, options: &Options) -> String {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let Options { rounds, measured, server_core, client_core, .. } = options;
@@ -275,7 +276,7 @@ pub fn new_folder(name: &str) -> PathBuf {
     names.find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// What an experiment would do.
+/// The plan of an experiment, for `--list`.
 fn list(experiment: &Benchmark, options: &Options) -> String {
     let mut text = format!("{}\n\n", experiment.about);
     let points = points(experiment, options);
@@ -322,7 +323,7 @@ pub fn experiment_of(
     found.filter(|experiment| 2 * known(experiment) >= names().count())
 }
 
-/// What the rows in a folder come to.
+/// The results of the rows in a folder.
 ///
 /// # Errors
 /// When they cannot be read, or are of no experiment.

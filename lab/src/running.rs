@@ -91,7 +91,7 @@ impl ChildProcess {
         // The group exists as long as its leader is not waited for; only that makes it safe to
         // signal it by number.
         let _ = rustix::process::kill_process(self.group(), Signal::TERM);
-        // who was stopped does not hear the other
+        // a process that is stopped (SIGSTOP) handles no SIGTERM before a SIGCONT
         self.signal(Signal::CONT);
         let ended = matches!(self.wait(STOP_WITHIN, &AtomicBool::new(false)), Ok(true));
         self.signal(Signal::KILL);
@@ -118,7 +118,7 @@ impl Drop for ChildProcess {
     }
 }
 
-/// From now on what processes leave behind is waited for here.
+/// From now on, orphaned descendants are waited for by this process.
 pub fn adopt() {
     // where it cannot, an address is free a little later
     let _ = set_child_subreaper(Pid::from_raw(1));
@@ -141,7 +141,7 @@ pub fn status(pid: u32, key: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// What it said at the end.
+/// The last lines of a process's output.
 pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
@@ -152,8 +152,8 @@ pub fn family(process: &ChildProcess) -> Vec<u32> {
     cpu::tree(process.pid())
 }
 
-/// The first port from `start` on that nobody listens on. Below the range that clients get
-/// (32768 and up), so that no connection of the load takes it.
+/// The first port from `start` on at which no program listens. It is below the range that clients
+/// get (32768 and up), so that no connection of the load takes it.
 pub fn free_port(start: u16) -> Option<u16> {
     (start..32_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
 }
@@ -175,7 +175,7 @@ mod tests {
         });
         assert!(cpu::are_pinned(&found, core));
         process.end();
-        // Orphans are reaped by somebody else, at some time: a zombie has ended too.
+        // Orphans are reaped by another process, at some time: a zombie has ended too.
         let is_over = |pid: &u32| match fs::read_to_string(format!("/proc/{pid}/stat")) {
             Ok(stat) => stat.contains(") Z "),
             Err(_) => true,

@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
-/// How Forebay is started.
+/// The parameters with which Forebay is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Forebay<'f> {
-    /// Its configuration but for listeners; `@PORT@` is the port that clients come to, `@TMP@` its folder.
+    /// The configuration but for listeners; `@PORT@` is the port that clients connect to, `@TMP@`
+    /// the server's folder.
     pub lines: &'f str,
     /// The binary, if it is not the one of the run.
     pub program: Option<&'f Path>,
-    /// What it gets of the machine; all of it if that is not said.
+    /// The limits of what it gets of the machine; all of it if `None`.
     pub cage: Option<CageLimits>,
     /// Whether it can be asked for its metrics.
     pub admin: bool,
@@ -36,7 +37,7 @@ impl<'f> Forebay<'f> {
 /// A process of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerProcess<'p> {
-    /// Its file in `lab/peers`.
+    /// The peer's file in `lab/peers`.
     pub peer: &'p str,
     /// The program, if it is not the file's.
     pub program: Option<&'p Path>,
@@ -46,7 +47,8 @@ pub struct PeerProcess<'p> {
     pub tags: &'p [(&'p str, bool)],
     /// Besides `@PORT@`, `@ADMIN@`, `@ROOT@` and `@TMP@`.
     pub words: &'p [(&'p str, String)],
-    /// What it gets of the machine, together with the server's other processes; all of it if that is not said.
+    /// The limits of what it gets of the machine, together with the server's other processes; all
+    /// of it if `None`.
     pub cage: Option<CageLimits>,
 }
 
@@ -176,7 +178,7 @@ impl Serving {
             .fold(false, |any, is_killed| any | is_killed)
     }
 
-    /// Its folder.
+    /// The server's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -230,7 +232,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Where processes complain.
+    /// The file of the processes' standard error.
     pub fn said(&self) -> PathBuf {
         self.folder.join("said")
     }
@@ -261,7 +263,7 @@ impl Serving {
         self.processes.iter().flat_map(running::family).collect()
     }
 
-    /// Threads alive, all told.
+    /// The number of threads that are alive, of all processes.
     pub fn threads(&self) -> u64 {
         self.family().iter().map(|pid| running::status(*pid, "Threads:")).sum()
     }
@@ -276,7 +278,7 @@ impl Serving {
     }
 }
 
-/// Whether somebody listens.
+/// Checks that the server listens.
 pub fn listens(serving: &Serving) -> io::Result<()> {
     std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, serving.port)).map(|_| ())
 }

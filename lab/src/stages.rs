@@ -1,6 +1,7 @@
-//! What it costs to answer in three stages: processor time per request of `isolated`, with HTTP/1.1 and with
-//! HTTP/2 between its stages, beside `event` and beside three chained nginx (proxy, proxy, files; connections
-//! are kept). With `--tiers`, what each measure of isolation adds to that, one after the other.
+//! The cost of answering in three stages: processor time per request of `isolated`, with HTTP/1.1
+//! and with HTTP/2 between its stages, beside `event` and beside three chained nginx (proxy, proxy,
+//! files; connections are kept). With `--tiers`, the cost that each measure of isolation adds, one
+//! after the other.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
@@ -62,7 +63,7 @@ const AHEAD: BenchmarkClaim = at_most(
     WHOLE_CHAIN,
 );
 
-/// What is measured.
+/// The experiment.
 pub const STAGES: Benchmark = Benchmark {
     name: "stages",
     title: "What three processes cost",

@@ -73,7 +73,7 @@ const GOALS: &[BenchmarkClaim] = goals![
     "100k-h2" 0.80 H2O,
 ];
 
-/// What is measured.
+/// The experiment.
 pub const STATIC: Benchmark = Benchmark {
     name: "static",
     title: "Static serving, side by side",
@@ -168,7 +168,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     Ok(Box::new(StaticMeasure::default()))
 }
 
-/// What the probe found out about a server's answer.
+/// The probe's findings about a server's answer.
 struct Probed {
     etag: String,
     bytes: usize,
@@ -256,7 +256,8 @@ fn start(run: &Run, server: &str, case: &StaticCase) -> Result<Serving, Error> {
             if !case.log {
                 command.arg("--no-log");
             }
-            // it writes its access log to standard output, the others to the file they are told
+            // this one writes its access log to standard output, the others to the file in their
+            // configuration
             let stdout = serving.folder().join("stdout");
             let file = File::create(&stdout).map_err(Error::io("cannot write", &stdout))?;
             command.stdin(Stdio::null()).stdout(file);
@@ -342,7 +343,7 @@ fn load(
     Ok((row, warm.requests + counted.requests))
 }
 
-/// What the client counted.
+/// The client's counts as a row.
 fn counts(counted: &Counted) -> RawRow {
     let requests = counted.requests.max(1) as f64;
     let or_none = |number: Option<u64>| number.map_or(f64::NAN, |number| number as f64);
@@ -418,7 +419,7 @@ fn probe_case(server: &str, serving: &Serving, case: &'static StaticCase) -> Res
     Ok(Probed { etag, bytes: head_bytes + length, head: answer.head })
 }
 
-/// How many lines a file has, without holding it in memory.
+/// The number of lines of a file, without holding it in memory.
 fn lines(path: &Path) -> std::io::Result<u64> {
     let mut file = File::open(path)?;
     let mut chunk = vec![0; 1 << 20];

@@ -4,7 +4,7 @@ use crate::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the certificate and its key are, beside the folder that is served.
+/// The paths of the certificate and its key, beside the folder that is served.
 pub fn files(root: &Path) -> (PathBuf, PathBuf) {
     (root.with_file_name("certificate.pem"), root.with_file_name("key.pem"))
 }

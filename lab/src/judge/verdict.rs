@@ -14,8 +14,8 @@ use crate::summary::Spread;
 /// The number of the newest rounds that are looked at, unless twice as many as a claim wants is
 /// more; some may be void.
 const WINDOW: usize = 10;
-/// The number of rounds of which all but one must be true for a claim to hold. At most one of as
-/// many is true of a claim that does not hold.
+/// A claim holds if it is false in at most one of this many rounds, and does not hold if it is true
+/// in at most one of as many.
 const ONE_OF: usize = 5;
 
 /// Judges a figure by the rounds there are, the oldest first.

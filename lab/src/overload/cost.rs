@@ -1,9 +1,9 @@
-//! What saying no costs: a 503 on a connection that stays beside a small file from memory, and a
+//! The cost of refusals: a 503 on a connection that stays beside a small file from memory, and a
 //! reset at accept beside a connection that is served.
 //!
-//! Twice: the processor time of the server alone, and, as root, what its core did in all while the
-//! kernel's work on what comes in is steered to that core. Over loopback the sender's core does that
-//! work otherwise, and a refusal looks cheaper than it is.
+//! The cost is measured twice: as the processor time of the server alone and, as root, as all that
+//! its core did while the kernel's work on received packets is steered to that core. Over loopback
+//! the sender's core does that work otherwise, and a refusal looks cheaper than it is.
 
 use super::bench::{Bench, Trial, group};
 use super::row::Row;
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// The part's name.
 pub const PART: &str = "cost";
-/// What is compared: a name, what is asked, from where, and whether each request has a connection
-/// of its own.
+/// The cases that are compared: a name, the path, the client's address, and whether each request
+/// has a connection of its own.
 const CASES: [(&str, &str, &str, bool); 5] = [
     ("1 KB hit", "/1k.html", "127.0.4.1", false),
     ("503", "/refused/1k.html", "127.0.4.1", false),

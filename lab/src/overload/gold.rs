@@ -26,10 +26,10 @@ fn policy(reserve: u32, pages: &str) -> String {
     )
 }
 
-/// Where nothing is kept for gold, it waits for the longest running job.
+/// A server that keeps nothing in reserve for gold; gold waits for the longest running job.
 const NO_RESERVE: &str = ": no reserve";
 
-/// What is measured of a server, and the lines of its configuration.
+/// The forms in which a server is measured, and the lines of its configuration.
 pub(super) fn variants(server: Server) -> Vec<(&'static str, String)> {
     if server.has_policy() {
         vec![

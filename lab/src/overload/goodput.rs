@@ -15,7 +15,7 @@ pub const PART: &str = "goodput";
 pub const SEARCH: &str = "search";
 /// Loads of the search.
 const ENDS: [f64; 2] = [1.0, 10.0];
-/// What has to be left of the peak.
+/// The share of the peak that has to be left.
 const HELD: f64 = 0.95;
 /// Marks measurements of the search in which the site has pages of its own for what is refused.
 const PAGES: &str = ": the site's error pages";

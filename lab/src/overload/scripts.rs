@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The part's name.
 pub const PART: &str = "scripts";
-/// How long a script waits.
+/// The time that a script waits.
 const SLEEP: Duration = Duration::from_millis(20);
 const URL: &str = "/work?sleep=20ms";
 /// Loads as multiples of the peak.
@@ -33,7 +33,7 @@ struct ServerSetup {
     /// Behind the server's name, and behind the cases' names.
     name: String,
     application: ApplicationKind,
-    /// Of Forebay's configuration.
+    /// Lines of Forebay's configuration.
     lines: String,
 }
 
@@ -67,7 +67,7 @@ fn variants(server: Server) -> Vec<ServerSetup> {
     all
 }
 
-/// One server, at its peak, with gold alone, and with everybody.
+/// Measures one server at its peak, with gold alone, and with all clients.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.

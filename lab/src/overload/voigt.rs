@@ -30,7 +30,7 @@ const TABLE_4: &str = include_str!("../../voigt/table-4.toml");
 pub(super) const FIGURE_5: &str = include_str!("../../voigt/figure-5.toml");
 const FIGURE_9: &str = include_str!("../../voigt/figure-9.toml");
 
-/// One run: who comes, under which policy.
+/// One run: its clients and its policy.
 pub(super) struct Scene {
     pub(super) case: String,
     pub(super) policy: String,
@@ -90,9 +90,9 @@ pub(super) struct VoigtClients {
 
 #[derive(Clone, Copy)]
 pub(super) enum ArrivalPattern {
-    /// So many clients that ask again when they have their answer.
+    /// This many clients, each of which asks again when it has its answer.
     Closed(u32),
-    /// So many requests per second at random times.
+    /// This many requests per second at random times.
     Open(f64),
     /// The same, and 50 to 80 at once twice a second.
     Bursts(f64),
@@ -112,8 +112,8 @@ impl VoigtClients {
         VoigtClients { expected: Some(good_per_s), ..self }
     }
 
-    /// As the load generator has them: as in the paper, a connection for each request. Their addresses are
-    /// the paper's where the server is in another network.
+    /// The clients as a group of the load generator. As in the paper, each request has a
+    /// connection. The addresses are the paper's where the server is in another network.
     pub(super) fn group(&self, base: &LoadTarget) -> Result<ClientGroup, Error> {
         let mut draft = GroupDraft::new(self.name, Some(base));
         let to = self.to.map_or(String::new(), |to| format!("http://{to}:{}", base.address.port()));
@@ -145,9 +145,9 @@ impl VoigtClients {
 
 pub(super) const SMALL_FILE: &str = "/static/8k.html?cpu=2600us&out=8KiB";
 const SCRIPT: &str = "/cgi-bin/script?cpu=15900us&out=5KiB";
-/// As [`SCRIPT`], with the answer of figure 6.
+/// The same as [`SCRIPT`], with the answer of figure 6.
 const SCRIPT_16K: &str = "/cgi-bin/script?cpu=15900us&out=16KiB";
-/// As [`SCRIPT`], with the answer of figure 11.
+/// The same as [`SCRIPT`], with the answer of figure 11.
 const SCRIPT_29K: &str = "/cgi-bin/script?cpu=15900us&out=29KiB";
 
 /// The policy with the rate and burst of its limit set anew, or without the limit.

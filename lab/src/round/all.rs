@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const POLL: Duration = Duration::from_millis(100);
-/// An experiment that takes so many times what its file says is told of.
+/// The factor by which an experiment may take longer than its file says before a message says so.
 const LONGER: f64 = 1.3;
 /// A round that is older does not go on.
 const DAY_S: u64 = 24 * 3600;
@@ -24,22 +24,22 @@ const DAY_S: u64 = 24 * 3600;
 /// A round under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundFolder {
-    /// Where rows go.
+    /// The folder for rows.
     pub path: PathBuf,
-    /// Its number, from 1 on.
+    /// The round's number, from 1 on.
     pub number: u32,
 }
 
-/// What a round is to be.
+/// The wanted kind of round.
 #[derive(Clone, Debug)]
 pub struct RoundWanted {
-    /// Whose turn it is.
+    /// The set whose turn it is.
     pub set: Option<ExperimentSet>,
-    /// In short forms.
+    /// Whether short forms are measured.
     pub quick: bool,
-    /// Begin another, whatever there is.
+    /// Whether another round is begun, even if one is not finished.
     pub new: bool,
-    /// Where rows go, if not to `lab/runs`.
+    /// The folder for rows, if not `lab/runs`.
     pub out: Option<PathBuf>,
 }
 
@@ -97,7 +97,7 @@ fn folder(wanted: &RoundWanted) -> Result<RoundFolder, Error> {
     Ok(RoundFolder { path: runs.join(path), number })
 }
 
-/// Measures all experiments of a set that the round does not have yet; `after` is told of each.
+/// Measures all experiments of a set that the round does not have yet; `after` is called for each.
 ///
 /// # Errors
 /// When something fails, or is missing where nothing may be (`CI=true`); a signal.
@@ -189,7 +189,7 @@ pub fn measure(
     }
 }
 
-/// How long these take, and until when.
+/// The time that these take, and when they will be done.
 fn until(left: &[&Experiment], quick: bool) -> String {
     let all: f64 = left.iter().map(|one| minutes(one, quick)).fold(0.0, |sum, more| sum + more);
     let end = now_s() + (all * 60.0) as u64;
@@ -219,7 +219,7 @@ fn one_of(
     }
 }
 
-/// Waits for a process. Who asks to stop stops it, too.
+/// Waits for a process. A signal that asks this program to stop stops it, too.
 fn ended(mut child: Child, stop: &AtomicBool) -> Result<ExitStatus, Error> {
     loop {
         if let Some(status) = child.try_wait().map_err(Error::io("cannot wait for", "lab run"))? {

@@ -24,8 +24,8 @@ pub struct GrowingRows {
 }
 
 impl GrowingRows {
-    /// Those of a name in a folder, which is made if it is not there. What another build, another machine or
-    /// another form has left is begun anew.
+    /// The rows of a name in a folder, which is made if it is not there. Rows that another build,
+    /// another machine or another form has left are begun anew.
     ///
     /// # Errors
     /// When files cannot be read or written.

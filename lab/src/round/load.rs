@@ -23,23 +23,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 use wording::PointWords;
 
-/// How long a capacity is measured.
+/// The time for which a capacity is measured.
 const CAPACITY: Duration = Duration::from_secs(2);
-/// More than this of the generator's time belongs to somebody else.
+/// The share of the generator's time that other programs may have; above it a row is noisy.
 const NOISE: f64 = 0.05;
 
-/// What a run of an experiment of kind `load` has for all its rounds.
+/// The state of a run of an experiment of kind `load`, for all its rounds.
 pub struct LoadRun {
     run: Run,
     known: KnownServers,
-    /// By server and name.
+    /// Capacities by server and name.
     capacities: Vec<(String, String, f64)>,
-    /// What servers get while they are measured.
+    /// The limits of servers while they are measured.
     limits: CageLimits,
     is_calibrated: bool,
 }
 
-/// Whoever takes a turn.
+/// A server in a form, which takes a turn.
 #[derive(Clone, Copy, Debug)]
 struct ServerTurn<'t> {
     server: &'t ServerEntry,
@@ -131,7 +131,8 @@ impl LoadRun {
         for (at, point) in points(experiment, options.quick, &options.set, round).iter().enumerate()
         {
             for place in 0..turns.len() {
-                // whoever came first at the last point, or in the last round, comes later now
+                // the server that came first at the last point, or in the last round, comes later
+                // now
                 let turn = turns[(place + at + round as usize - 1) % turns.len()];
                 let who = [
                     ("server".to_owned(), turn.server.name.clone()),
@@ -393,7 +394,7 @@ impl LoadRun {
     }
 }
 
-/// Everybody who takes turns: ours in each form, and the peers.
+/// All that take turns: ours in each form, and the peers.
 fn turns<'k>(
     experiment: &Experiment,
     task: &LoadTask,
@@ -426,7 +427,7 @@ fn lacking(what: &str, name: &str) -> Error {
     Error::Client(format!("{name}: servers.toml has no such {what}"))
 }
 
-/// A group with its words; none if nobody comes.
+/// A group with its words; `None` if it has no clients.
 fn draft(
     group: &GroupText,
     words: &PointWords,

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// No command takes longer.
+/// The longest time that a command may take.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The rows of one round.

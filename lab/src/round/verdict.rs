@@ -1,4 +1,4 @@
-//! What the rows of a folder come to, for who has just measured them.
+//! Verdicts on the rows of a folder, printed right after they were measured.
 
 use crate::experiment::{Experiment, PaperFigure};
 use crate::judge::verdict::judge;
@@ -27,7 +27,7 @@ fn of_one(experiment: &Experiment, folder: &Path, mode: JudgeMode) -> Vec<Judged
     experiment.figures.iter().map(|figure| judge(experiment, figure, &kept.rounds, mode)).collect()
 }
 
-/// A line for each figure, and one for each claim about everybody: its rounds.
+/// A line for each figure, and one for each claim about every subject: its rounds.
 pub fn of_folder(experiment: &Experiment, folder: &Path, mode: JudgeMode) -> String {
     let mut text = String::new();
     for figure in of_one(experiment, folder, mode) {

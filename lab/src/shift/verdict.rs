@@ -5,7 +5,7 @@ use crate::rows::{RawRow, each};
 use crate::summary::Spread;
 use std::fmt::Write;
 
-/// How much slower than the best fixed counts for a phase a law may be there.
+/// The factor by which a law may be slower than the best fixed counts in a phase.
 const WITHIN: f64 = 1.10;
 
 /// Fixed counts that are at most so much slower than the best for a phase are as good.
@@ -71,7 +71,7 @@ fn mean_ms(rows: &[RawRow], policy: &str, round: u32) -> Option<f64> {
     (requests > 0.0).then_some(total / requests)
 }
 
-/// What a law did at one shift of the load.
+/// The moves of a law at one shift of the load.
 #[derive(Clone, Debug)]
 struct Shifted {
     /// The phase that begins.
@@ -109,17 +109,16 @@ struct LawResult {
     /// Every fixed policy with the law's mean time divided by its own, pair by pair of the same
     /// repetition. Below 1 the law is ahead. Closest first.
     ratios: Vec<(String, Spread)>,
-    /// For each phase the fixed policy with the least median there, and the law's median divided by
-    /// that.
+    /// The fixed policy with the least median in each phase, and the law's median divided by that.
     phases: Vec<(String, String, f64)>,
-    /// What it did at each shift, from the second phase on.
+    /// The law's moves at each shift, from the second phase on.
     shifts: Vec<Shifted>,
-    /// Its mean time divided by that of the other build, pair by pair, if that was measured.
+    /// The law's mean time divided by that of the other build, pair by pair, if that was measured.
     before: Option<Spread>,
 }
 
 impl LawResult {
-    /// Of a law, if it and fixed counts were measured.
+    /// The result of a law, if it and fixed counts were measured.
     fn of(rows: &[RawRow], law: &str) -> Option<LawResult> {
         let fixed: Vec<_> =
             policies(rows).into_iter().filter(|one| counts(one).is_some()).collect();
@@ -169,7 +168,7 @@ impl LawResult {
         self.before.map(|ratio| ratio.least <= 1.0)
     }
 
-    /// As markdown.
+    /// The result as markdown.
     fn text(&self) -> String {
         let answer = |is_so| if is_so { "yes" } else { "**no**" };
         let name = &self.law;
