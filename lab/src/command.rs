@@ -143,6 +143,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
         LabCommand::Check => Ok(check(&catalogue)),
         LabCommand::Run { names, quick, rounds, first, server, set, out, silent } => {
             let chosen = chosen(&catalogue, &names)?;
+            // a network or a cage is entered by the whole process, and is not left again
             if chosen.len() > 1 {
                 return one_by_one(&chosen);
             }

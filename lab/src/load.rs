@@ -105,6 +105,7 @@ pub fn run_from(
         let load = scope.spawn(|| {
             // dropped when the load has ended, however it does
             let sender = sender;
+            // a network namespace is a thread's own: only this thread and those it starts join the clients
             pair.map_or(Ok(()), NetworkPair::join_clients)?;
             let report = forebay_load::run(plan, stop, &mut |progress| {
                 let _ = sender.send(progress.elapsed.as_secs_f64());
@@ -137,6 +138,7 @@ pub fn run_from(
     });
     run.go_on()?;
     let report = report.map_err(|_| Error::Client("the load generator panicked".into()))?;
+    // a load that ends between two looks has ended before this thread saw `end`: its end is now
     let (report, after) = (report?, after.unwrap_or_else(moment));
     let before = before.ok_or_else(|| Error::Client("the run was too short".into()))?;
     let wall_ns = after.at.duration_since(before.at).as_nanos().max(1) as f64;

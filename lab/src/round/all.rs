@@ -176,6 +176,7 @@ pub fn measure(
             }
         }
     }
+    // an experiment that the machine cannot measure leaves the round open; only in CI is that a failure
     let is_strict = wanted.quick && std::env::var("CI").is_ok_and(|ci| ci == "true");
     let failed = wrong.iter().any(|one| one.ends_with("failed"));
     if wrong.is_empty() {

@@ -375,6 +375,7 @@ impl LoadRun {
             ];
             let part = PeerProcess { tags: &tags, words: &words, cage, ..PeerProcess::new(peer) };
             serving.add(run, &part)?;
+            // the next peer stands behind this one, so clients connect to the first
             port = behind;
         }
         let is_ready = |serving: &Serving| match server.ready.as_str() {
