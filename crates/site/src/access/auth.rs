@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `users` | the users of a realm, and the file that lists them |
 //! | `verdict` | the remembered outcomes of verifications |
-//! | `verification_limit` | how many may be verified at once |
+//! | `verification_limit` | the bound on verifications that wait |
 
 mod users;
 mod verdict;
@@ -45,7 +45,7 @@ pub(crate) struct Realms {
     tagger: Tagger,
     shared: SharedVerdicts,
     verification_limit: Arc<VerificationLimit>,
-    /// One thread at a time reads the files.
+    /// Held by the one thread that reads the files.
     looking: Mutex<()>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Verification {
     name: Box<[u8]>,
     password: Box<[u8]>,
     asked_ms: u64,
-    /// Given back when the job is done or dropped.
+    /// The place in the limit, given back when the job is done or dropped.
     _slot: VerificationSlot,
 }
 
@@ -110,7 +110,7 @@ impl Realms {
         self.realm(realm).is_some_and(|realm| realm.users.file().is_some())
     }
 
-    /// Reads the files that changed. Returns what is wrong with them. May block.
+    /// Reads the files that changed. Returns their errors. May block.
     pub(crate) fn look(&self) -> Vec<(PathBuf, UsersError)> {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut errors = Vec::new();
@@ -130,8 +130,8 @@ impl Realms {
         self.realms.get(realm as usize)
     }
 
-    /// Whether the request may pass. No lock and no allocation if its credentials are in the
-    /// loop's own table.
+    /// The decision on a request. Takes no lock and allocates nothing if the request's credentials
+    /// are in the loop's own table.
     #[inline]
     pub(crate) fn decide(
         self: &Arc<Realms>,
@@ -184,7 +184,7 @@ impl Realms {
         })
     }
 
-    /// Takes the outcome into the loop's own table, and says what it means.
+    /// Takes the outcome into the loop's own table, and returns the decision that follows from it.
     pub(crate) fn take(&self, verified: &VerifiedPassword, own: &mut Own) -> AuthDecision {
         let Some(verdict) = verified.verdict else { return AuthDecision::Broken };
         own.put(verified.tag, verdict);
@@ -226,7 +226,7 @@ impl Verification {
 }
 
 impl VerifiedPassword {
-    /// The realm they are for.
+    /// The realm that the credentials are for.
     pub(crate) fn realm(&self) -> u32 {
         self.realm
     }
@@ -234,7 +234,7 @@ impl VerifiedPassword {
 
 /// The `WWW-Authenticate` value that asks for credentials (RFC 7617 §2, §2.1).
 fn challenge(name: &RealmName) -> Box<[u8]> {
-    // it has neither quotes nor backslashes
+    // a realm's name has neither quotes nor backslashes
     format!("Basic realm=\"{name}\", charset=\"UTF-8\"").into_bytes().into_boxed_slice()
 }
 

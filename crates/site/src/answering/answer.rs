@@ -63,14 +63,14 @@ impl Boundaries {
 }
 
 impl AnswerParts<'_> {
-    /// Writes the answer, or says what must come instead.
+    /// Writes the answer, or returns what must come first or instead.
     #[inline]
     pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Result<(), Instead> {
         match &entry.what {
             EntryKind::Found(found) => match choose(found, self.request.head) {
                 ChosenVariant::Variant(index) => return self.found(found, index, reply),
                 ChosenVariant::Make(place) => return Err(Instead::Make(place)),
-                // what is said about an error need not be in a coding that the client asked for
+                // the page of an error need not be in a coding that the client asked for
                 ChosenVariant::None if found.status >= 400 => return self.found(found, 0, reply),
                 ChosenVariant::None => {
                     let text =
@@ -82,7 +82,7 @@ impl AnswerParts<'_> {
                 let AnswerParts { vhost, request, head_scratch, known, .. } = self;
                 redirect(redirection, vhost, request, known, head_scratch, reply);
             }
-            // an application has it, and was not asked
+            // an application's entry: the application has not been asked
             EntryKind::Missing | EntryKind::Script(_) => self.vhost.pages.missing(reply),
             EntryKind::Denied => self.vhost.pages.denied(reply),
             EntryKind::Page(page) => page.write(reply),
@@ -153,7 +153,7 @@ impl AnswerParts<'_> {
             let header_rules = self.vhost.header_rules(&entry.header_rules);
             return self.vhost.pages.refuse(refusal, header_rules, reply);
         };
-        // what is said about an error need not be in a coding that the client asked for
+        // the page of an error need not be in a coding that the client asked for
         let index = match choose(found, self.request.head) {
             ChosenVariant::Variant(index) => index,
             ChosenVariant::Make(_) | ChosenVariant::None => 0,

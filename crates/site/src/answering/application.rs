@@ -1,8 +1,9 @@
 //! Requests that applications answer: which one, and what comes before it.
 //!
-//! Here it is known that a path is an application's, by its number among the routes of the site; what
-//! stands behind the number is not. All rules hold as for files, in the same order: access and passwords,
-//! redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has what is left.
+//! This module knows that a path is an application's, by the number of a route of the site; the
+//! application behind the number it does not know. All rules hold as for files, in the same order:
+//! access and passwords, redirects, rewrites. Then the longest path decides, be it a route's or an
+//! alias's; the root has the rest.
 
 use crate::access::guard::Stop;
 use crate::answering::answer;
@@ -59,8 +60,8 @@ impl Content {
     }
 }
 
-/// The path as an application reads it that takes what follows a semicolon for no part of a name, as
-/// servlets do (RFC 3986 section 3.3); `None` if there is none.
+/// The path as it is read by an application that takes text behind a semicolon for no part of a
+/// name, as servlets do (RFC 3986 section 3.3); `None` if there is no such text.
 fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     if !path.contains(&b';') {
         return None;
@@ -71,9 +72,9 @@ fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(bare)
 }
 
-/// The paths that rules of the policy go by, as [`Site::judged_paths`] has them, by the settings of sites alone, and
-/// whether they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere): a loop that has a file
-/// for the path in its own table knows better where scripts are run.
+/// The same paths as [`Site::judged_paths`], found from the settings of sites alone, and whether
+/// they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere). A loop that has a
+/// file for the path in its own table knows better where scripts are run.
 pub fn judged_paths(
     sites: &[SiteSettings],
     is_answered_elsewhere: bool,
@@ -97,7 +98,7 @@ pub fn judged_paths(
     bare.into_iter().filter(|_| may_be).collect()
 }
 
-/// A reading as rules of the policy go by it: without parameters.
+/// A reading in the form that rules of the policy judge: without parameters.
 fn judged_reading(reading: &[u8]) -> Vec<u8> {
     without_parameters(reading).unwrap_or_else(|| reading.to_vec())
 }
@@ -142,7 +143,7 @@ impl SiteSettings {
                 && (self.has_scripts() || self.may_lead_to_one(request)))
     }
 
-    /// Whether some rewrite or none, by what holds of a request, leads to an application.
+    /// Whether an application is reached by some rewrite, or by none, whatever conditions hold.
     fn may_lead_to_one(&self, request: &Request<'_>) -> bool {
         let is_conditional = self.rewrites.iter().any(|rule| !rule.conditions().is_empty());
         let Some(path) = request.path().ok().filter(|_| is_conditional) else { return false };
@@ -226,8 +227,8 @@ impl Site {
         }
     }
 
-    /// Lets a request through to the application it is for, if rules allow it. To be asked behind
-    /// [`secures`](Site::secures) and before [`process`](Site::process), with what a job has brought.
+    /// Lets a request through to the application it is for, if rules allow it. Called after
+    /// [`secures`](Site::secures) and before [`process`](Site::process), with the result of a job.
     #[inline]
     pub fn route(
         &mut self,
@@ -275,7 +276,7 @@ impl Site {
         };
         let held = self.vhost(site).conditions.held(self.outcome);
         let destination = settings.destination(site, request, held);
-        // whatever else is asked of a file only the application can do
+        // only the application can do anything else with a file
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         let looks_first = |route| is_read && readings.is_none() && settings.looks_first(route);
         let runs_scripts = match &destination {
@@ -372,7 +373,7 @@ impl Site {
             request.head.method,
             Method::Options | Method::Unknown | Method::Connect | Method::Trace
         ) && !vhost.settings.redirects.is_empty();
-        // no stage behind knows a rule, whatever the method
+        // no stage behind has rules, whatever the method
         let is_last = self.content.settings().files == FilesLocation::Elsewhere;
         let has_path = request.head.path.starts_with(b"/");
         let path = match request.path() {
@@ -383,7 +384,7 @@ impl Site {
             }
             _ => return Routed::Here(None),
         };
-        // as for applications: what answers may take parameters for no part of the path
+        // as for applications: the software behind may take parameters for no part of the path
         let bare = if is_last { without_parameters(&path) } else { None };
         let mut paths = vec![&*path];
         paths.extend(bare.as_deref());
@@ -406,7 +407,7 @@ impl Site {
         }
     }
 
-    /// Whether a redirect has the path; then it is the answer.
+    /// Sends a redirect if one fits the path. Returns whether it did.
     fn sends_elsewhere(&mut self, path: &[u8], asked: &mut SiteRequest<'_, '_>) -> bool {
         let SiteRequest { site, request, .. } = *asked;
         let vhost = self.vhost(site);
@@ -551,7 +552,8 @@ impl Site {
         };
         let vhost = self.vhost(site);
         let settings = &vhost.settings;
-        // one that runs files, or has what no file answers, is that of the path, whatever was found there
+        // a route that runs files, or answers where no file does, is found by the path, whatever
+        // was there
         let of_path = |path: &[u8]| {
             let rewritten = route::rewrite(settings, path, HeldRules::ALL);
             let held = vhost.conditions.held(ConditionBits::default());

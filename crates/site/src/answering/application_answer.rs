@@ -24,7 +24,7 @@ impl Site {
         self.route_at(destination).is_some_and(|route| !route.sends.is_empty())
     }
 
-    /// Whether that may be what is at this path, which is percent-encoded.
+    /// Whether the route may have the file at this path sent, which is percent-encoded.
     pub fn may_send(&self, destination: &Destination, path: &[u8]) -> bool {
         let (Some(route), mut normal) = (self.route_at(destination), Vec::new()) else {
             return false;
@@ -82,8 +82,9 @@ impl Site {
         rules.choose(request.head, status, length, said)
     }
 
-    /// Finds out which conditions hold for a request that an application has answered, or has not, before
-    /// anything is [written](Site::write_fields) of that: other requests were answered meanwhile.
+    /// Finds out again which conditions hold for a request that went to an application, before
+    /// anything of its answer is [written](Site::write_fields): other requests were answered
+    /// meanwhile.
     #[inline]
     pub fn look_for(
         &mut self,
@@ -115,7 +116,7 @@ impl Site {
             head_lines::server(vhost.pages.is_server_named, &mut fields);
         }
         let mut header_rules = self.header_rules_of(destination.site, request).into_vec();
-        // what the application says of caches that may keep its answer is more than is known here
+        // the application knows better than this server which caches may keep its answer
         let is_private = vhost.has_private_rule && header_rules.first() == Some(&0);
         if is_private && fields.has("Cache-Control") {
             header_rules.remove(0);

@@ -52,7 +52,7 @@ impl Site {
         let (Some(own), Some(ready)) = (vhost.settings.to_https, &vhost.to_https) else {
             return false;
         };
-        // what has no path is refused, and what is no path of this site is not its to send
+        // a target without a path is refused later, and challenges are answered without TLS
         let is_passed = matches!(vhost.settings.ambiguity(request), Ambiguity::Passed { .. });
         if !is_passed && !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
             return false;

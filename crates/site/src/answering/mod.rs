@@ -3,8 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `site` | finds the entry for a request and answers with it |
-//! | `site_request` | what goes with a request through the steps of a site |
-//! | `https` | the scheme of a request: who is sent to https, and Strict-Transport-Security |
+//! | `site_request` | the request as the steps of a site pass it on |
+//! | `https` | the scheme of a request: the redirect to https, and Strict-Transport-Security |
 //! | `answer` | the answer of an entry: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `refuse` | answers that are not what was asked for: errors, and what a site says of itself |

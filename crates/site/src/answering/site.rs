@@ -144,9 +144,9 @@ impl Site {
         Some(SiteJob(SiteWork::Roots { content, awaited }))
     }
 
-    /// See [`Process::process`](forebay_conn::Process::process), once [`secures`](Site::secures) has let the
-    /// request by. A `done` that comes from other content is not looked at. `client` says which address asks; only
-    /// rules about clients go by it.
+    /// See [`Process::process`](forebay_conn::Process::process); called once
+    /// [`secures`](Site::secures) has let the request by. A `done` of other content is ignored.
+    /// `client` gives the client's address, for rules about clients.
     #[inline]
     pub fn process(
         &mut self,
@@ -164,7 +164,7 @@ impl Site {
         }
     }
 
-    /// A request that was processed before, or does not read a file.
+    /// Answers a request that was processed before, or does not read a file.
     #[cold]
     fn other(
         &mut self,
@@ -176,7 +176,7 @@ impl Site {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(client, done, asked);
         }
-        // what is asked of the server as a whole, or of another, has no path
+        // a request about the server as a whole, or about another one, has no path
         let has_path = request.head.path.starts_with(b"/");
         if has_path && let Err(error) = request.path() {
             return self.refuse_no_path(error, asked);
@@ -272,8 +272,8 @@ impl Site {
         }
     }
 
-    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`, or the conditions of the
-    /// path do.
+    /// Answers with the entry for the key in `self.path`: the target of the alias in slot `outer`
+    /// of the loop's own table, or the outcome of the path's conditions.
     fn follow(
         &mut self,
         outer: Option<SlotRef>,
@@ -343,7 +343,8 @@ impl Site {
         }
     }
 
-    /// `entry`, or `inner` if that is there, is not the answer as it is.
+    /// Does what must come before, or instead of, the answer of `entry`, or of `inner` if that is
+    /// there.
     #[cold]
     fn answer_instead(
         &mut self,
@@ -362,7 +363,7 @@ impl Site {
                 ProcessOutcome::Job(SiteJob(SiteWork::Compress { content, entry, inner, place }))
             }
             Instead::Work => self.work(entry, asked),
-            // what an alias leads to is never one
+            // an alias never leads to another alias
             Instead::Follow => self.refuse_with(RefusalPage::of(500), Box::default(), None, asked),
         }
     }
@@ -376,7 +377,7 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let SiteRequest { site, request, .. } = *asked;
-        // what has no normal path is refused for every client
+        // a request without a normal path is refused for every client
         if let Ok(path) = request.path() {
             let guard = self.vhost(site).guard_of(&[&path]);
             if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
@@ -426,9 +427,9 @@ impl Site {
         ProcessOutcome::Job(SiteJob(SiteWork::Load { content, key, want, refusal: None }))
     }
 
-    /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
-    /// clients let it through: what is there may be protected where its path is not. What an alias
-    /// leads to need not be known.
+    /// Answers with an entry that is not in the loop's own table, or was not a moment ago, if the
+    /// rules about clients let it through: the file may be protected where its path is not. The
+    /// target of an alias may still be missing.
     fn answer_with(
         &mut self,
         loaded: Loaded,
@@ -491,7 +492,8 @@ impl Site {
         }
     }
 
-    /// Notes what a job has found out about credentials; says whether they let their request through.
+    /// Notes the verdict of a job on credentials. Refuses the request if they do not let it
+    /// through.
     pub(crate) fn take_verified(&mut self, verified: &VerifiedPassword) -> Result<(), Stop> {
         let Site { content, credentials, .. } = self;
         let realms = &content.realms;

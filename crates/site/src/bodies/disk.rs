@@ -17,13 +17,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes that are read, and are warm or cold, together: 1 MiB.
+/// The size of a part, which is read as a whole, and is warm or cold as a whole: 1 MiB.
 pub(crate) const PART_BYTES: u64 = 1 << 20;
 
 /// Bytes read at once.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Parts that are remembered, at most; the size of a sparse file may be anything.
+/// The largest number of parts that are remembered; a sparse file may have any size.
 const MOST_PARTS: u64 = 1024;
 
 /// An open file.
@@ -31,7 +31,8 @@ const MOST_PARTS: u64 = 1024;
 pub(crate) struct DiskFile {
     file: OwnedFd,
     size: u64,
-    /// Whether it may have become longer since: what was promised of it is still there then.
+    /// Whether the file only grows: then the bytes that were promised are still there if it is
+    /// longer.
     pub(crate) is_appended: bool,
     /// The parts that were read whole, each at the place of its number modulo the length: twice its
     /// number and 2, and 1 more if it was not sent since. 0 for none.
@@ -40,7 +41,7 @@ pub(crate) struct DiskFile {
 
 impl DiskFile {
     pub(crate) fn new(file: OwnedFd, size: u64, is_appended: bool) -> DiskFile {
-        // without it more is read than wanted, which costs a job later
+        // without it the kernel reads more than wanted, which costs a job later
         let _ = pages::read_no_further(file.as_fd());
         let parts = size.div_ceil(PART_BYTES).clamp(1, MOST_PARTS);
         let read = (0..parts).map(|_| AtomicU64::new(0)).collect();
@@ -90,7 +91,7 @@ impl DiskFile {
             matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Unsupported)
         };
         let (result, next) = match pages::read_resident_at(self.file.as_fd(), buffer, range.start) {
-            // it was there a moment ago; a job for each try might go on for ever
+            // the part was there a moment ago; a job for each try might go on for ever
             Err(error) if is_unknown(&error) && known != read => {
                 let result = file::read_at(self.file.as_fd(), buffer, range.start);
                 let end = result.as_ref().map_or(0, |count| range.start + *count as u64);

@@ -39,7 +39,7 @@ impl MemoryBudget {
         MemoryBudget(Arc::new(BudgetUse { most_bytes, bytes, refused, spare }))
     }
 
-    /// Reserves memory for a body; `None` if so much is not left.
+    /// Reserves memory for a body; `None` if less is left.
     pub(crate) fn take(&self, bytes: u64) -> Option<MemoryReservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.0.most_bytes);
         if self.0.bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
@@ -66,7 +66,7 @@ impl MemoryBudget {
 }
 
 impl MemoryReservation {
-    /// The body is gone; this memory is for another.
+    /// Keeps the memory of a body that is gone, for another one.
     pub(crate) fn vacate(&self, memory: Vec<u8>) {
         self.count.spare.give(memory);
     }

@@ -1,9 +1,9 @@
 //! Bodies that wait in pipes: read from the disk for one answer, and sent without having been copied.
 //!
-//! What is read around the page cache is not worth keeping, so it need not come into this process. A
-//! job fills a pipe with the file, which is one reading like any other: its stamp is compared after it,
-//! and what others do to the file later changes nothing. Then the pipe belongs to the answer. When it
-//! is empty it serves the next one; a client that leaves takes it along.
+//! A file that is read around the page cache is not worth keeping, so it need not come into this
+//! process. A job fills a pipe with the file, which is one reading like any other: its stamp is
+//! compared after it, and later changes of the file do not matter. Then the pipe belongs to the
+//! answer. When it is empty it serves the next one; if its client leaves, it is closed.
 //!
 //! The number of pipes is bounded, because each costs two descriptors; so are the bytes they can
 //! hold, empty or not, because the kernel counts those against what all programs of a user may
@@ -95,7 +95,7 @@ impl PipePool {
         if let Some(at) = state.spare.iter().rposition(fits) {
             return Some(state.spare.swap_remove(at));
         }
-        // what the kernel makes of it, with pages of 4 KiB
+        // the size that the kernel gives a pipe, with pages of 4 KiB
         let capacity = bytes.next_power_of_two().max(1 << 16);
         // smaller ones make room for it
         while !state.has_room(capacity) {
@@ -117,7 +117,7 @@ impl PipesState {
         self.open < self.most && self.bytes + bytes <= MOST_BYTES
     }
 
-    /// Whether there was one.
+    /// Closes an empty pipe. Returns whether there was one.
     fn close_spare(&mut self) -> bool {
         let pipe = self.spare.pop();
         pipe.inspect(|pipe| self.closed(pipe)).is_some()
@@ -135,7 +135,7 @@ impl FilledPipe {
         self.left = self.left.saturating_sub(count);
     }
 
-    /// The end that bytes come out of.
+    /// The end from which bytes are read.
     pub(crate) fn end(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(Pipe::as_fd)
     }

@@ -34,7 +34,7 @@ const REMEMBERED: usize = 1 << 17;
 /// The share of readings that go through the page cache, as one in this number; a power of two.
 const THROUGH_EVERY: u32 = 16;
 
-/// The last reading that could have gone either way went through the page cache.
+/// The note that the last reading that could have gone either way went through the page cache.
 const WAS_THROUGH: u32 = THROUGH_EVERY;
 
 /// The bits of an entry of [`missed`](PageCache::missed) that hold notes; the others tell files
@@ -118,7 +118,7 @@ impl PageCache {
         if was_through > 0 { ReadMode::Again } else { ReadMode::First }
     }
 
-    /// Whether the file was there when it was read.
+    /// Notes whether the file was in the page cache when it was read.
     fn note(&self, stamp: &Stamp, way: ReadMode, was_there: bool) {
         match (way, was_there) {
             (ReadMode::First, false) => {
@@ -162,13 +162,13 @@ impl PageCache {
             return Ok(Some(FileAt::Pipe(filled)));
         }
         let blocks = size.next_multiple_of(AROUND_BYTES);
-        // of few different lengths, so that one piece of memory is as good as another
+        // sizes are rounded so that there are few, and one piece of memory is as good as another
         let mut ready = spare.take((room + AROUND_BYTES).next_multiple_of(1024) + blocks);
         let end = ready.as_ptr().addr() + room;
         let start = room + (end.next_multiple_of(AROUND_BYTES) - end);
         ready.resize(start, 0);
         if is_around {
-            // where it fails, the page cache is asked
+            // where reading around fails, the page cache is asked
             let _ = pages::append_at(file.as_fd(), &mut ready, blocks, 0);
             if ready.len() < start + size {
                 let _ = pages::read_around(file.as_fd(), false);
@@ -187,16 +187,17 @@ impl PageCache {
             // around the page cache whole blocks are read
             ready.truncate(start + size);
         }
-        // what did not come is waited for
+        // wait for what did not come
         let is_whole = read_on(file, &mut ready, start, size)?;
-        // full, it need not be made smaller to be kept, which would leave crumbs of memory all over
+        // the buffer is full: it need not shrink to be kept, which would leave small holes all over
+        // memory
         ready.resize(ready.capacity(), 0);
         Ok(is_whole.then_some(FileAt::Memory { ready, start }))
     }
 }
 
-/// Reads what comes after the bytes from `start` on that are there already; whether all `size` are
-/// there then, and no more.
+/// Reads the bytes behind those from `start` on that are there already. Returns whether exactly
+/// `size` bytes are there then.
 fn read_on(file: &OwnedFd, buffer: &mut Vec<u8>, start: usize, size: usize) -> io::Result<bool> {
     loop {
         let done = buffer.len() - start;

@@ -17,8 +17,9 @@ const MOST_FILE_BYTES: u64 = 16 << 20;
 /// The time after a change in which a file may change again without its time stamp moving.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// Verified against if a realm has no user at all, so that a client does not learn that from the time it
-/// takes. With the costs that `forebay hash-password` gives; its password is known to no one.
+/// The hash that is verified against if a realm has no user at all, so that the time it takes does
+/// not give that away. It has the costs that `forebay hash-password` uses, and a password that is
+/// known to no one.
 static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| {
     let text = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmUh$\
                 oAmEYQm1cQ3tqvoXKnGz0A0BPqWZMsJmCjKpNbAzqRQ";
@@ -118,9 +119,9 @@ pub(crate) struct Users {
     configured: Vec<User>,
     file: Option<PathBuf>,
     state: ArcSwap<UsersState>,
-    /// Moves with the state: odd while the file cannot be read.
+    /// The number of the state: odd while the file cannot be read.
     generation: AtomicU64,
-    /// Chooses with which user's hash the password of an unknown one is compared.
+    /// The choice of the user's hash with which an unknown user's password is compared.
     strangers: RandomState,
 }
 
@@ -141,8 +142,8 @@ impl Users {
         self.file.as_deref()
     }
 
-    /// Moves whenever the users change. What was found out about credentials holds for one
-    /// generation.
+    /// The number of the users' state, which changes whenever they change. A verdict on credentials
+    /// holds for one generation.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Acquire)
@@ -154,8 +155,8 @@ impl Users {
         self.generation() % 2 == 1
     }
 
-    /// Reads the file if it changed; what is wrong with it is returned each time it changes. May
-    /// block. Called by one thread at a time.
+    /// Reads the file if it changed, and returns its errors each time it changes. May block. Called
+    /// by one thread at a time.
     pub(crate) fn look(&self) -> Vec<UsersError> {
         let Some(file) = &self.file else { return Vec::new() };
         let before = self.state.load();
@@ -192,7 +193,7 @@ impl Users {
         self.generation() > 1
     }
 
-    /// The next generation with this remainder of 2.
+    /// Moves to the next generation with this remainder of 2.
     fn move_to(&self, parity: u64) {
         let next = self.generation.load(Acquire) + 1;
         self.generation.store(next + (next + parity) % 2, Release);
@@ -255,8 +256,8 @@ impl PartialEq for UserTable {
     }
 }
 
-/// `NAME:HASH`, and perhaps `:` and a comment, as nginx has it; htpasswd and `forebay hash-password` write the first
-/// two.
+/// Reads a line `NAME:HASH`, and perhaps `:` and a comment, as nginx has it; htpasswd and `forebay
+/// hash-password` write the first two.
 fn read_line(line: &[u8]) -> Result<User, String> {
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
     let (name, hash) = line.split_once(':').ok_or("it is not NAME:HASH")?;

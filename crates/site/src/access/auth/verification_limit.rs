@@ -40,7 +40,7 @@ struct WaitingCounts {
     verified: u64,
 }
 
-/// One password is verified.
+/// The turn of one password that is being verified.
 #[derive(Debug)]
 pub(super) struct VerificationTurn<'c>(&'c VerificationLimit);
 
@@ -52,10 +52,10 @@ pub(super) struct VerificationSlot {
 }
 
 impl VerificationLimit {
-    /// A place for one more request of a client. It comes back when it is dropped.
+    /// Takes a place for one more request of a client. Dropping it gives it back.
     ///
     /// # Errors
-    /// The status to refuse it with: 429 if the client has too many, 503 if all together have.
+    /// The status of the refusal: 429 if the client has too many, 503 if all together have.
     pub(super) fn slot(
         self: &Arc<VerificationLimit>,
         client: IpAddr,

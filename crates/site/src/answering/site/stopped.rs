@@ -37,7 +37,7 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let header_rules = match entry.what {
-            // those of all requests
+            // the header rules of all requests
             EntryKind::Conditional(_) => self.header_rules_of(asked.site, asked.request),
             _ => entry.header_rules.clone(),
         };
