@@ -56,7 +56,7 @@ pub struct Content {
     pub(crate) pages: Pages,
     /// The answers of each site to clients that the policy refuses.
     turned: Mutex<Arc<[Turned]>>,
-    /// Whether some site says or does something about TLS.
+    /// Whether a site must be looked at before all else, for TLS, conditions or variables.
     pub(crate) looks_first: bool,
     /// Whether some site has an application.
     pub(crate) has_routes: bool,
@@ -167,7 +167,7 @@ impl Content {
         Arc::clone(&self.turned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the error pages for those that policy turns away again, for loops that
+    /// Reads the error pages for clients that the policy refuses again, for loops that
     /// [take](crate::Site::take_pages) them.
     pub fn look_at_pages(&self) {
         let turned = self.vhosts.iter().map(Turned::read).collect();
@@ -188,7 +188,7 @@ impl Content {
         }
     }
 
-    /// Something was too large to be compressed.
+    /// Counts a file or list that was too large to be compressed.
     pub(crate) fn count_uncompressed(&self) {
         self.uncompressed.fetch_add(1, Relaxed);
     }
@@ -199,7 +199,8 @@ impl Content {
     }
 
     /// Lets go of all that is cached and watched and of empty pipes, and keeps nothing from now on,
-    /// because other content has taken its place. A loop that still holds it answers from the file system.
+    /// because other content has taken its place. A loop that still holds this content answers from
+    /// the file system.
     pub fn retire(&self) {
         let mut struck = Struck::default();
         {

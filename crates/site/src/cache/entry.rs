@@ -31,7 +31,8 @@ pub(crate) struct Entry {
     /// The bytes of the variants made since the entry was put into the store. Changed by the store
     /// only.
     pub(crate) made_bytes: AtomicU64,
-    /// The mark by which the registration is void that changes find it by.
+    /// The mark of the registration by which changes find the entry; set when the registration is
+    /// void.
     registration: Mutex<Weak<AtomicBool>>,
 }
 
@@ -51,13 +52,13 @@ pub(crate) enum EntryKind {
     Alias(AliasKey),
     /// An answer that depends on conditions.
     Conditional(ConditionalPath),
-    /// Whatever work the query asks for.
+    /// Work that the query asks for.
     Work,
     /// A file that an application runs.
     Script(Arc<Script>),
-    /// Another address.
+    /// A redirect to another address.
     Redirect(Redirection),
-    /// Nothing that is served. 404.
+    /// A path at which nothing is served. 404.
     Missing,
     /// A file that may not be read. 403.
     Denied,
@@ -104,7 +105,7 @@ impl ConditionalPath {
     }
 }
 
-/// A file that an application runs instead of its being sent.
+/// A file that is run by an application instead of being sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
@@ -120,7 +121,7 @@ pub struct Script {
 /// A file and its precompressed siblings.
 #[derive(Debug)]
 pub(crate) struct FoundFile {
-    /// 200, or that of an error.
+    /// 200, or the status of an error.
     pub(crate) status: u16,
     /// Whether it is one file, which can be asked for in part or only if it changed.
     pub(crate) is_file: bool,
@@ -154,7 +155,7 @@ impl FoundFile {
 }
 
 impl Entry {
-    /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
+    /// An entry that is not fresh until [`freshen`](Entry::freshen) is called.
     pub(crate) fn new(key: EntryKey, what: EntryKind, header_rules: Box<[u16]>) -> Entry {
         let is_on_disk = match &what {
             EntryKind::Found(found) => found.variants().any(|variant| variant.file.is_some()),
@@ -179,8 +180,8 @@ impl Entry {
         Entry { guard, ..self }
     }
 
-    /// The registration with this mark stands for it from now on. The one before is void: it would stay as long as
-    /// the entry does, however often that is looked at again.
+    /// Notes the mark of the entry's new registration. The registration before becomes void: it
+    /// would stay as long as the entry does, however often that is looked at again.
     pub(crate) fn is_registered_by(&self, mark: &Arc<AtomicBool>) {
         let mut last = self.registration.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *last, Arc::downgrade(mark));
@@ -203,7 +204,7 @@ impl Entry {
         now_ms < self.fresh_until_ms.load(Relaxed)
     }
 
-    /// Marks it dead; whether it was alive.
+    /// Marks the entry dead. Returns whether it was alive.
     pub(crate) fn kill(&self) -> bool {
         self.fresh_until_ms.swap(DEAD, Relaxed) != DEAD
     }
@@ -212,16 +213,16 @@ impl Entry {
         self.fresh_until_ms.load(Relaxed) == DEAD
     }
 
-    /// Lets it be answered with until `until_ms`, unless it is dead.
+    /// Makes the entry fresh until `until_ms`, unless it is dead.
     pub(crate) fn freshen(&self, until_ms: u64) {
         let alive = |old| (old != DEAD).then_some(until_ms.max(1));
-        // Err only says that it is dead, which is what must stay so.
+        // Err only means that the entry is dead, which must stay so.
         let _ = self.fresh_until_ms.fetch_update(Relaxed, Relaxed, alive);
     }
 
     /// The memory that keeping the entry costs, in bytes; an open file costs `file_bytes`.
     pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
-        // the path stands in the graph of directories once more
+        // the path is in the graph of directories once more
         let mut weight =
             OVERHEAD_BYTES + 2 * (self.key.path.len() + self.header_rules.len()) as u64;
         weight += self.made_bytes.load(Relaxed);

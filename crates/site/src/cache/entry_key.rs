@@ -52,7 +52,7 @@ impl AliasKey {
         self.0.len()
     }
 
-    /// Appends the key for a client, which is asked for the shape of a list only if it is one.
+    /// Appends the key for a client. `shape` is called only if the key is a list's.
     #[inline]
     pub(crate) fn push_key(&self, shape: impl FnOnce() -> ListingFormat, key: &mut Vec<u8>) {
         let start = key.len();

@@ -11,17 +11,18 @@ use forebay_sys::file::Stamp;
 use quick_cache::sync::Cache;
 use std::sync::OnceLock;
 
-/// Files that are remembered, at most: 128 bytes each, about.
+/// The largest number of files that are remembered; each takes about 128 bytes.
 const MOST_FILES: usize = 1 << 16;
 
-/// Smaller files are read as fast as they are found here.
+/// The least size of a file that is remembered; smaller ones are read as fast as they are found
+/// here.
 const LEAST_BYTES: u64 = 16 * 1024;
 
 /// The hashes of files.
 #[derive(Default)]
 pub(crate) struct KnownHashes(OnceLock<Cache<FileState, ContentHash>>);
 
-/// A file, as long as it is not changed.
+/// A file in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FileState {
     device: u64,
@@ -50,7 +51,7 @@ impl KnownHashes {
         }
     }
 
-    /// Another file system may be where one was.
+    /// Forgets all hashes, as another file system may be where one was.
     pub(crate) fn forget(&self) {
         if let Some(known) = self.0.get() {
             known.clear();

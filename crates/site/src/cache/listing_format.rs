@@ -3,7 +3,7 @@
 /// The format and order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListingFormat {
-    /// JSON rather than a page.
+    /// Whether the list is JSON; else it is a page.
     pub(crate) is_json: bool,
     pub(crate) order: SortOrder,
 }
@@ -46,7 +46,7 @@ impl SortColumn {
 }
 
 impl ListingFormat {
-    /// Shapes are numbered from 0 on.
+    /// The format's number, from 0 on.
     pub(crate) fn number(self) -> u8 {
         let SortOrder { by, is_descending } = self.order;
         by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)

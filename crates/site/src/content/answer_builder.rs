@@ -21,7 +21,7 @@ pub(crate) struct AnswerBuilder<'c> {
 }
 
 impl Content {
-    /// Begins to make an answer for a site: whatever changes from now on is noticed.
+    /// Begins to make an answer for a site; changes from now on are noticed.
     pub(crate) fn builder(&self, site: u32) -> Option<AnswerBuilder<'_>> {
         let vhost = self.vhosts.get(site as usize)?;
         let ticket = Arc::default();
@@ -33,7 +33,7 @@ impl Content {
 }
 
 impl AnswerBuilder<'_> {
-    /// The directory that has what is at a path of the site, and where within it.
+    /// The directory that has a path of the site, and the path within it.
     pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(&'p Root, &'p [u8])> {
         let (mount, inside) = self.vhost.locate(path)?;
         Some((&**self.roots.get(mount)?, inside))
@@ -43,7 +43,7 @@ impl AnswerBuilder<'_> {
     /// hold as long as the answer. `with_forms` asks for the forms of the file, too.
     pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> PathLook {
         let watcher = self.content.watcher.as_ref().filter(|_| self.is_told);
-        // One untold change is enough to make the answer expire.
+        // One change that is not reported is enough to make the answer expire.
         let Some(watcher) = watcher else { return PathLook::default() };
         let Some((root, inside)) = self.locate(path) else { return PathLook::default() };
         let untold = match watcher.follow(root, inside, &self.ticket, with_forms) {

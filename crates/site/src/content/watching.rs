@@ -1,5 +1,5 @@
-//! Changes of files, of the ways to roots, of files of users: the thread that waits for them, and requests that
-//! look for them first.
+//! Changes of files, of the ways to roots, of files of users: the thread that waits for them, and
+//! requests that look at them first.
 
 use super::Content;
 use crate::cache::graph::Struck;
@@ -81,7 +81,7 @@ impl RootLooks {
         begins
     }
 
-    /// Has `look` done, and again for what was found meanwhile.
+    /// Calls `look`, and again if changes came meanwhile.
     fn look(&self, look: impl Fn()) {
         let _gives_up = GivesUp(self);
         let mut state = self.state();
@@ -118,7 +118,7 @@ impl RootLooks {
     }
 }
 
-/// A look that panics is given up.
+/// Gives a look up if it panics.
 struct GivesUp<'l>(&'l RootLooks);
 
 impl Drop for GivesUp<'_> {
@@ -170,7 +170,7 @@ impl Content {
         }
     }
 
-    /// Looks at the roots, if that is due or `is_tick`, and no other thread is at it.
+    /// Looks at the roots, if that is due or `is_tick`, and no other thread does so already.
     fn look_in_turn(&self, is_tick: bool) {
         if self.root_looks.begin(is_tick) {
             self.root_looks.look(|| self.look_at_roots());
@@ -204,7 +204,7 @@ impl Content {
     }
 
     fn flush(&self, site: u32, before: &Root) {
-        // The lock keeps answers from the root before out of the store from now on.
+        // The lock keeps answers of the old root out of the store from now on.
         let mut graph = self.watcher.as_ref().map(|watcher| watcher.graph());
         let mut struck = Struck::default();
         if let Some(graph) = &mut graph {
@@ -241,7 +241,7 @@ impl Content {
         self.root_looks.wait(awaited);
     }
 
-    /// Applies a batch of the changes that happened; whether there may be more.
+    /// Applies a batch of the changes that happened. Returns whether there may be more.
     fn take_events(&self, watcher: &FileWatcher) -> bool {
         let batch = watcher.take_events(|struck| {
             if self.strike(struck) {

@@ -1,13 +1,14 @@
-//! Entity tags of files: of their bytes, or of what the file system says of them.
+//! Entity tags of files, made of their bytes, or of their state in the file system.
 //!
-//! A strong tag promises that bytes are the same (RFC 9110 §8.8.1). What the file system says of a file
-//! repeats: images of file systems are made with fixed times and numbers, and a program that writes into a
-//! file can put its time back. So a file that is small enough has a tag of its bytes. Larger ones have size,
-//! time of modification and time of change, which no program can put back; where there is no such time of its own the
-//! tag is weak. The number of the inode says nothing of the bytes, and differs between machines.
+//! A strong tag promises that bytes are the same (RFC 9110 §8.8.1). The state in the file system
+//! can repeat: images of file systems are made with fixed times and numbers, and a program that
+//! writes into a file can put its time back. So a file that is small enough has a tag of its bytes.
+//! Larger ones have size, time of modification and time of change, which no program can put back;
+//! where the time of change is not a time of its own the tag is weak. The number of the inode says
+//! nothing of the bytes, and differs between machines.
 //!
-//! Which of the two it is depends on the size and on settings alone, never on whether the file is in memory
-//! or sent from the disk: so a file has one tag, whichever way it is sent.
+//! The size and the settings alone decide which of the two it is, never whether the file is in
+//! memory or sent from the disk. So a file has one tag, whichever way it is sent.
 
 use crate::settings::EtagMode;
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -92,7 +93,7 @@ impl EntityTag {
     ) -> EntityTag {
         let changed_ns = match validator {
             Validator::Content(_) => stamp.mtime_ns,
-            // the time of modification says nothing once it was put back
+            // the time of modification says nothing once a program has put it back
             Validator::Stat => latest(stamp, now_ns),
         };
         let young_until_ns =
@@ -108,7 +109,7 @@ impl EntityTag {
         EntityTag { text: written(is_weak, &opaque, coding), young_until_ns }
     }
 
-    /// A tag that is weak because nothing strong can be said: the file changes whenever it is read.
+    /// A weak tag for a file that changes whenever it is read, of which nothing strong can be said.
     pub(crate) fn of_moment(coding: Coding, stamp: &Stamp, now_ns: i64) -> EntityTag {
         EntityTag::of_file(Validator::Stat, coding, stamp, EtagMode::Weak, now_ns)
     }
@@ -136,7 +137,8 @@ impl EntityTag {
     }
 }
 
-/// The tag as it is written. Two codings of a file may have the same stamp, or no bytes both.
+/// The text of a tag. Two codings of a file may have the same stamp, or both no bytes, so the
+/// coding is a part of it.
 fn written(is_weak: bool, opaque: &str, coding: Coding) -> Box<[u8]> {
     let weak = if is_weak { "W/" } else { "" };
     let (dash, coding) = match coding {
@@ -220,7 +222,7 @@ mod tests {
             }
             assert_eq!(tag(hash, time_ns, EtagMode::Auto), (false, None));
         }
-        // of a file of a disk both are the same moment, to a fraction of a second
+        // on a file system on a disk both are the same moment, to a fraction of a second
         let moment_ns = 1_600_000_000 * SECOND_NS + 5;
         assert!(
             text(Validator::Stat, Coding::Identity, &stamp(moment_ns, moment_ns), now_ns)

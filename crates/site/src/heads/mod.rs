@@ -2,8 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `head_lines` | lines that every head has: the status, the server's name, the length of the
-//! body |
+//! | `head_lines` | lines that every head has: the status, the server's name, the length of the body |
 //! | `fields` | the fields of an answer while they are put together, and the rules that change them |
 //! | `media_types` | media types of files, by the endings of their names |
 //! | `entity_tag` | entity tags of files and of bodies in codings |

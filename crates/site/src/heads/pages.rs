@@ -41,7 +41,7 @@ impl RefusalPage {
         RefusalPage { status, text, fields }
     }
 
-    /// Nothing is known but the status.
+    /// A page for a status alone.
     pub(crate) fn of(status: u16) -> RefusalPage {
         let text = match status {
             404 => "There is nothing at this address",
@@ -91,7 +91,7 @@ impl Page {
         reply.copy(&self.body);
     }
 
-    /// The same, and people can read the id of their request.
+    /// The same with the id of the request, which people can read.
     #[cold]
     fn write_with_id<B>(&self, reply: &mut Reply<'_, B>) {
         let Some((fields_end, at)) = self.id_places else { return };
@@ -148,7 +148,7 @@ impl Pages {
         self.denied.write(reply);
     }
 
-    /// An error that is answered in overload, with a status that policy gives.
+    /// Answers with an error in overload, with a status that the policy gives.
     pub(crate) fn turn_away<B>(&self, status: u16, reply: &mut Reply<'_, B>) {
         match status {
             503 => self.busy.write(reply),
@@ -166,7 +166,7 @@ impl Pages {
         }
     }
 
-    /// Any error.
+    /// Answers with any error.
     pub(crate) fn refuse<B>(
         &self,
         refusal: &RefusalPage,

@@ -14,8 +14,9 @@ use forebay_sys::file::{FileKind, Stamp};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Tools that make images alike give all files one time, whatever is in them: ostree 0, the store of Nix and
-/// jib 1, which [`last_modified`] knows; buildpacks the first seconds of 1980, where ZIP begins.
+/// Times that mean nothing: tools that make reproducible images give all files one time. ostree has
+/// 0, the store of Nix and jib have 1, which [`last_modified`] knows; buildpacks have the first
+/// seconds of 1980, where ZIP begins.
 const NO_TIMES: [u64; 2] = [315_532_800, 315_532_801];
 
 /// The stamp of an answer that is no file.
@@ -53,7 +54,7 @@ pub(crate) struct Heads {
 
 /// The place of a variant's body.
 pub(crate) enum BodyAt {
-    /// Behind the head, in this memory.
+    /// The body is behind the head, in this memory.
     Memory(MemoryReservation),
     /// The body is in the file.
     Disk(DiskFile),
@@ -62,8 +63,8 @@ pub(crate) enum BodyAt {
 }
 
 impl Heads {
-    /// The same with its 200 head in the room before a body, which begins at `start`; `None` if there is too
-    /// little.
+    /// Puts the 200 head into the room before a body, which begins at `start`; `None` if there is
+    /// too little room.
     pub(crate) fn before(self, mut ready: Vec<u8>, start: usize) -> Option<Heads> {
         let room = ready.get_mut(..start)?.get_mut(..self.ok.len())?;
         room.copy_from_slice(&self.ok);
@@ -132,7 +133,7 @@ impl<'c> CommonHead<'c> {
         self.end(fields, size)
     }
 
-    /// An answer with a body that was made and is no file.
+    /// An answer with a body that is not a file's.
     pub(crate) fn found(&self, body: Vec<u8>) -> FoundFile {
         let size = body.len() as u64;
         let mut fields = self.begin();

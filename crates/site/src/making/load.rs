@@ -1,4 +1,5 @@
-//! Making one answer from the file system: what is at the path, how it is read, how long it holds.
+//! Making one answer from the file system: the file at the path, the way it is read, the time it
+//! holds.
 
 use crate::bodies::compress::OnDemand;
 use crate::bodies::disk::DiskFile;
@@ -38,7 +39,7 @@ const ATTEMPTS: u32 = 3;
 pub(crate) struct Want {
     /// The format of a list.
     pub(crate) shape: ListingFormat,
-    /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
+    /// Whether the whole file is wanted: neither a part nor only its head, and without conditions.
     pub(crate) wants_all: bool,
     /// The time at which the request came, in the loops' milliseconds: the answer must be as fresh
     /// as that.
@@ -122,7 +123,7 @@ fn load_one(
             builder.settle(known, until_ms, false);
             return Arc::clone(known);
         }
-        // what is not kept is sent from the disk
+        // an answer that is not kept is sent from the disk
         let is_last = attempt == ATTEMPTS || (!is_kept && content.store.is_on());
         let header_rules = vhost.header_rules_with(&order.header_rules, guard.as_deref());
         let mut reader = EntryReader {
@@ -159,7 +160,7 @@ fn failed(key: &EntryKey) -> Arc<Entry> {
     Arc::new(entry)
 }
 
-/// Reads what was seen.
+/// A reader of the file that was seen.
 struct EntryReader<'r> {
     content: &'r Content,
     vhost: &'r VirtualHost,
@@ -171,9 +172,9 @@ struct EntryReader<'r> {
     is_last: bool,
     /// Whether the body may be read for one answer.
     wants_all: bool,
-    /// A file is sent from the disk because the memory budget is used up.
+    /// Whether a file is sent from the disk because the memory budget is used up.
     is_crowded: bool,
-    /// The file only grows.
+    /// Whether the file only grows.
     is_appended: bool,
     /// The body, if it was read for one answer.
     piped: Option<Box<Piped>>,
@@ -225,11 +226,11 @@ impl EntryReader<'_> {
             match self.variant(&common, *coding, path, stamp) {
                 Ok(variant) => encoded.push(variant),
                 Err(Trouble::Changed) => return Err(Trouble::Changed),
-                // One that cannot be read is left out; its original still answers.
+                // A form that cannot be read is left out; its original still answers.
                 Err(_) => {}
             }
         }
-        // what is not kept would be compressed for each request anew
+        // an answer that is not kept would be compressed for each request anew
         let on_demand = on_demand.filter(|_| !self.is_last && !self.is_crowded);
         let status = self.order.status;
         Ok(FoundFile { status, is_file: status == 200, identity, encoded, on_demand })
@@ -259,8 +260,8 @@ impl EntryReader<'_> {
         Ok(FoundFile { on_demand, ..common.found(body.into_bytes()) })
     }
 
-    /// Codings that the files do not have. Without a cache each request would compress anew, so
-    /// there are none.
+    /// The codings that the files do not have. Without a cache there are none, as each request
+    /// would compress anew.
     fn on_demand(
         &self,
         present: &[Coding],
@@ -301,7 +302,7 @@ impl EntryReader<'_> {
         self.in_memory(common, coding, &file, seen, reservation)
     }
 
-    /// A file that is read for the cache, or for one answer.
+    /// Reads a file for the cache, or for one answer.
     fn in_memory(
         &mut self,
         common: &CommonHead<'_>,
@@ -314,7 +315,7 @@ impl EntryReader<'_> {
         let hashes = self.hashes(common, seen);
         let known = if hashes { known_hashes.get(seen) } else { None };
         let is_plain = coding == Coding::Identity && common.status == 200 && common.vary.is_none();
-        // nothing looks at the bytes in a pipe
+        // this process does not see the bytes in a pipe
         let may_pipe = self.wants_all && is_plain && (known.is_some() || !hashes);
         let pipes = may_pipe.then_some(pipes);
         let room = common.room(coding, seen);
@@ -346,7 +347,7 @@ impl EntryReader<'_> {
         }
     }
 
-    /// A file that is sent from the disk.
+    /// An answer with a file that is sent from the disk.
     fn on_disk(
         &mut self,
         common: &CommonHead<'_>,
@@ -396,7 +397,7 @@ impl EntryReader<'_> {
         Ok(hash)
     }
 
-    /// The heads of a file with this stamp, and with this content if that has a part in its tag.
+    /// The heads of a file with this stamp, and with this content if the tag depends on it.
     fn heads(
         &self,
         common: &CommonHead<'_>,

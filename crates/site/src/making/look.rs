@@ -27,9 +27,10 @@ pub(crate) struct Lookup {
     path: Vec<u8>,
     /// The status of the answer if there is a file.
     pub(crate) status: u16,
-    /// The header rules for the answer, by number.
+    /// The numbers of the header rules for the answer.
     pub(crate) header_rules: Box<[u16]>,
-    /// `None` if it is a client's path, for which all rules hold.
+    /// The kind, if the key is an [`Inner`]'s; `None` for a client's path, for which all rules
+    /// hold.
     inner: Option<InnerKind>,
     /// The conditions that the answer still depends on.
     relevant: ConditionBits,
@@ -174,7 +175,7 @@ impl Lookup {
         }
     }
 
-    /// The rules about clients for what was seen. None are for the page of an error, which is shown to
+    /// The rules about clients for what was seen. The page of an error has none: it is shown to
     /// clients that may see it.
     pub(crate) fn guard(
         &self,
@@ -213,7 +214,7 @@ impl Lookup {
                 return EntryKind::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
             }
             Resolution::Failed(status) => return EntryKind::Failed(status),
-            // the page of an error is not there, so the error is shown without it
+            // the page of the error is missing, so the error is shown without it
             _ if self.status != 200 => self.status,
             Resolution::Unlisted => {
                 let refusal = RefusalPage::new(404, UNLISTED);
@@ -238,7 +239,7 @@ impl PathContents {
         PathContents { outcome, files: Vec::new(), places: Vec::new() }
     }
 
-    /// A script that is there.
+    /// A script, without a look whether it is there.
     fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> PathContents {
         let file = vhost.file_in_alias(name);
         let script = Script { route, name: name.into(), path_info: path_info.into(), file };
@@ -246,7 +247,7 @@ impl PathContents {
         PathContents { places: vec![name.to_vec()], ..PathContents::none(outcome) }
     }
 
-    /// Whether this is what `entry` was made from.
+    /// Whether `entry` was made from this.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
         match (&entry.what, &self.outcome) {
             (EntryKind::Found(found), Resolution::Found) => {
@@ -262,7 +263,7 @@ impl PathContents {
                 page.status == 404
             }
             (EntryKind::Page(page), Resolution::Refused(status)) => page.status == *status,
-            // A file that may not be read is found by its stamp, and refused when it is opened.
+            // A file without read permission is found by its stamp, and refused when it is opened.
             _ => false,
         }
     }
@@ -293,7 +294,7 @@ impl<'l> Look<'l, '_> {
                     outcome: Resolution::Slash(_) | Resolution::Listed(_) | Resolution::Unlisted,
                     ..
                 } => PathContents::none(Resolution::Missing),
-                // never its source
+                // never the source of a script
                 PathContents { outcome: Resolution::Found, files, .. }
                     if files.first().is_some_and(|(_, file, _)| self.vhost.is_source(file)) =>
                 {
@@ -359,7 +360,7 @@ impl<'l> Look<'l, '_> {
             return match self.look_at(name, false) {
                 // a directory may have such a name
                 Ok(at) if at.stamp.kind == FileKind::Directory => continue,
-                // whether it is there or not, so that no client learns which are
+                // whether it is there or not, so that no client learns which files are
                 _ if !scripts.may_run(name) => Some(PathContents::none(Resolution::Missing)),
                 Ok(at) if at.stamp.kind == FileKind::Regular => {
                     Some(PathContents::script(vhost, route, name, info))
@@ -374,13 +375,14 @@ impl<'l> Look<'l, '_> {
         None
     }
 
-    /// The script that answers instead of what was seen, because that is the script itself, or nothing.
+    /// The script that answers instead of the file that was seen, as that is a script itself, or
+    /// instead of none.
     fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
         if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
             if let Some(route) = self.runner(file) {
                 return Some(PathContents::script(self.vhost, route, file, b""));
             }
-            // no application runs it here, and no client is to read it
+            // no application runs it here, and no client may read it
             return self.vhost.is_source(file).then(|| PathContents::none(Resolution::Missing));
         }
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
@@ -389,7 +391,7 @@ impl<'l> Look<'l, '_> {
         if let Some(route) = route::route_for(&self.vhost.settings, path, self.held())
             && self.vhost.settings.looks_first(route)
         {
-            // what no file answers is for the application, under this path
+            // an application answers where no file does, under this path
             return Some(PathContents::script(self.vhost, route, path, b""));
         }
         let (route, scripts) = scripts_of(&self.vhost.settings, path, self.held())?;
@@ -399,7 +401,7 @@ impl<'l> Look<'l, '_> {
         names.find_map(|name| self.run(route, &name))
     }
 
-    /// The application that runs the file at a path there.
+    /// The route of the application that runs the file at a path there.
     fn runner(&self, file: &[u8]) -> Option<u32> {
         let (route, scripts) = scripts_of(&self.vhost.settings, file, self.held())?;
         scripts.may_run(file).then_some(route)
