@@ -48,7 +48,7 @@ pub enum Notice {
         /// The root as configured.
         root: PathBuf,
     },
-    /// Something is wrong with a file of users. Given each time the file changes.
+    /// A file of users has an error. Given each time the file changes.
     Users {
         /// The file as configured.
         file: PathBuf,

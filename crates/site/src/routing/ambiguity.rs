@@ -15,7 +15,7 @@ const DIVIDED: &str =
 const CHANGED: &str =
     "A rule redirects or rewrites a reading of the path, which `ambiguous` does not pass then";
 
-/// Whether an application may have a request, wherever it leads.
+/// Whether a request may be an application's, whatever its path.
 pub(crate) fn is_for_applications(request: &Request<'_>) -> bool {
     let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace);
     is_for_one && request.head.path.starts_with(b"/")
@@ -77,7 +77,7 @@ impl SiteSettings {
         Ambiguity::Passed { route, readings }
     }
 
-    /// Whether a rule makes another path of one, or answers in the place of an application.
+    /// Whether a rule replaces a path, or answers in the place of an application.
     fn changes(&self, path: &[u8]) -> bool {
         self.redirects.iter().any(|rule| Redirect::pattern(rule).captures(path).is_some())
             || route::rewrites(self, path).next().is_some()

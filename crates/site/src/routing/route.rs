@@ -11,7 +11,7 @@ use forebay_http::path;
 /// The longest name in any file system (`NAME_MAX`).
 const MOST_NAME_BYTES: usize = 255;
 
-/// The redirect for a path, if there is one among those that may be, by their places.
+/// The redirect for a path, if there is one among those whose places `may_be` accepts.
 pub(crate) fn redirect(
     site: &SiteSettings,
     pages: &Pages,
@@ -84,7 +84,7 @@ pub(crate) struct HeldRules<'h> {
 }
 
 impl HeldRules<'_> {
-    /// All of them, whatever they depend on.
+    /// All rewrites and routes, whatever they depend on.
     pub(crate) const ALL: HeldRules<'static> =
         HeldRules { rewrites: &[], routes: &[], outcome: ConditionBits(0) };
 
@@ -103,8 +103,8 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> 
     })
 }
 
-/// The paths under which files may be looked for, whatever holds: of each rewrite that may decide. Without one that
-/// always does, the path itself is another.
+/// The paths under which files may be looked for, whatever conditions hold: those of each rewrite
+/// that may decide, and the path itself if no rewrite always decides.
 pub(crate) fn rewrites<'s>(
     site: &'s SiteSettings,
     path: &'s [u8],
@@ -139,7 +139,7 @@ pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
     route_for(site, path, HeldRules::ALL)
 }
 
-/// The same of those routes that hold.
+/// The same among the routes whose conditions hold.
 pub(crate) fn route_for(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> Option<u32> {
     let (number, len) = first_route(site, path, held)?;
     let is_longer = |mount: &Alias| {
@@ -155,7 +155,7 @@ pub(crate) fn route_around(site: &SiteSettings, path: &[u8], held: HeldRules<'_>
     first_route(site, path, held).map(|(number, _)| number)
 }
 
-/// The route that goes first, and how long its path is if a longer one may go before it.
+/// The route that goes first, and the length of its path if a longer one may go before it.
 fn first_route(
     site: &SiteSettings,
     path: &[u8],

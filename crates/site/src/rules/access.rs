@@ -4,7 +4,7 @@ use super::header::vary;
 use super::{GuardedPaths, HeaderRule, Network, RequestConditions};
 use std::net::IpAddr;
 
-/// Admits clients by their address.
+/// A rule that admits clients by their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRule {
     /// The paths that the rule protects.

@@ -69,7 +69,7 @@ impl Alias {
         place_in(&self.files, self.path.as_str().as_bytes(), path)
     }
 
-    /// Beneath which path.
+    /// The path beneath which the directory is served.
     pub fn path(&self) -> &MountPath {
         &self.path
     }
@@ -115,7 +115,7 @@ impl MountPath {
         is_good.then(|| MountPath(format!("/{inside}").into())).ok_or(MountPathError)
     }
 
-    /// Without a slash at its end.
+    /// The path without a slash at its end.
     pub fn as_str(&self) -> &str {
         &self.0
     }

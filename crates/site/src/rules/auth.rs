@@ -5,7 +5,7 @@ use super::password::{HashError, PasswordHash};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Asks for a name and a password (RFC 7617).
+/// A rule that asks for a name and a password (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// The paths that the rule protects.
@@ -14,7 +14,7 @@ pub struct Auth {
     pub realm: Realm,
     /// The users that may pass.
     pub users: Vec<User>,
-    /// A file with more of them, a line `NAME:HASH` for each.
+    /// A file with more users, a line `NAME:HASH` for each.
     pub file: Option<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Realm {
     }
 }
 
-/// A name and what the password must fit.
+/// A user's name and the hash of the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: Box<str>,
@@ -80,7 +80,7 @@ impl User {
     }
 }
 
-/// Why there is no such user or realm.
+/// The reason why a user or realm is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthError {
     /// A name that no client can send.

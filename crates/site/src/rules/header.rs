@@ -29,7 +29,7 @@ impl MediaPattern {
         &self.0
     }
 
-    /// Whether the value of a `Content-Type` is among them, whatever its parameters.
+    /// Whether the value of a `Content-Type` fits, whatever its parameters.
     pub fn matches(&self, content_type: &str) -> bool {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         match self.0.strip_suffix("/*") {
@@ -49,7 +49,7 @@ impl fmt::Display for MediaPattern {
     }
 }
 
-/// Fields that say how an answer is framed, coded or identified. Only the server knows them.
+/// Fields about the framing, coding or identity of an answer, which only the server can know.
 const OWN: [&str; 14] = [
     "Allow",
     "Connection",
@@ -71,17 +71,17 @@ const NOT_SET: [&str; 2] = ["ETag", "Last-Modified"];
 /// Fields that may be changed, but not left out.
 const NOT_REMOVED: [&str; 2] = ["Content-Type", "Vary"];
 
-/// Fields that are decided by before a request is known, so that their values have no variables.
+/// Fields that are decided before a request is known, so that their values have no variables.
 const FIXED: [&str; 3] = ["Content-Type", "Cache-Control", "Vary"];
 
-/// A value with variables, and what stands for it in a baked head.
+/// A value with variables, and its mark in a baked head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VariableValue {
     template: Template,
     mark: [u8; 3],
 }
 
-/// Sets and removes fields of answers.
+/// A rule that sets and removes fields of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
     path: Option<Pattern>,
@@ -93,7 +93,7 @@ pub struct HeaderRule {
     remove: Box<[FieldName]>,
 }
 
-/// A value as it is written, if it has variables.
+/// The template of a value, if it has variables.
 fn template(name: &FieldName, value: &FieldValue) -> Result<Option<VariableValue>, HeaderError> {
     let template = Template::of_field(value.as_str(), |_| true).map_err(HeaderError::Variable)?;
     let Some(template) = template else { return Ok(None) };
@@ -146,7 +146,7 @@ impl HeaderRule {
         })
     }
 
-    /// Numbers its values with variables from here on, and adds them to those of the site.
+    /// Numbers this rule's values with variables from here on, and adds them to those of the site.
     pub(crate) fn number(&mut self, all: &mut Vec<Template>) {
         for value in self.values.iter_mut().flatten().take(MOST_VALUES - all.len()) {
             value.mark = mark(all.len() as u16);
@@ -154,7 +154,7 @@ impl HeaderRule {
         }
     }
 
-    /// The fields it sets, with marks where values have variables.
+    /// The fields that the rule sets, with marks where values have variables.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let values = self.set.iter().zip(&self.values);
         values.map(|((name, text), value)| match value {
@@ -190,12 +190,12 @@ impl HeaderRule {
         &self.conditions
     }
 
-    /// The fields it sets.
+    /// The fields that the rule sets.
     pub fn set(&self) -> &[(FieldName, FieldValue)] {
         &self.set
     }
 
-    /// Whether the value of the field in this place of those it sets has variables.
+    /// Whether the value of the field in this place of [`set`](HeaderRule::set) has variables.
     pub fn has_variables(&self, place: usize) -> bool {
         self.values.get(place).is_some_and(Option::is_some)
     }
@@ -205,14 +205,14 @@ impl HeaderRule {
         self.values.iter().flatten().flat_map(|value| value.template.variables())
     }
 
-    /// The fields it removes.
+    /// The fields that the rule removes.
     pub fn remove(&self) -> &[FieldName] {
         &self.remove
     }
 }
 
-/// The rule that says of answers for these paths that they depend on these conditions, whether they hold or not,
-/// and on these variables.
+/// The rule that adds a `Vary` to answers for these paths, as they depend on these conditions,
+/// whether they hold or not, and on these variables.
 pub(crate) fn vary<'v>(
     path: Option<Pattern>,
     conditions: &'v RequestConditions,
@@ -224,7 +224,7 @@ pub(crate) fn vary<'v>(
     HeaderRule::new(path, None, vec![(name, value)], Vec::new()).ok()
 }
 
-/// Why there is no such header rule.
+/// The reason why a header rule is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// A text that is not a media type.

@@ -1,16 +1,16 @@
-//! The names by which clients ask for a site, and the one people use for it.
+//! The names by which clients ask for a site, and its name for people.
 
 use super::place;
 use std::fmt;
 
-/// Longer names are in no DNS (RFC 1035 §2.3.4).
+/// The longest name in the DNS (RFC 1035 §2.3.4).
 pub(crate) const MOST_HOST_BYTES: usize = 253;
 
 /// A host name, or all names below one: `shop.example`, `*.shop.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     text: Box<str>,
-    /// Lower case, without `*.`.
+    /// The name in lower case, without `*.`.
     name: Box<str>,
     is_wildcard: bool,
 }
@@ -44,13 +44,13 @@ impl Host {
         &self.name
     }
 
-    /// Whether it stands for all names below [`name`](Host::name), at any depth, but not for that
+    /// Whether this stands for all names below [`name`](Host::name), at any depth, but not for that
     /// name itself.
     pub fn is_wildcard(&self) -> bool {
         self.is_wildcard
     }
 
-    /// Whether it stands for a name in lower case.
+    /// Whether this stands for a name in lower case.
     pub fn covers(&self, name: &str) -> bool {
         match self.is_wildcard() {
             true => name.strip_suffix(self.name()).is_some_and(|front| front.ends_with('.')),
@@ -109,7 +109,7 @@ fn check_name(text: &str, name: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Why a text is not a host.
+/// The reason why a text is not a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostError {
     /// A star that is not the whole first label.

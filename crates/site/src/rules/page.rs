@@ -39,7 +39,7 @@ impl ErrorPage {
     }
 }
 
-/// Why there is no such error page.
+/// The reason why an error page is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorPageError {
     /// A status that is not one of an error.

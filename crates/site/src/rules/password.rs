@@ -40,7 +40,7 @@ pub enum Scheme {
     Bcrypt,
 }
 
-/// Why a text is not a hash that can be used.
+/// The reason why a text is not a hash that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashError {
     /// The text begins like no hash that is understood.
@@ -80,7 +80,7 @@ impl fmt::Display for HashError {
 
 impl std::error::Error for HashError {}
 
-/// Why a password could not be hashed.
+/// The reason why a password could not be hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashingError {
     /// An empty password protects nothing.

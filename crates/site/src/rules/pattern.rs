@@ -38,7 +38,7 @@ enum PatternKind {
 pub struct Captures<'p>([&'p [u8]; MOST_CAPTURES]);
 
 impl<'p> Captures<'p> {
-    /// `$1` is number 1.
+    /// The capture with this number; `$1` is number 1.
     pub fn get(&self, number: u8) -> &'p [u8] {
         let index = usize::from(number).wrapping_sub(1);
         self.0.get(index).copied().unwrap_or_default()
@@ -229,7 +229,7 @@ fn explain(error: &regex::Error) -> String {
     }
 }
 
-/// Why a text is not a pattern.
+/// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
     /// The text begins with neither a slash nor a star.

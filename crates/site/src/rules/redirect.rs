@@ -5,7 +5,7 @@ use super::template::no_capture;
 use super::{HeaderRule, Pattern, RequestConditions, RequestVariable, Template, TemplatePart};
 use std::fmt;
 
-/// Sends clients to another address.
+/// A rule that sends clients to another address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     pattern: Pattern,
@@ -15,7 +15,7 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// The status without one being named.
+    /// The status of a redirect that names none.
     pub const DEFAULT_STATUS: u16 = 301;
 
     /// A redirect of paths that fit `pattern`. If `to` has neither a `?` nor `$query`, it gets the
@@ -69,7 +69,7 @@ impl Redirect {
         &self.to
     }
 
-    /// 301, 302, 303, 307 or 308.
+    /// The status: 301, 302, 303, 307 or 308.
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -90,7 +90,7 @@ enum HostEnd {
     Capture,
 }
 
-/// `None` if the template does not begin with a scheme.
+/// The end of the host; `None` if the template does not begin with a scheme.
 fn host_end(to: &Template) -> Option<HostEnd> {
     let (rest, parts) = match to.parts() {
         // an address that begins with two slashes has the scheme of the page it is on
@@ -110,21 +110,21 @@ fn host_end(to: &Template) -> Option<HostEnd> {
     for part in parts {
         end = match part {
             TemplatePart::Text(text) if text.starts_with(['/', '?', '#']) => return Some(end),
-            // a port, after which the host has ended already
+            // a port, before which the host has ended
             TemplatePart::Text(text) if text.starts_with(':') => return Some(end),
             TemplatePart::Text(text) if text.contains(['/', '?', '#']) => {
                 return Some(HostEnd::Text);
             }
             TemplatePart::Text(_) | TemplatePart::Host => HostEnd::Text,
             TemplatePart::Path | TemplatePart::Query => return Some(end),
-            // a client writes these, too
+            // a client's text is in these, too
             TemplatePart::Capture(_) | TemplatePart::Of(_) => HostEnd::Capture,
         };
     }
     Some(end)
 }
 
-/// Why there is no such redirect.
+/// The reason why a redirect is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedirectError {
     /// A status that is not one of a redirect.

@@ -19,12 +19,13 @@ pub struct RequestConditions {
 }
 
 impl RequestConditions {
-    /// Whether there are none.
+    /// Whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         *self == RequestConditions::default()
     }
 
-    /// Whether they hold. `host` is the one that is asked for, in lower case and without port.
+    /// Whether the conditions hold. `host` is the one that is asked for, in lower case and without
+    /// port.
     pub(crate) fn hold(
         &self,
         host: &[u8],
@@ -78,7 +79,7 @@ impl RequestConditions {
 pub(crate) struct ConditionBits(pub(crate) u64);
 
 impl ConditionBits {
-    /// Whether all that is needed holds.
+    /// Whether all conditions that are needed hold.
     pub(crate) fn has(self, needed: ConditionBits) -> bool {
         self.0 & needed.0 == needed.0
     }

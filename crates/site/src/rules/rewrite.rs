@@ -5,7 +5,7 @@ use super::template::no_capture;
 use super::{HeaderRule, Pattern, RequestConditions, Template, TemplatePart};
 use std::fmt;
 
-/// Looks for the files of another path.
+/// A rule by which the files of another path are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     pattern: Pattern,
@@ -57,12 +57,12 @@ impl Rewrite {
     }
 }
 
-/// Whether this is the name of what a pattern captures.
+/// Whether this is the name of a capture.
 fn is_capture(name: &str) -> bool {
     name[1..].starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Why there is no such rewrite.
+/// The reason why a rewrite is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RewriteError {
     /// The target does not begin with a slash or `$path`.

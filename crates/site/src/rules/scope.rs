@@ -94,7 +94,7 @@ impl Scope {
         &self.text
     }
 
-    /// The path, if it is one, alone or with all below it.
+    /// The path, if the scope is a single one, alone or with all below it.
     pub fn path(&self) -> Option<&str> {
         match &self.kind {
             ScopeKind::Exact(_) => self.text.strip_prefix('='),
@@ -103,7 +103,7 @@ impl Scope {
         }
     }
 
-    /// Whether it is for the decoded, dot-free `path`.
+    /// Whether the decoded, dot-free `path` is in the scope.
     pub fn contains(&self, path: &[u8]) -> bool {
         match &self.kind {
             ScopeKind::Exact(exact) => path == &**exact,
@@ -115,7 +115,8 @@ impl Scope {
         }
     }
 
-    /// Whether it is surely for all paths that begin with `start`. Of a regular expression that is not known.
+    /// Whether all paths that begin with `start` are certainly in the scope. For a regular
+    /// expression that is not known.
     pub(crate) fn contains_all(&self, start: &[u8]) -> bool {
         match &self.kind {
             ScopeKind::Exact(_) => false,
@@ -218,7 +219,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Why a text does not say which paths are protected.
+/// The reason why a text is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScopeError {
     /// The path behind `=` does not begin with a slash.

@@ -13,13 +13,14 @@ pub struct Route {
     /// The files of the site that the application runs, if it runs any. Every other file beneath
     /// the path is sent.
     pub scripts: Option<Scripts>,
-    /// Whether files of the site answer first where there are any, and the application has what is left.
+    /// Whether files of the site answer first where there are any, and the application answers
+    /// other paths.
     pub files_first: bool,
     /// Paths of the site whose files this application, and no other, may have sent instead of its
     /// answers.
     pub sends: Vec<Scope>,
-    /// Codings into which its answers are turned; `None` for those of the site, and then none that has a strong
-    /// tag, which would be lost.
+    /// The codings into which the application's answers are turned. `None`: those of the site, and
+    /// no answer that has a strong tag, as the tag would be lost.
     pub compress: Option<Vec<Coding>>,
     /// Whether the application gets paths with several readings as they were sent. Default: no.
     pub passes: bool,
@@ -33,7 +34,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// All of these paths, whatever files there are.
+    /// A route of all these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
         Route {
             path,
@@ -60,11 +61,12 @@ impl Route {
 pub struct Scripts {
     /// The end of the files' names.
     pub ending: ScriptSuffix,
-    /// The name of the one that answers for a directory.
+    /// The name of the script that answers for a directory.
     pub index: Box<str>,
-    /// The one that answers where nothing else does: a front controller.
+    /// The script that answers where nothing else does: a front controller.
     pub fallback: Option<MountPath>,
-    /// The paths of those that may be run, if not all may. The others are as good as not there.
+    /// The paths of the scripts that may be run, if not all may. Others are answered as if they
+    /// were missing.
     pub only: Option<Vec<Scope>>,
 }
 
@@ -104,9 +106,10 @@ impl ScriptSuffix {
         name.len() > self.0.len() && name.ends_with(self.0.as_bytes())
     }
 
-    /// The scripts that a path may name, up to a segment with this ending, and what follows it, which
-    /// is empty or begins with a slash. The first that is there and no directory is meant. Whether it is there
-    /// must be seen: a program that looks for it by itself would run a picture if asked for `/picture.png/x.php`.
+    /// The scripts that a path may name, each with the rest of the path, which is empty or begins
+    /// with a slash. The script's segment has this ending. The first that exists and is no
+    /// directory is meant. The caller must look whether it exists: a program that looks for it by
+    /// itself would run a picture if asked for `/picture.png/x.php`.
     ///
     /// ```
     /// use forebay_site::rules::ScriptSuffix;

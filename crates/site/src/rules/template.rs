@@ -4,8 +4,8 @@ use super::variable::ReadVariable;
 use super::{RequestVariable, place};
 use std::fmt;
 
-/// A text in which `$1` to `$9`, `$path`, `$query`, `$host` and [`RequestVariable`]s stand for what a request has
-/// there. `$$` is a dollar sign.
+/// A text in which `$1` to `$9`, `$path`, `$query`, `$host` and [`RequestVariable`]s stand for
+/// values of a request. `$$` is a dollar sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: Box<str>,
@@ -99,8 +99,9 @@ impl Template {
         }
     }
 
-    /// The text of a field's value of which some pieces come from elsewhere, and say nothing but themselves: `true`.
-    /// [`of_field`](Template::of_field) reads it so.
+    /// The text of a field's value made of pieces, for [`of_field`](Template::of_field). Those with
+    /// `true` come from elsewhere and have no variables: their dollar signs are escaped where one
+    /// could be read.
     pub fn text_of_field(pieces: &[(bool, &str)]) -> String {
         let whole: String = pieces.iter().map(|(_, piece)| *piece).collect();
         let has_own =
@@ -146,8 +147,8 @@ impl Template {
         &self.parts
     }
 
-    /// The first piece that is not among those which are known where the template is used, or a
-    /// capture above `captures`.
+    /// The first piece that is not among those known where the template is used, or a capture above
+    /// `captures`.
     pub(super) fn stranger(
         &self,
         captures: usize,
@@ -161,7 +162,7 @@ impl Template {
         self.parts.iter().find(|part| !is_known(part)).map(TemplatePart::name)
     }
 
-    /// Whether it begins with a slash, whatever the variables hold.
+    /// Whether the template begins with a slash, whatever the variables' values.
     pub(super) fn begins_with_slash(&self) -> bool {
         match self.parts.first() {
             Some(TemplatePart::Text(text)) => text.starts_with('/'),
@@ -176,8 +177,8 @@ impl fmt::Display for Template {
     }
 }
 
-/// The variable at the start of `text`, which follows a dollar sign, and its length; if there is none, whether it
-/// would be one that cannot be named.
+/// The variable at the start of `text`, which follows a dollar sign, and its length. If there is
+/// none: whether the text names a variable that is not allowed.
 fn variable(text: &str) -> Result<(TemplatePart, usize), bool> {
     match text.as_bytes().first() {
         Some(b'$') => return Ok((TemplatePart::Text("$".into()), 1)),
@@ -201,7 +202,7 @@ fn push_text(parts: &mut Vec<TemplatePart>, plain: &mut String) {
     }
 }
 
-/// Why a text is not a template.
+/// The reason why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
     /// A name behind a dollar sign that is no variable.

@@ -43,7 +43,7 @@ impl fmt::Display for TryFile {
     }
 }
 
-/// Why a text is not a place to look for a file.
+/// The reason why a text is not a place to look for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CandidateError {
     /// A status that is not one of an error.

@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-/// A variable that stands for something of a request.
+/// A variable whose value comes from a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestVariable {
     /// `$client`: the address of the client.
     Client,
     /// `$scheme`: `http` or `https`.
     Scheme,
-    /// `$class`: what rules of the policy have made of the request.
+    /// `$class`: the class that rules of the policy have given to the request.
     Class,
-    /// `$request_id`: by what name logs know the request.
+    /// `$request_id`: the name by which logs know the request.
     RequestId,
-    /// `$overload`: how overloaded the server is, from 0 to 3.
+    /// `$overload`: the server's degree of overload, from 0 to 3.
     Overload,
     /// `$upstream`: the application that has answered, by its address.
     Upstream,
     /// `$header.NAME`: a field of the request, its first line.
     Field(Box<str>),
-    /// `$cookie.NAME`
+    /// `$cookie.NAME`: the value of a cookie.
     Cookie(Box<str>),
     /// `$query.NAME`: a parameter of the query, decoded.
     Parameter(Box<str>),
@@ -38,7 +38,7 @@ const PLAIN: [(&str, RequestVariable); 6] = [
     ("upstream", RequestVariable::Upstream),
 ];
 
-/// The only name with a sign in it that is no letter.
+/// The only name with a character in it that is no letter.
 const REQUEST_ID: &str = "request_id";
 
 /// The outcome of reading a variable.
