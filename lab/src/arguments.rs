@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 
-/// The option of the load's length that was before `--measured`.
+/// The older name of `--measured`.
 const SECONDS: &str = "seconds";
 
 /// The arguments of an experiment.

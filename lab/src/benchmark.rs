@@ -26,7 +26,7 @@ pub struct Benchmark {
     pub servers: Axis,
     /// The files in `lab/peers` that a server is made of, by its name; none for Forebay alone.
     pub peers: &'static [(&'static str, &'static [&'static str])],
-    /// Programs that ask, where it is not Forebay's own generator.
+    /// The load generators, where they are not Forebay's own.
     pub clients: &'static [ClientProgram],
     /// The axes that are varied.
     pub sweep: &'static [Axis],
@@ -82,19 +82,19 @@ pub enum BenchmarkNetwork {
 
 /// The measurement at a point.
 pub trait Measure {
-    /// The rows of one server in one measurement; none where it cannot be measured so. Round, place, server
-    /// and point are added to them.
+    /// Measures one server. Returns its rows, none where it cannot be measured so; round, place,
+    /// server and point are added to them.
     ///
     /// # Errors
-    /// What ends the run. Bad measurements do not: their rows are flagged.
+    /// The error that ends the run. Bad measurements do not: their rows are flagged.
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error>;
 
-    /// Rows of a measurement that ended with an error: they are kept.
+    /// The rows of a measurement that ended with an error, which are kept.
     fn unfinished(&mut self) -> Vec<RawRow> {
         Vec::new()
     }
 
-    /// Writes what a run leaves besides its rows.
+    /// Writes the files of a run besides its rows.
     ///
     /// # Errors
     /// When that cannot be written.

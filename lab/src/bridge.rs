@@ -10,7 +10,7 @@ use clap::{Arg, Command, value_parser};
 /// Prints the rows of one round; the first word is the experiment.
 ///
 /// # Errors
-/// As a run of that experiment.
+/// The errors of a run of that experiment.
 pub fn measure(words: &[String]) -> Result<(), Error> {
     let first = words.first().map(String::as_str).unwrap_or_default();
     let found = ALL.iter().find(|benchmark| benchmark.name == first);
@@ -37,9 +37,10 @@ pub fn measure(words: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The command line of an experiment that is measured: its own, and in which round of many this one is.
+/// The command line of an experiment that is measured: its own, and the number of this round among
+/// many.
 ///
-/// Of a name that there is not, one that takes nothing.
+/// An unknown name has a command line without options.
 pub fn command(name: &str) -> Command {
     let found = ALL.iter().find(|benchmark| benchmark.name == name);
     let beginning = Arg::new("beginning").long("beginning").value_parser(value_parser!(u32));

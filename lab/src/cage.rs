@@ -36,7 +36,7 @@ pub struct Cage {
 }
 
 impl Cage {
-    /// Makes them; empties the page cache if memory is bounded.
+    /// Makes the cgroups, and empties the page cache if memory is bounded.
     ///
     /// # Errors
     /// Without the privilege to do either: such a measurement would say nothing.

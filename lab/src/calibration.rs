@@ -1,5 +1,5 @@
-//! Constants that are wrong on purpose, and what `forebay calibrate` makes of them: at least 80 % of what they
-//! lose is to come back. Where nothing is lost, nothing can.
+//! Constants that are wrong on purpose, and how far `forebay calibrate` corrects them: at least 80
+//! % of the lost performance must come back. Where nothing is lost, nothing can.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
@@ -24,7 +24,7 @@ pub const CALIBRATION: Benchmark = Benchmark {
     points: None,
     settings: &[],
     rounds: 1,
-    // it takes as long as it takes
+    // the length is that of the calibration itself
     measured: "0s",
     network: BenchmarkNetwork::Shared,
     pinned: false,
@@ -156,7 +156,7 @@ impl Recovered {
         Recovered { cost, simulated }
     }
 
-    /// A row for what it cost, and one for what was simulated.
+    /// A row for the cost, and one for the simulated time.
     fn rows(self) -> Vec<RawRow> {
         let [part, low, high] = self.cost.unwrap_or([f64::NAN; 3]).map(|part| part * 100.0);
         let cost = RawRow::default()

@@ -35,9 +35,9 @@ pub struct StaticCase {
     pub mode: Mode,
     /// Whether every server writes its access log.
     pub log: bool,
-    /// Whether it is asked for through TLS.
+    /// Whether the clients use TLS.
     pub tls: bool,
-    /// Whether, and how, it is asked for with HTTP/2.
+    /// Whether, and how, the clients use HTTP/2.
     pub http2: Option<Http2Load>,
 }
 

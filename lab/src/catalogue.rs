@@ -74,7 +74,8 @@ impl Catalogue {
         self.experiments.iter().filter(|experiment| experiment.set != ExperimentSet::Papers)
     }
 
-    /// A line for each figure, in the order of the papers; `verdict` says what became of one.
+    /// A line for each figure, in the order of the papers; `verdict` gives the text of a figure's
+    /// verdict.
     pub fn list(
         &self,
         only: &str,

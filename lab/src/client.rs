@@ -22,7 +22,7 @@ const AGREED: &str = "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_d
 /// Time a client may take beyond the measured seconds before it is ended.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A program that asks.
+/// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientProgram {
     /// The program.
@@ -43,7 +43,7 @@ const H2LOAD: ClientProgram =
 pub const CLIENTS: &[ClientProgram] = &[WRK, H2LOAD];
 
 impl ClientProgram {
-    /// Whichever asks in `case`.
+    /// The client for `case`.
     pub fn of(case: &StaticCase) -> ClientProgram {
         if case.http2.is_some() { H2LOAD } else { WRK }
     }
@@ -105,8 +105,8 @@ impl Counted {
     }
 }
 
-/// Asks for `url` as `case` says for this time and returns what was counted; `etag` is what the server names
-/// its file.
+/// Runs the client with `case` on `url` for this time and returns its counts; `etag` is the
+/// server's tag for the file.
 pub fn run(
     load: &ProgramLoad<'_>,
     case: &StaticCase,

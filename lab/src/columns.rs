@@ -1,4 +1,5 @@
-//! The columns of an experiment that is a value: what its [rows](crate::rows) hold, and what tables call it.
+//! The columns of an experiment that is a value: the contents of its [rows](crate::rows), and their
+//! titles in tables.
 
 use crate::rows::recorded::RowFile;
 
@@ -26,7 +27,7 @@ pub const fn figure(name: &'static str) -> Column {
 }
 
 impl Column {
-    /// The same, in tables by this title and with so many digits.
+    /// The same, in tables by this title and with this number of digits.
     #[must_use]
     pub const fn shown(self, title: &'static str, digits: usize) -> Column {
         Column { title, shown: Some(digits), ..self }

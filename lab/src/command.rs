@@ -218,7 +218,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints what the rows in a folder come to.
+/// Prints the verdicts on the rows in a folder.
 fn show(catalogue: &Catalogue, rows: &Path) -> Result<(), Error> {
     let rows = std::path::absolute(rows).unwrap_or_else(|_| rows.to_owned());
     let name = rows.file_name().unwrap_or_default().to_string_lossy();

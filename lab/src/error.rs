@@ -1,4 +1,4 @@
-//! Why a run stopped.
+//! The reasons why a run stops.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ pub enum Error {
     NotInstalled(Vec<MissingProgram>),
     /// Fewer cores than the comparison needs, or a core this process may not use.
     Core(usize),
-    /// A file or a process: what was tried, and on which path.
+    /// A file or a process: the action that failed, and its path.
     Io {
         /// The action that failed.
         what: &'static str,

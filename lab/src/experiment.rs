@@ -94,7 +94,7 @@ pub struct SweepAxis {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowSelector(pub Vec<SelectedWord>);
 
-/// A column, and the words that are meant. Of several, what is claimed has to hold for each.
+/// A column, and the words that are meant. A claim has to hold for each of several words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedWord {
     /// The column.
@@ -108,7 +108,7 @@ pub struct SelectedWord {
 pub enum ExperimentTask {
     /// A command that prints rows.
     Program(ProgramTask),
-    /// Servers are started, clients come, and both are looked at.
+    /// A load: servers are started, clients connect, and both are measured.
     Load(Box<LoadTask>),
 }
 
@@ -122,24 +122,25 @@ pub struct ProgramTask {
     pub build: Vec<String>,
     /// The columns that are words. The first names the subject.
     pub keys: Vec<String>,
-    /// The columns that are numbers, and are judged or shown; it may print more.
+    /// The columns that are numbers, and are judged or shown; the command may print more.
     pub measures: Vec<String>,
 }
 
-/// Servers, and the clients that come to each at each point.
+/// Servers, and the clients that connect to each at each point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadTask {
     /// The place.
     pub place: PlaceText,
     /// The servers that take turns.
     pub cast: Cast,
-    /// Measured of each server at the start of a run: a name, and a group that comes alone.
+    /// Groups by which the capacity of each server is measured at the start of a run: a name, and a
+    /// group that comes alone.
     pub capacities: Vec<GroupText>,
     /// The groups of clients.
     pub groups: Vec<GroupText>,
-    /// Files that are served: their names, and so many bytes.
+    /// Files that are served: their names and sizes in bytes.
     pub content: Vec<(String, u64)>,
-    /// SPECweb99's set of files for so many connections is served, too.
+    /// The number of connections of SPECweb99's set of files, if that is served, too.
     pub fileset: Option<u32>,
     /// The figures that are recorded at each point.
     pub measures: Vec<String>,
@@ -163,8 +164,8 @@ pub struct GroupText {
 pub struct PlaceText {
     /// `loopback`; `own`: loopback in a network of its own; `pair`: two networks with a cable between them.
     pub network: String,
-    /// `cores = "one"`: servers and clients share one; `send_buffer = "4KiB"`: what a socket of an `own` network
-    /// or of the servers' end of a `pair` holds to be sent.
+    /// `cores = "one"`: servers and clients share one; `send_buffer = "4KiB"`: the send buffer of
+    /// sockets in an `own` network or at the servers' end of a `pair`.
     pub settings: Vec<(String, String)>,
     /// The server's share of its core.
     pub cpu: Option<CpuShare>,
@@ -175,7 +176,8 @@ pub struct PlaceText {
     pub line: String,
 }
 
-/// The part of a core that one of the servers needs for so many answers per second; all of them get it.
+/// The part of a core that one of the servers needs for a number of answers per second; all servers
+/// get as much.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuShare {
     /// Answers per second, at the last point of the sweep.
@@ -189,7 +191,7 @@ pub struct CpuShare {
 pub struct Cast {
     /// Forebay's forms of `lab/servers.toml`.
     pub ours: Vec<String>,
-    /// The ways in which each of ours is set up.
+    /// The forms, that is the ways in which each of ours is set up.
     pub forms: Vec<String>,
     /// Other servers.
     pub peers: Vec<String>,
@@ -197,7 +199,7 @@ pub struct Cast {
     pub tags: Vec<String>,
     /// Words for the files of all.
     pub words: Vec<(String, String)>,
-    /// Lines of ours for all, and for capacities, too: what is asked for.
+    /// Lines of ours for all, and for capacities, too: the files and handlers that are asked for.
     pub base: String,
     /// The policy of ours, with words.
     pub lines: String,
@@ -222,7 +224,7 @@ pub struct VoidRule {
 /// A table or a figure of a paper, or one of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperFigure {
-    /// Such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: String,
     /// A title for people.
     pub title: String,
@@ -340,32 +342,33 @@ pub enum ClaimKind {
     },
     /// The figure has a shape along an axis.
     Along {
-        /// The same as with `Order`.
+        /// The axis.
         over: String,
         /// The shape.
         shape: CurveShape,
         /// The same as with `Order`.
         slack: f64,
     },
-    /// The paper does not let it be judged, for this reason.
+    /// The paper does not say enough to judge the claim, for this reason.
     CannotBeJudged(String),
 }
 
 /// The divisor of a figure, in the same round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatioTo {
-    /// The rows that have these words in the place of their own, and this figure; an empty one is the same.
+    /// The rows that have these words in the place of their own, and this figure; an empty name is
+    /// the same figure.
     Rows {
         /// The words.
         words: RowSelector,
-        /// Another figure, if it is another.
+        /// The other figure, or an empty name.
         figure: String,
     },
     /// The peer with the largest median. Peers are all servers that are not Forebay.
     Best,
 }
 
-/// Bounds; what is not said does not bound.
+/// Bounds; one that is missing does not bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimBounds {
     /// The lower bound.
@@ -374,7 +377,7 @@ pub struct ClaimBounds {
     pub max: Option<ClaimBound>,
 }
 
-/// A number, or so many times a column of the row.
+/// A number, or a multiple of a column of the row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimBound {
     /// The number.
@@ -386,11 +389,11 @@ pub struct ClaimBound {
 /// A shape along an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CurveShape {
-    /// Each is no less than the one before.
+    /// Each point is no less than the one before.
     Rises,
-    /// Each is no more than the one before.
+    /// Each point is no more than the one before.
     Falls,
-    /// All are the same within slack, least to most.
+    /// All points are the same within slack, least to most.
     Flat,
     /// The curve falls after its highest point by this share of it: 0.2 is a fifth.
     Peaks(f64),
@@ -420,14 +423,14 @@ pub struct QuickForm {
 }
 
 impl PlaceText {
-    /// A setting; empty if it is not said.
+    /// A setting; empty if it is not given.
     pub fn setting(&self, key: &str) -> &str {
         self.settings.iter().find(|(known, _)| known == key).map_or("", |(_, value)| value)
     }
 }
 
 impl RowSelector {
-    /// The words of a key, if it is named.
+    /// The words of a key, if the selector names it.
     pub fn words(&self, key: &str) -> Option<&[String]> {
         let found = self.0.iter().find(|word| word.key == key);
         found.map(|word| word.words.as_slice())
@@ -449,7 +452,7 @@ impl Experiment {
         }
     }
 
-    /// A figure of it.
+    /// One of the experiment's figures.
     pub fn figure(&self, id: &str) -> Option<&PaperFigure> {
         self.figures.iter().find(|figure| figure.id == id)
     }

@@ -22,11 +22,11 @@ pub mod void;
 pub enum PaperVerdict {
     /// The claim is true.
     Holds,
-    /// Some of it is, or it is in some rounds.
+    /// Some of the claim is true, or it is true in some rounds.
     InPart,
     /// The claim is not true today.
     DoesNotHold,
-    /// The paper does not let it be judged.
+    /// The paper does not say enough to judge the claim.
     CannotBeJudged,
     /// The effect that was to be shown did not happen.
     Void,
@@ -75,7 +75,7 @@ impl ClaimSubject {
         if words.is_empty() { "all".to_owned() } else { words.join(" ") }
     }
 
-    /// The word of a key, if it has one.
+    /// The word of a key, if the subject has one.
     pub fn word(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, word)| word.as_str())
     }
@@ -90,7 +90,7 @@ pub enum ClaimFinding {
     False(f64),
     /// The round does not count, for this reason.
     Void(String),
-    /// Rows that it needs are not there.
+    /// Rows that the claim needs are missing.
     Missing,
 }
 
@@ -114,7 +114,7 @@ pub struct RoundOfClaim {
 pub struct JudgedClaim {
     /// The claim's name.
     pub id: String,
-    /// Why it is so, or is not, as the file has it.
+    /// The reason why the claim is true, or is not, as the file has it.
     pub why: String,
     /// The subject.
     pub subject: ClaimSubject,
@@ -135,14 +135,14 @@ pub struct JudgedSubject {
     pub subject: ClaimSubject,
     /// The verdict.
     pub verdict: PaperVerdict,
-    /// Why it is not better; empty if it holds.
+    /// The reason why the verdict is not better; empty if all holds.
     pub sentence: String,
 }
 
 /// A figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedFigure {
-    /// Such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: String,
     /// The verdict.
     pub verdict: PaperVerdict,
@@ -157,9 +157,9 @@ pub struct JudgedFigure {
 /// The strictness of the judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JudgeMode {
-    /// Over as many rounds as each claim wants.
+    /// Judges over as many rounds as each claim wants.
     Whole,
-    /// Over one, and only those claims that the short form shows.
+    /// Judges over one round, and only those claims that the short form shows.
     Quick,
 }
 

@@ -1,5 +1,5 @@
-//! duke §VII.D: clients that want one object each and then stay silent, on ten threads. What keeping their
-//! connections costs where each holds a thread, and what a timeout that shrinks gives back.
+//! duke §VII.D: clients that want one object each and then stay silent, on ten threads. The cost of
+//! keeping their connections where each holds a thread, and the effect of a timeout that shrinks.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time for which a client that was answered stays, unless the server ends it: longer than any
 /// run.
 const SILENCE: Duration = Duration::from_secs(600);
-/// Connections open at once at most, waiting ones included.
+/// The largest number of connections open at once, waiting ones included.
 const CONNECTIONS: u32 = 15_000;
 /// The run without a keep-alive law: the clients speak HTTP/1.0, so connections are closed.
 const OLD: &str = "HTTP/1.0";
@@ -153,7 +153,7 @@ impl Measure for Keepalive {
         let row = RawRow::default()
             .word("keep", keep)
             .figure("offered_per_s", group.offered as f64 / group.seconds.max(1e-9))
-            // in the measured time: what is answered while the run drains is another matter
+            // only the measured time counts, not answers while the run drains
             .figure(
                 "served_per_s",
                 group.series.iter().map(|point| point.good).sum::<f64>() / points,
@@ -167,7 +167,7 @@ impl Measure for Keepalive {
     }
 }
 
-/// The load: so many new clients per second, whatever becomes of those before.
+/// The load: a number of new clients per second, whatever becomes of those before.
 fn plan(run: &Run, law: &str, port: u16) -> Result<LoadPlan, Error> {
     let mut group = ClientGroup::new("clients", target(port, "object.html")?);
     let arrivals = Arrivals { poisson: true, ..Arrivals::constant(run.options.number("rate")) };

@@ -1,4 +1,4 @@
-//! A run of the load generator, and what the server did meanwhile.
+//! A run of the load generator, with the server's figures meanwhile.
 
 use crate::Error;
 use crate::cpu::{Core, Used};
@@ -25,9 +25,9 @@ pub struct LoadResult {
     pub core_busy: f64,
     /// Forebay's metrics before and after the measured time; empty where there are none.
     pub metrics: [String; 2],
-    /// Most threads of the server.
+    /// The largest number of threads of the server.
     pub threads: u64,
-    /// Most memory of the server's own, MiB.
+    /// The largest memory of the server's own, MiB.
     pub memory_mib: f64,
     /// Pages of files that the machine read again per second, soon after it had given them up.
     pub refaults_per_s: f64,
@@ -103,7 +103,7 @@ pub fn run_from(
     let stop = &run.stop;
     let report = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            // dropped when the load has ended, however it does
+            // dropped when the load has ended, in whatever way
             let sender = sender;
             // a network namespace is a thread's own: only this thread and those it starts join the clients
             pair.map_or(Ok(()), NetworkPair::join_clients)?;
@@ -114,7 +114,7 @@ pub fn run_from(
         });
         loop {
             match receiver.recv_timeout(LOOK) {
-                // a server that answers late makes samples rare, not old
+                // a server that answers late makes samples rare, not outdated
                 Ok(at_s) => look(receiver.try_iter().last().unwrap_or(at_s)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

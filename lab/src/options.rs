@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Something that is varied, and can be chosen.
+/// An axis that is varied, and whose values can be chosen.
 #[derive(Debug)]
 pub struct Axis {
-    /// The column that says it.
+    /// The column that holds the value.
     pub key: &'static str,
     /// The option that chooses values.
     pub option: &'static str,
@@ -22,9 +22,9 @@ pub struct Axis {
     pub default: &'static str,
     /// The same with `--quick`.
     pub quick: &'static str,
-    /// Makes them of what else was asked for, if none are chosen.
+    /// Makes the values from the other options, if none are chosen.
     pub made: Option<fn(&Options) -> Vec<String>>,
-    /// A flag that chooses others: its name, those values, and what it is for.
+    /// A flag that chooses other values: its name, those values, and its purpose.
     pub instead: Option<(&'static str, &'static str, &'static str)>,
 }
 
@@ -34,7 +34,7 @@ pub fn any() -> Vec<&'static str> {
 }
 
 impl Axis {
-    /// One with only what it must have.
+    /// An axis with only the fields that every axis has.
     pub const fn new(
         key: &'static str,
         option: &'static str,
@@ -74,11 +74,11 @@ pub enum Kind {
     Time,
     /// A word.
     Text,
-    /// Nothing: it is so.
+    /// No value: the flag is given or not.
     Flag,
 }
 
-/// Something else that can be said of an experiment.
+/// A further setting of an experiment.
 #[derive(Debug)]
 pub struct Setting {
     /// The option.
@@ -108,15 +108,15 @@ pub struct Options {
     pub client_core: usize,
     /// Forebay's binary.
     pub program: PathBuf,
-    /// Another build of it.
+    /// Another build of Forebay.
     pub before: Option<PathBuf>,
     /// Lines for every configuration of Forebay.
     pub set: String,
-    /// Fewer of everything.
+    /// Whether there are fewer of everything.
     pub quick: bool,
     /// The folder for results; a new one if none is given.
     pub out: Option<PathBuf>,
-    /// Nothing is measured.
+    /// Whether nothing is measured, only listed.
     pub list: bool,
     /// Further settings, as they were written.
     pub settings: Vec<(&'static str, String)>,
@@ -125,7 +125,7 @@ pub struct Options {
 /// A duration; seconds without a unit.
 ///
 /// # Errors
-/// What was expected instead.
+/// A text that says what was expected.
 pub fn a_time(text: &str) -> Result<Duration, String> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let text = if is_bare { format!("{text}s") } else { text.to_owned() };

@@ -1,5 +1,5 @@
-//! A program that has the server inside, for experiments: handlers that write more than a socket takes, that answer
-//! at once, and that wait.
+//! A program that has the server inside, for experiments: handlers that write more than a socket
+//! takes, that answer at once, and that wait.
 //!
 //! | path | answer |
 //! |---|---|
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(server.wait()?)
 }
 
-/// The answer has its length, so that it is begun before its end is written.
+/// Writes an answer that states its length, so that it begins before its end is written.
 fn page(request: &mut Request, response: &mut Response) -> HandlerResult {
     let mut left: usize = number(request, "bytes")?;
     response.field("Content-Type", "text/html")?.length(left as u64)?;

@@ -1,8 +1,8 @@
 //! The floor: the least a static answer over TCP can cost a user-space server on this kernel.
 //!
-//! Edge-triggered epoll, one listening socket, per request one read and one write of bytes baked
-//! at start. It parses nothing and knows no files: whatever a real server costs more than this is
-//! its own. The head has the fields of Forebay's answers, so that both send the same bytes.
+//! Edge-triggered epoll, one listening socket, per request one read and one write of bytes baked at
+//! start. The program parses nothing and knows no files: all that a real server costs more than
+//! this is its own. The head has the fields of Forebay's answers, so that both send the same bytes.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};

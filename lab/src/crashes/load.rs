@@ -1,5 +1,5 @@
-//! Requests at fixed times, whatever becomes of those before: what is lost while something is in trouble,
-//! and how long the others take.
+//! Requests at fixed times, whatever becomes of those before, by which losses during a failure are
+//! counted, and the times of other answers measured.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ pub struct Load {
     pub rate: u32,
     /// The length of the load.
     pub time: Duration,
-    /// An answer that is not whole by then has failed.
+    /// The time after which an answer that is not whole has failed.
     pub timeout: Duration,
 }
 

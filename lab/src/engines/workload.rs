@@ -16,7 +16,7 @@ const SLOW_RATE: &str = "400kbit/s";
 const STUCK_RECEIVERS: u32 = 70;
 /// The rate at which each stuck receiver takes its file.
 const STUCK_RATE: &str = "1000B/s";
-/// Bytes of what they fetch: at their rate it lasts longer than a measurement.
+/// The size of the file that they fetch: at their rate it lasts longer than a measurement.
 const LARGE_BYTES: usize = 16 << 20;
 
 /// One workload.
@@ -47,7 +47,7 @@ pub const ALL: [Workload; 6] = [
 ];
 
 impl Workload {
-    /// The one called so.
+    /// The workload of this name.
     pub fn find(name: &str) -> Option<Workload> {
         ALL.into_iter().find(|workload| workload.name() == name)
     }

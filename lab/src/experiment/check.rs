@@ -10,9 +10,9 @@ use crate::measure;
 use forebay_load::setting::SETTINGS;
 use std::path::Path;
 
-/// A round is no longer than this.
+/// The longest time that a round may take.
 pub const LONGEST_ROUND_MINUTES: f64 = 100.0;
-/// All short forms together are no longer than this.
+/// The longest time that all short forms together may take.
 pub const LONGEST_QUICK_MINUTES: f64 = 10.0;
 
 /// An error: the text by which its line is found, and a sentence.
@@ -110,8 +110,8 @@ fn of_experiment(experiment: &Experiment, faults: &mut Vec<CheckFault>) {
     }
 }
 
-/// Settings of groups are those of `forebay load`, measures those that there are; clients that are refused together
-/// do not come again together.
+/// Checks a load: settings of groups are those of `forebay load`, measures are known, and clients
+/// that are refused together do not come again together.
 fn of_load(load: &LoadTask, faults: &mut Vec<CheckFault>) {
     for name in load.measures.iter().filter(|name| !measure::is_known(name)) {
         let what = format!("{name}: there are {}", measure::names().join(", "));
@@ -260,7 +260,7 @@ fn measures(experiment: &Experiment) -> &[String] {
 
 fn of_measure(experiment: &Experiment, figure: &str, marker: &str, faults: &mut Vec<CheckFault>) {
     let measures = measures(experiment);
-    // what a word of the sweep is as a number
+    // the number that a word of the sweep stands for
     let is_axis = |axis: &super::SweepAxis| figure.strip_suffix("_at") == Some(&axis.name);
     if !measures.iter().any(|known| known == figure) && !experiment.sweep.iter().any(is_axis) {
         let what = format!("{figure}: measures are {}", measures.join(", "));

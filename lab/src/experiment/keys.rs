@@ -1,4 +1,4 @@
-//! The tables of a file, with the keys that each may have; every complaint knows its byte.
+//! The tables of a file, with the keys that each may have; every error knows its byte.
 
 use crate::options::a_time;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) fn place(item: &Item, otherwise: usize) -> usize {
     item.span().map_or(otherwise, |span| span.start)
 }
 
-/// A value as words of a command have it.
+/// A value as it is written in words of a command.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.value().clone()),
@@ -40,7 +40,7 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 impl<'t> KnownKeys<'t> {
-    /// A table that may have these keys; any, if there are none.
+    /// A table that may have these keys, or any key if there are none.
     pub(super) fn new(
         table: &'t dyn TableLike,
         at: usize,

@@ -23,11 +23,11 @@ pub struct ClaimInRound<'r> {
     pub rows: &'r [&'r RawRow],
     /// The rows of all rounds that are judged; they show which peer is best.
     pub all: &'r [&'r RawRow],
-    /// A short form measures some of what a claim lists.
+    /// The mode; a short form measures some of what a claim lists.
     pub mode: JudgeMode,
 }
 
-/// One thing that has to be so.
+/// One condition of a claim.
 struct Check {
     number: f64,
     is_so: bool,
@@ -151,7 +151,7 @@ impl ClaimInRound<'_> {
         let mut checks = Vec::new();
         for row in mine.iter().filter(|row| is_selected(row, first)) {
             let place = point(row, &without);
-            // of several words each is before each of the next
+            // of several words, each comes before each of the next
             let values: Vec<Spread> = order
                 .iter()
                 .map(|selector| {
@@ -165,7 +165,7 @@ impl ClaimInRound<'_> {
                 .collect::<Option<_>>()?;
             for two in values.windows(2) {
                 let (first, next) = (two[0].least, two[1].most);
-                // both are 0: nothing is before the other
+                // both are 0, so none comes before the other
                 let number = if first == next { 1.0 } else { first / next.max(1e-12) };
                 let room = number - (1.0 - slack);
                 checks.push(Check { number, is_so: room >= 0.0, room });
@@ -193,9 +193,9 @@ impl ClaimInRound<'_> {
         let count =
             |place: &[(&str, &str)]| mine.iter().filter(|row| point(row, &[over]) == place).count();
         places.retain(|place| count(place) > 1);
-        // what a curve is made of: the rows of a place, or those beside them
+        // the rows that a curve is made of: those of a place, or those beside them
         let curve_of = |rows: Vec<&RawRow>| -> Option<Vec<(f64, f64)>> {
-            // a limit that is off is at no place of an axis of limits
+            // a limit that is off has no place on an axis of limits
             let placed = rows.iter().filter_map(|row| Some((at(row, over)?, row)));
             let one = |(x, row): (f64, &&RawRow)| Some((x, row.get(&self.claim.figure)?));
             let mut points: Vec<(f64, f64)> = placed.map(one).collect::<Option<_>>()?;

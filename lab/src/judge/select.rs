@@ -155,7 +155,7 @@ fn is_itself(one: &ClaimSubject, other: &RowSelector) -> bool {
     !other.0.is_empty() && names_nothing_else && is_meant(one, other)
 }
 
-/// The words of a row but for some keys: those of another row that it is compared with.
+/// The words of a row, except for some keys: those of another row that it is compared with.
 pub fn point<'r>(row: &'r RawRow, without: &[&str]) -> Vec<(&'r str, &'r str)> {
     let words = row.words().iter().map(|(key, word)| (key.as_str(), word.as_str()));
     words.filter(|(key, _)| !without.contains(key)).collect()

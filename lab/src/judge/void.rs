@@ -16,7 +16,7 @@ const DEVIATIONS: f64 = 4.0;
 /// vary by more than 100; clients whose SYNs the kernel drops, and that draw their pauses, by 7, as
 /// every client sends a SYN again after 1, 3 and 7 s.
 const IN_STEP: f64 = 20.0;
-/// A generator that is busier, and had to wait for a core for longer, has measured itself.
+/// A generator that is busier, and has waited for a core for longer, has measured itself.
 const CLIENT_BUSY: f64 = 0.95;
 const STARVED: f64 = 0.1;
 

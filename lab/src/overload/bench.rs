@@ -13,10 +13,10 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Clients that wait for each answer, by which the capacity of a server is found: enough to keep
-/// every worker busy.
+/// The number of clients that wait for each answer, by which the capacity of a server is found:
+/// enough to keep every worker busy.
 const CLOSED: u32 = 8;
-/// Connections of an open group at most.
+/// The largest number of connections of an open group.
 const CONNECTIONS: &str = "4000";
 
 /// The settings of a run.
@@ -112,7 +112,7 @@ pub fn patience(cost: Duration) -> Duration {
     (2 * deadline(cost)).max(Duration::from_secs(2))
 }
 
-/// A duration as `/work?cpu=` and the names of cases have it.
+/// A duration as it is written in `/work?cpu=` and in names of cases.
 pub fn cpu(cost: Duration) -> String {
     match cost.as_micros() {
         us if us % 1000 == 0 => format!("{}ms", us / 1000),
@@ -146,7 +146,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Starts the server, has the clients come, stops it. The rows are those of the groups, and
+    /// Starts the server, has the clients connect, stops it. Returns the rows of the groups, which
     /// are not kept yet.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Bench<'_> {
         let plan = LoadPlan {
             duration: trial.measured,
             warmup: trial.warmup,
-            // what is not answered by the end is no answer of the measured time
+            // an answer after the end is no answer of the measured time
             drain: Duration::ZERO,
             interval: trial.interval,
             cores: vec![run.options.client_core],
@@ -198,7 +198,7 @@ impl Bench<'_> {
         Ok((watched, rows))
     }
 
-    /// Keeps rows, and says that they are there: they are written when the part has ended.
+    /// Keeps rows; they are written when the part has ended.
     pub fn keep(&mut self, rows: impl IntoIterator<Item = Row>) {
         for row in rows {
             eprintln!(

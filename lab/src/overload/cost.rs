@@ -30,12 +30,12 @@ const CASES: [(&str, &str, &str, bool); 5] = [
 /// The same refusal with a page of 1 KB and header rules of the site.
 pub(super) const SITE_PAGE: &str = "503 with the site's page";
 const CONNECTIONS: &str = "64";
-/// Marks cases in which the kernel's part counts.
+/// The mark of cases in which the kernel's part counts.
 pub(super) const WITH_KERNEL: &str = ": with the kernel's part";
 /// Repetitions in a round: ratios are of the same repetition.
 const REPEATED: u32 = 3;
 
-/// All that is served and refused in the cases.
+/// The policy that serves and refuses in the cases.
 pub(super) const POLICY: &str = "[[class]]\nname = \"all\"\npriority = 0\n\
     [[rule]]\nname = \"too many\"\npath = \"/refused/*\"\n\
     requests = { rate = \"1/m\", burst = 1, over = \"reject\" }\n\
@@ -101,7 +101,7 @@ fn ended(row: &Row) -> f64 {
     row.good + row.refused + row.reset
 }
 
-/// A fast wrong answer is no result.
+/// Checks the statuses: a fast wrong answer is no result.
 fn check(case: &str, row: &Row, statuses: &BTreeMap<u16, u64>) -> Result<(), Error> {
     let (happened, only) = match case {
         "503" | SITE_PAGE => (row.refused, Some(503)),

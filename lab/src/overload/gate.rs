@@ -1,8 +1,8 @@
-//! voigt's tables 3 and 4 and figures 5 to 13 once more, with the policy in the kernel beside the same policy
-//! in user space: clients come from a network of their own, as [`NetworkPair`] has it, and what the kernel drops
-//! it drops without an answer.
+//! voigt's tables 3 and 4 and figures 5 to 13 once more, with the policy in the kernel beside the
+//! same policy in user space. Clients come from a network of their own ([`NetworkPair`]), and what
+//! the kernel drops it drops without an answer.
 //!
-//! In figures 12 and 13 others are beside it: nginx with `limit_req` and HAProxy, in front of the same
+//! In figures 12 and 13 nginx with `limit_req` and HAProxy take part, too, in front of the same
 //! work, with a limit of the same size for the client that floods.
 
 use super::bench::{Bench, Trial};
