@@ -1,4 +1,4 @@
-//! The servers that Forebay is measured beside, and what stands behind them: files in `lab/peers`.
+//! The servers beside which Forebay is measured, and those behind them: files in `lab/peers`.
 //!
 //! A file is a configuration, or a program. Lines that begin with `#: ` (`//: `, `;: `) say how it is run:
 //!
@@ -56,7 +56,7 @@ const FILES: &[(&str, &str)] = files![
     "reload/nginx.conf",
 ];
 
-/// The text of a file; a name that there is not is as an empty file.
+/// The text of a file; an unknown name counts as an empty file.
 pub fn text(name: &str) -> &'static str {
     FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text)
 }
@@ -102,7 +102,7 @@ pub fn missing(name: &str) -> Option<MissingProgram> {
     locate(program).is_none().then_some(MissingProgram { program, package })
 }
 
-/// Program, version and package, on one line; nothing of what is built here.
+/// Program, version and package, on one line; empty for a program that is built here.
 pub fn version(name: &str) -> Option<String> {
     let package = said(name, "package").filter(|package| *package != "-")?;
     let program = run(name).next().unwrap_or_default();
@@ -131,7 +131,7 @@ pub fn write(
     fs::rename(&new, path).map_err(Error::io("cannot rename", path))
 }
 
-/// The command of the line `key` for the file at `path`; `program` in the place of its own.
+/// The command of the line `key` for the file at `path`, with `program` in the place of its own.
 pub fn command(
     name: &str,
     key: &str,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than any head of the servers measured here.
+/// A bound on heads, longer than any of the servers measured here.
 const LONGEST_HEAD_BYTES: usize = 64 * 1024;
 
 /// An answer, taken apart as far as it is needed.
@@ -30,7 +30,7 @@ impl Answer {
     }
 }
 
-/// The same through TLS, by curl, which takes whatever certificate there is.
+/// The same through TLS, by curl, which accepts any certificate.
 ///
 /// # Errors
 /// When no answer comes.

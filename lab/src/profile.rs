@@ -19,10 +19,11 @@ use forebay_load::{ClientGroup, LoadModel, LoadPlan};
 use std::fs;
 use std::time::Duration;
 
-/// Bytes of the file: what duke flooded his server with.
+/// The size of the file with which duke flooded his server, in bytes.
 pub const FILE_BYTES: usize = 8192;
 
-/// Activities of a request by the names of the metrics, in their order, and what duke's figure has for them.
+/// Activities of a request by the names of the metrics, in their order, with the rows of duke's
+/// figure.
 const ACTIVITIES: [(&str, &str); 12] = [
     ("accept", "accept"),
     ("thread", "thread start"),
@@ -144,7 +145,7 @@ impl Measure for ProfileMeasure {
     }
 }
 
-/// The flood: so many clients that wait for their answers, a connection for each request.
+/// The flood: clients that wait for their answers, a connection for each request.
 fn plan(run: &Run, port: u16) -> Result<LoadPlan, Error> {
     let mut group = ClientGroup::new("clients", target(port, "file.html")?);
     let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
@@ -163,7 +164,7 @@ fn plan(run: &Run, port: u16) -> Result<LoadPlan, Error> {
 /// A server's counters of its activities.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// Connections that it has accepted, which is requests here.
+    /// The number of connections that the server has accepted, which is that of requests here.
     pub requests: f64,
     /// Each activity's total in seconds, and its count.
     activities: Vec<(f64, f64)>,

@@ -26,10 +26,10 @@ use std::time::Duration;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// The receive buffer of a slow receiver.
 const SLOW_BUFFER_BYTES: usize = 64 << 10;
-/// Sizes of files, KB, by what tables call them.
+/// Sizes of files, KB, by their names in tables.
 const SIZES: [(&str, &[u64]); 3] =
     [("short", &[1, 3, 10]), ("medium", &[32, 100]), ("long", &[316, 1000])];
-/// Receivers that take what comes, and those that take so much per second.
+/// Receivers that take all at once, and those that take a number of bytes per second.
 const SPEEDS: [&str; 2] = ["fast", "slow"];
 
 /// The experiment.

@@ -11,7 +11,7 @@ pub type RowKeys = &'static [(&'static str, &'static str)];
 pub enum Reference {
     /// The rows that differ in these words only.
     Rows(RowKeys),
-    /// The server with the least median of the figure, but for these.
+    /// The server with the least median of the figure, these servers left out.
     Best(&'static [&'static str]),
 }
 
@@ -30,7 +30,7 @@ impl Reference {
     }
 }
 
-/// Whether a row has the words of another, but for those of `names`, for which it has `keys`.
+/// Whether a row has the words of another, except for those of `names`, for which it has `keys`.
 fn is_beside(row: &RawRow, other: &RawRow, keys: &[(&str, &str)]) -> bool {
     let is_same = |(name, value): &(String, String)| {
         row.text(name) == *value || keys.iter().any(|(known, _)| known == name)

@@ -164,7 +164,7 @@ impl ReloadServer<'_> {
         command
     }
 
-    /// Reloads as an operator does; returns when that says it is done.
+    /// Reloads as an operator does. Returns when the server says that it is done.
     fn reload(&self) -> io::Result<bool> {
         Ok(self.command("reload").status()?.success())
     }

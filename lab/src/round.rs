@@ -1,16 +1,16 @@
-//! Experiments are measured: one of them over rounds, or all of them in one round; rows are kept, and what was
-//! interrupted goes on where it was.
+//! Measuring experiments: one of them over rounds, or all of them in one round. Rows are kept, and
+//! a measurement that was interrupted goes on where it was.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`points`] | the points of a sweep, in the order of a round |
 //! | [`growing`] | the file of an experiment's rows, which grows round by round |
-//! | [`load`] | servers, and clients that come to them |
+//! | [`load`] | servers, and clients that connect to them |
 //! | [`wording`] | the words of a point |
 //! | [`program`] | a command that prints rows |
-//! | [`needs`] | what the machine lacks |
+//! | [`needs`] | needs that the machine lacks |
 //! | [`all`] | a round of all experiments |
-//! | [`verdict`] | what the rows of a folder come to |
+//! | [`verdict`] | verdicts on the rows of a folder |
 
 pub mod all;
 pub mod growing;
@@ -48,11 +48,11 @@ pub struct RoundOptions {
     pub out: PathBuf,
     /// The folder of the programs that were built.
     pub built: PathBuf,
-    /// Turns true when a signal asks to end.
+    /// Turns true when a signal asks this program to end.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Measures all rounds of an experiment that its file does not have yet. The file.
+/// Measures all rounds of an experiment that its file does not have yet. Returns the file.
 ///
 /// # Errors
 /// When it cannot be measured, or a signal asked to stop; rounds that were measured are kept.
@@ -122,7 +122,7 @@ pub fn commit() -> String {
     let git =
         |words: &[&str]| machine::first_line(Command::new("git").args(words).current_dir(top()));
     let head = git(&["rev-parse", "--short=12", "HEAD"]);
-    // what was measured before does not make it another
+    // files of earlier measurements do not make it another build
     let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!lab/runs"]);
     if changed.is_empty() { head } else { head + "+" }
 }

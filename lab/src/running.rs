@@ -24,7 +24,8 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `command` so that it and all its children run on `core`; wherever they like if there is none.
+    /// Starts `command` so that it and all its children run on `core`, or on any core if there is
+    /// none.
     pub fn start(
         mut command: Command,
         core: impl Into<Option<usize>>,
@@ -47,14 +48,16 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// Whether it ended by itself. It stays a zombie, so that its number is not used again.
+    /// Whether the process ended by itself. It stays a zombie, so that its number is not used
+    /// again.
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let state = rustix::process::waitid(WaitId::Pid(self.group()), options);
         !matches!(state, Ok(None))
     }
 
-    /// Whether it ended by itself, and all was well; what is left of its group is ended.
+    /// Whether the process ended by itself, and without an error; what is left of its group is
+    /// ended.
     pub fn has_succeeded(&mut self) -> bool {
         if self.ended || !self.has_ended() {
             return false;
@@ -67,7 +70,8 @@ impl ChildProcess {
         succeeded
     }
 
-    /// Waits until it ends, at most `most`. `false`: it did not. A signal asks to stop by `stop`.
+    /// Waits until the process ends, at most `most`. `false`: it did not. `stop` is set when a
+    /// signal asks this program to stop.
     pub fn wait(&self, most: Duration, stop: &AtomicBool) -> Result<bool, Error> {
         let end = Instant::now() + most;
         while !self.has_ended() {
@@ -82,7 +86,8 @@ impl ChildProcess {
         Ok(true)
     }
 
-    /// Asks it to end, then ends what is left of its group. Returns whether it had to be killed.
+    /// Asks the process to end, then ends what is left of its group. Returns whether it had to be
+    /// killed.
     pub fn end(&mut self) -> bool {
         if self.ended {
             return false;
@@ -96,14 +101,15 @@ impl ChildProcess {
         let ended = matches!(self.wait(STOP_WITHIN, &AtomicBool::new(false)), Ok(true));
         self.signal(Signal::KILL);
         let _ = self.child.wait();
-        // what the others have open is free when they have ended, too: the next binds the same address
+        // sockets of the others are free when they have ended, too: the next server binds the same
+        // address
         while matches!(waitpgid(self.group(), WaitOptions::empty()), Ok(Some(_))) {}
         !ended
     }
 
-    /// Sends a signal to it and all it has started.
+    /// Sends a signal to the process and all it has started.
     pub fn signal(&self, signal: Signal) {
-        // what has ended is as it should be
+        // a process that has ended needs no signal
         let _ = rustix::process::kill_process_group(self.group(), signal);
     }
 
@@ -120,7 +126,7 @@ impl Drop for ChildProcess {
 
 /// From now on, orphaned descendants are waited for by this process.
 pub fn adopt() {
-    // where it cannot, an address is free a little later
+    // where the kernel cannot do that, an address is free a little later
     let _ = set_child_subreaper(Pid::from_raw(1));
 }
 

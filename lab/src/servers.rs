@@ -26,9 +26,9 @@ pub struct ServerEntry {
 pub struct FormEntry {
     /// The form's name.
     pub name: String,
-    /// Lines that stay.
+    /// Tags of lines that stay.
     pub tags: Vec<String>,
-    /// Words.
+    /// Words for the lines.
     pub words: Vec<(String, String)>,
 }
 
@@ -45,7 +45,7 @@ impl KnownServers {
     /// Reads the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error.
     pub fn read(file: &Path) -> Result<KnownServers, String> {
         let wrong = |what: String| format!("{}: {what}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;

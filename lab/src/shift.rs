@@ -119,7 +119,7 @@ pub const SHIFT: Benchmark = Benchmark {
     prepare,
 };
 
-/// The rows of one round with what the laws came to in it.
+/// The rows of one round with the laws' results in it.
 pub fn judged(rows: Vec<RawRow>) -> Vec<RawRow> {
     verdict::judged(rows)
 }
@@ -183,7 +183,7 @@ impl Measure for Shifting {
 }
 
 impl Shifting {
-    /// Starts the server, runs a load, stops it. A row for each phase.
+    /// Starts the server, runs a load, stops it. Returns a row for each phase.
     fn one(&self, trial: &Trial<'_>, shift: &Shift) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         let law = trial.server.strip_suffix(" before");

@@ -25,7 +25,8 @@ const FILES: [(&str, usize); 3] = [("1k", 1 << 10), ("10k", 10 << 10), ("100k", 
 /// Three nginx, one behind the other.
 const CHAIN: &str = "nginx-chain";
 
-/// Forebay's: engine, and lines of its configuration. From the fourth on each has what the one before has.
+/// The servers that are Forebay: engine, and lines of its configuration. From the fourth on each
+/// has what the one before has.
 const OURS: [(&str, &str, &str); 10] = [
     ("event", "event", ""),
     ("isolated", "isolated", ""),
@@ -158,7 +159,7 @@ fn is_stage(pid: u32, name: &str) -> bool {
     words.nth(1).is_some_and(|word| word == name.as_bytes())
 }
 
-/// Two that pass on and one that has the files.
+/// Starts two nginx that pass requests on and one that has the files.
 fn chain(run: &Run) -> Result<Serving, Error> {
     let ports = [run.port()?, run.port()?, run.port()?];
     let mut serving = Serving::empty(&run.folder()?, ports[0]);

@@ -1,8 +1,8 @@
-//! Medians, and how far values lie apart.
+//! Medians and spreads.
 
 use std::fmt;
 
-/// The middle of some values, and how far they lie apart.
+/// The middle of some values, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The median.

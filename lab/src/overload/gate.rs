@@ -40,7 +40,7 @@ const IN_USER_SPACE: EnforcementPoint = EnforcementPoint { name: "user space", g
 const IN_KERNEL: EnforcementPoint = EnforcementPoint { name: "kernel", gate: Some("full") };
 
 impl EnforcementPoint {
-    /// The scene's lines with the policy there.
+    /// The scene's lines of configuration, with the policy enforced there.
     fn lines(self, scene: &Scene) -> String {
         let lines = scene.lines_of_network();
         let Some(gate) = self.gate else { return lines };
@@ -261,7 +261,7 @@ fn flooded(
     (server, enforced): (Server, Option<EnforcementPoint>),
     flood: Option<Flood>,
 ) -> Result<(), Error> {
-    // the same path for all: it is what php-fpm has behind the others
+    // the same path for all, as php-fpm has it behind the others
     let path = "/work?cpu=2600us";
     let mut clients =
         vec![VoigtClients::new("normal", "127.10.9.1", path, ArrivalPattern::Closed(100))];
@@ -299,7 +299,7 @@ fn flooded(
     Ok(())
 }
 
-/// The rows of a trial, with how many SYNs per second came besides.
+/// The rows of a trial, with the number of SYNs per second that were sent besides.
 fn beside(
     bench: &Bench<'_>,
     trial: &Trial<'_>,
@@ -336,7 +336,7 @@ fn beside(
     Ok(rows)
 }
 
-/// Sends SYNs of a flood, once the port is known, until `stop`; how many per second.
+/// Sends SYNs of a flood, once the port is known, until `stop`. Returns their rate per second.
 fn send_syns(
     pair: &NetworkPair,
     port: &AtomicU16,

@@ -22,7 +22,8 @@ pub fn points(quick: bool) -> Vec<String> {
     fewer.iter().map(u32::to_string).collect()
 }
 
-/// One server with a policy; both, with the first of those that are asked for, if `pool` is not.
+/// Measures one server with a policy; both, with the first of those that are asked for, if `pool`
+/// is not.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.

@@ -26,7 +26,7 @@ pub struct Row {
     pub good: f64,
     /// Good answers in time.
     pub goodput: f64,
-    /// Answers that said no: 503, 429, 502.
+    /// Refusals: 503, 429, 502.
     pub refused: f64,
     /// Connections refused, reset or closed instead of an answer.
     pub reset: f64,
@@ -133,7 +133,7 @@ impl Row {
         self.core_busy - self.server_cores > NOISE || self.starved > NOISE
     }
 
-    /// Whether it is of this case and server.
+    /// Whether the row is of this case and server.
     pub fn is(&self, case: &str, server: &str) -> bool {
         self.case == case && self.server == server
     }
@@ -174,7 +174,7 @@ pub fn each<'r>(
 pub(crate) mod tests {
     use super::*;
 
-    /// A row of a group with so much goodput.
+    /// A row of a group with this goodput.
     pub(crate) fn row(case: &str, server: &str, group: &str, goodput: f64) -> Row {
         Row {
             part: "goodput".to_owned(),

@@ -1,7 +1,7 @@
 //! The servers under overload: Forebay with and without a policy, and others in front of an
-//! application, which is php-fpm if nothing else is said.
+//! application, which is php-fpm by default.
 //!
-//! What a request costs is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
+//! The cost of a request is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
 //! process of php-fpm, busy until its CPU time has grown by 20 ms. Everything runs on one core.
 
 pub mod application;
@@ -61,13 +61,13 @@ pub struct Setup<'s> {
     /// The application behind the server, Forebay included, to which others speak HTTP; none, or
     /// php-fpm behind others.
     pub application: Option<ApplicationKind>,
-    /// CPU time of a request, and by when its answer is wanted.
+    /// CPU time of a request, and the time in which its answer is wanted.
     pub cost: Duration,
     /// The deadline that limits and queues are made for.
     pub deadline: Duration,
-    /// Further lines of Forebay's configuration, of which those of a policy.
+    /// Further lines of Forebay's configuration, those of a policy among them.
     pub lines: &'s str,
-    /// Whether it listens at all addresses.
+    /// Whether the server listens at all addresses.
     pub is_reached_from_outside: bool,
     /// A limit for one client, set in others than Forebay.
     pub policed: Option<Policed>,

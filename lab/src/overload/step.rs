@@ -98,7 +98,7 @@ fn settled(folded: &[Folded]) -> f64 {
     rate.max(delay)
 }
 
-/// One server with a policy.
+/// Measures one server with a policy.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
@@ -133,7 +133,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), 
     Ok(())
 }
 
-/// Appends to `step.csv` what happened after the step.
+/// Appends the course after the step to `step.csv`.
 fn write_profile(
     bench: &Bench<'_>,
     round: u32,

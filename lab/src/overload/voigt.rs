@@ -1,5 +1,5 @@
 //! voigt's tables 1 to 4 and figures 5 to 11 from user space: the policies of `lab/voigt`, its
-//! clients, and what each of them gets, at some points of each figure.
+//! clients, and the share that each of them gets, at some points of each figure.
 //!
 //! Costs are the paper's: its server took 2.6 ms for a static file of 8 KB and six times that for a
 //! dynamic one. Rates are parts of the capacity that is measured here for the same costs. Where the
@@ -58,8 +58,8 @@ impl Scene {
     }
 }
 
-/// Figures 7 and 8: so many clients of each of three classes by address, the classes below the first with
-/// these shares, in percent.
+/// Figures 7 and 8: this many clients of each of three classes by address, the classes below the
+/// first with these shares, in percent.
 pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
     let of_class = |priority: u32, share: u32| {
         let line = |share: u32| format!("priority = {priority}\nshare = \"{share}%\"");
@@ -75,7 +75,7 @@ pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
     Scene { case, policy, clients: by_address("127.10.1.1", [clients; 3]) }
 }
 
-/// Clients that do the same.
+/// A group of clients that do the same.
 pub(super) struct VoigtClients {
     name: &'static str,
     /// Local addresses.
@@ -245,7 +245,7 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     all
 }
 
-/// Figure 11: so many times the capacity for scripts, limited or not.
+/// Figure 11: a multiple of the capacity for scripts, limited or not.
 pub(super) fn figure_11(dynamic: f64, load: f64, is_limited: bool) -> Scene {
     let limit = is_limited.then_some((0.95 * dynamic, 10));
     let scripts = VoigtClients::new(
@@ -317,7 +317,7 @@ const LONG_WARMUP: Duration = Duration::from_secs(5);
 /// Handlers for what is asked for.
 const WORK: [&str; 4] = ["/cgi-bin/*", "/static/*", "/shop.html", "/index.html"];
 
-/// One round, on the first server with a policy.
+/// Measures one round, on the first server with a policy.
 ///
 /// # Errors
 /// When it does not come up or the load cannot be made.
@@ -334,7 +334,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), 
     Ok(())
 }
 
-/// One run of a part.
+/// Measures one run of a part.
 ///
 /// # Errors
 /// When the server does not come up or the load cannot be made.

@@ -39,7 +39,7 @@ pub struct ReloadCounts {
 pub struct Target {
     /// The server's address.
     pub address: SocketAddr,
-    /// Through TLS, with this.
+    /// The TLS settings, if TLS is used.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
@@ -51,7 +51,7 @@ pub struct VersionCertificates {
 }
 
 impl VersionCertificates {
-    /// Makes those of the versions 0 to `last` in a folder.
+    /// Makes the certificates of the versions 0 to `last` in a folder.
     pub fn make(dir: &Path, last: u64) -> Result<VersionCertificates, Error> {
         let failed =
             |error: rcgen::Error| Error::Client(format!("cannot make a certificate: {error}"));
@@ -170,7 +170,8 @@ impl Target {
 }
 
 impl ReloadConnection {
-    /// One answer's version, and whether the connection stays. `None` if none came.
+    /// Asks once. Returns the answer's version, and whether the connection stays; `None` if no
+    /// answer came.
     fn ask(&mut self, keep: bool) -> Option<(u64, bool)> {
         let close = if keep { "" } else { "Connection: close\r\n" };
         let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{close}\r\n");
@@ -204,7 +205,7 @@ impl ReloadConnection {
     }
 }
 
-/// One client, until it is to stop. `keep` says whether it keeps its connection.
+/// Runs one client until it must stop. `keep` says whether it keeps its connection.
 pub fn client(counts: &ReloadCounts, target: &Target, keep: bool, number: u64) {
     let mut kept: Option<ReloadConnection> = None;
     let mut pause = number;

@@ -15,8 +15,8 @@ pub(super) struct Drawings {
     pub(super) ours: String,
 }
 
-/// Two ranges are on the same axis if one reaches no more than so many times as far as the other; the second number
-/// is that of logarithmic axes.
+/// The largest ratio of two ranges that are drawn on the same axis; the second number is that of
+/// logarithmic axes.
 const ALIKE: [f64; 2] = [3.0, 100.0];
 
 /// The paper's drawing and ours, as large as they are in a section.

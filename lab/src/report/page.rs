@@ -1,4 +1,4 @@
-//! The page: what can be read in a minute, then a section for each figure, then what is left.
+//! The page: a summary that can be read in a minute, then a section for each figure, then the rest.
 
 use super::drawing::{Drawings, sparks};
 use super::section::{chip, section};
@@ -45,7 +45,7 @@ const PAPERS: [(&str, &str); 5] = [
     ("mvmdp", "a pipeline over virtual machines that may fail"),
 ];
 
-/// Two sentences, the machine, and how many of what.
+/// Two sentences, the machine, and the numbers of verdicts.
 fn head(report: &LabReport) -> String {
     let of = |verdict| report.count(verdict);
     let judged = of(PaperVerdict::Holds) + of(PaperVerdict::InPart) + of(PaperVerdict::DoesNotHold);

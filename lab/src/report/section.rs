@@ -143,7 +143,7 @@ fn absent(absent: &[(String, String)]) -> String {
     }
 }
 
-/// Why rounds did not count, and how many.
+/// The reasons for which rounds did not count, and their numbers.
 fn voids(claims: &[JudgedClaim]) -> String {
     let mut reasons: BTreeMap<(&str, &str, u32, String), ()> = BTreeMap::new();
     for claim in claims {

@@ -1,8 +1,8 @@
 //! A round of all experiments of a set, each in a process of its own.
 //!
-//! Its folder is `lab/runs/DATE-round-N`. `round.txt` there says what was built, where and when it began; with
-//! `# whole` at its end nothing is missing. A round that was interrupted goes on, if the build and the machine are
-//! the same and it is younger than a day.
+//! The folder of a round is `lab/runs/DATE-round-N`. `round.txt` there states the build, the place
+//! and the beginning; with `# whole` at its end nothing is missing. A round that was interrupted
+//! goes on, if the build and the machine are the same and it is younger than a day.
 
 use super::{commit, needs, top};
 use crate::catalogue::{Catalogue, minutes};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const POLL: Duration = Duration::from_millis(100);
 /// The factor by which an experiment may take longer than its file says before a message says so.
 const LONGER: f64 = 1.3;
-/// A round that is older does not go on.
+/// The age from which an interrupted round does not go on.
 const DAY_S: u64 = 24 * 3600;
 
 /// A round under way.
@@ -57,7 +57,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The lines of `round.txt` by which a round is known again.
+/// The lines of `round.txt` by which a round is recognised.
 fn identity() -> String {
     format!("commit: {}\nmachine: {}\n", commit(), machine::name())
 }
@@ -100,7 +100,7 @@ fn folder(wanted: &RoundWanted) -> Result<RoundFolder, Error> {
 /// Measures all experiments of a set that the round does not have yet; `after` is called for each.
 ///
 /// # Errors
-/// When something fails, or is missing where nothing may be (`CI=true`); a signal.
+/// When something fails, or is missing where nothing may be missing (`CI=true`); a signal.
 pub fn measure(
     catalogue: &Catalogue,
     wanted: &RoundWanted,
@@ -231,7 +231,7 @@ fn ended(mut child: Child, stop: &AtomicBool) -> Result<ExitStatus, Error> {
         }
         if stop.load(Ordering::Relaxed) {
             let pid = rustix::process::Pid::from_child(&child);
-            // what has ended is as it should be
+            // a process that has ended needs no signal
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             let _ = child.wait();
             return Err(Error::Interrupted);

@@ -1,4 +1,4 @@
-//! Servers are started, clients come, and both are looked at.
+//! Measurements of kind `load`: servers are started, clients connect, and both are measured.
 
 use super::points::{SweepPoint, is_skipped, points};
 use super::{RoundOptions, wording};
@@ -47,8 +47,8 @@ struct ServerTurn<'t> {
 }
 
 impl LoadRun {
-    /// Enters the place. Where that is a network of its own this program is started again within it: to be
-    /// called before anything else is done.
+    /// Enters the place. Where that is a network of its own this program is started again within
+    /// it, so this must be called before anything else is done.
     ///
     /// # Errors
     /// Without the right to make the place, or where `servers.toml` is wrong.
@@ -214,8 +214,9 @@ impl LoadRun {
         own.map(|(_, name, per_s)| (name.clone(), *per_s)).collect()
     }
 
-    /// Finds the part of a core that servers get, by what an answer costs the named one at the last point of the sweep;
-    /// then slows the cable down. Capacities are those of whole cores, and of a cable that carries all.
+    /// Finds the part of a core that servers get, by the cost of an answer of the named server at
+    /// the last point of the sweep; then slows the cable down. Capacities are those of whole cores,
+    /// and of a cable that carries all.
     fn calibrate(
         &mut self,
         experiment: &Experiment,
@@ -251,7 +252,7 @@ impl LoadRun {
         }
     }
 
-    /// Measures what a server without a policy can do, once.
+    /// Measures the capacity of a server without a policy, once.
     fn capacity(
         &mut self,
         task: &LoadTask,
@@ -282,7 +283,7 @@ impl LoadRun {
         Ok(())
     }
 
-    /// Starts a server, has clients come, stops it.
+    /// Starts a server, has clients connect, stops it.
     fn load(
         &self,
         (server, words, lines): (&ServerEntry, &PointWords, &str),
@@ -299,7 +300,7 @@ impl LoadRun {
         let plan = LoadPlan {
             duration: measured,
             warmup,
-            // what is not answered by the end is no answer of the measured time
+            // an answer after the end is no answer of the measured time
             drain: Duration::ZERO,
             interval: Some(Duration::from_millis(measure::POINT_MS)),
             cores: vec![run.options.client_core],
@@ -313,7 +314,8 @@ impl LoadRun {
             serving.read_once(&run.root)?;
         }
         if limits.cpu.is_some() {
-            // what a process does once, for its first request, is not what a small part of a core is measured by
+            // work that a process does once, for its first request, must not count for a small part
+            // of a core
             come(&LoadPlan { duration: warmup, warmup: Duration::ZERO, ..plan.clone() })?;
             serving.throttle()?;
         }
@@ -347,7 +349,7 @@ impl LoadRun {
         for peer in &server.peers {
             let behind = run.port()?;
             let own = [("HOST", host.to_string()), ("BEHIND", behind.to_string())];
-            // what an experiment does not say of a peer has these
+            // defaults for words that an experiment does not set for a peer
             let usual = [
                 ("THREADS", "2"),
                 ("QUEUE_MS", "5000"),
@@ -389,7 +391,7 @@ impl LoadRun {
         Ok(serving)
     }
 
-    /// Whether peers are to limit a client: where one is named.
+    /// Whether peers must limit a client: where one is named.
     fn is_policed(&self, words: &[(&str, String)]) -> bool {
         words.iter().any(|(name, value)| *name == "CLIENT" && !value.is_empty())
     }

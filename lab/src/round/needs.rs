@@ -7,7 +7,7 @@ use crate::servers::KnownServers;
 use std::fs;
 use std::path::Path;
 
-/// Everything that is missing, each as a reader has to hear it.
+/// Everything that is missing, each in words for a reader.
 pub fn missing(experiment: &Experiment, built: &Path) -> Vec<String> {
     let need = |need: &ExperimentNeed| match need {
         ExperimentNeed::Root => {

@@ -39,7 +39,7 @@ pub struct ShownColumn {
     pub digits: usize,
 }
 
-/// Why `formats.toml` is not taken.
+/// The reason why `formats.toml` is not accepted.
 #[derive(Debug)]
 pub enum FormatError {
     /// The text is no TOML.
@@ -185,7 +185,7 @@ mod tests {
         OldFormats::read(&text).expect("formats")
     }
 
-    /// Each cell is a word of the format, a number, or empty: nothing is taken for something else.
+    /// Each cell is a word of the format, a number, or empty; none is taken for something else.
     #[test]
     fn recorded_rows_are_read_whole() {
         let formats = formats();

@@ -32,14 +32,14 @@ pub struct RowFile {
 }
 
 impl RowFile {
-    /// Reads the text of a file that says itself which of its columns are words.
+    /// Reads the text of a file that names the columns that are words.
     pub fn read(text: &str) -> RowFile {
         RowFile::read_as(text, &[])
     }
 
-    /// The same, where those columns are words if the file does not say it.
+    /// The same, with these columns as words if the file names none.
     ///
-    /// A file without rounds has the next one whenever its words come again.
+    /// In a file without rounds, the next round begins whenever its words come again.
     pub fn read_as(text: &str, words: &[&str]) -> RowFile {
         let mut file = RowFile { header: header(text), ..RowFile::default() };
         file.is_whole = text.lines().next_back().is_some_and(|line| line.trim() == WHOLE);

@@ -1,7 +1,7 @@
 //! The load: three kinds of requests, one after the other, each due at its time.
 //!
-//! An open loop, because what is measured is the mean time to an answer. In a closed loop a server
-//! that is slow is asked less, and its slow answers weigh less for it.
+//! The loop is open, because the mean time to an answer is measured. In a closed loop a server that
+//! is slow gets fewer requests, and its slow answers weigh less for it.
 
 use super::storage::{self, SlowStorage};
 use crate::Error;
@@ -22,7 +22,8 @@ pub const STORAGE: storage::StorageShape = storage::StorageShape {
     file_bytes: 16 * 1024,
     read: Duration::from_millis(10),
 };
-/// Bytes of what slow receivers fetch: as much as a thread sends before it looks after others.
+/// The size of the file that slow receivers fetch, in bytes: as much as a thread sends before it
+/// looks after others.
 const SLOW_BYTES: usize = 2 << 20;
 /// The rate of a slow receiver, bytes per second.
 const SLOW_BYTES_PER_S: f64 = 10e6;
@@ -32,7 +33,7 @@ const SLOW_BUFFER_BYTES: usize = 64 << 10;
 /// The send buffer of the server's sockets: as much as when keta was written. With the 4 MiB of
 /// today, which loopback grants at once, no thread would ever wait for a receiver.
 pub const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// More connections than a kind ever needs.
+/// A number of connections that no kind ever needs.
 const CONNECTIONS: u32 = 1000;
 /// An answer that takes longer has failed, and counts with this time.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
@@ -104,14 +105,14 @@ impl Shift {
         self.seconds * self.turns().len() as f64
     }
 
-    /// The place in [`turns`](Shift::turns) of the phase so long after the start; `None` when the load
-    /// is over.
+    /// The place in [`turns`](Shift::turns) of the phase at this time after the start; `None` when
+    /// the load is over.
     pub fn turn_at(&self, at_s: f64) -> Option<usize> {
         let is_over = at_s < 0.0 || at_s >= self.length_s();
         (!is_over).then(|| (at_s / self.seconds) as usize)
     }
 
-    /// Rates over the whole load, one per phase, of what is asked for in phase `place`.
+    /// Rates over the whole load, one per phase, for the requests of phase `place`.
     fn steps(&self, place: usize) -> Vec<RateStep> {
         let lasts = Some(Duration::from_secs_f64(self.seconds));
         let rate = |(other, turn): (usize, ShiftPhase)| match other == place {
@@ -164,7 +165,7 @@ fn cold(number: u64) -> MixPath {
     MixPath { path, weight: 1.0, length_bytes: Some(STORAGE.file_bytes) }
 }
 
-/// Writes the files below `root`; the cold ones are there as long as what is returned.
+/// Writes the files below `root`; the cold ones exist as long as the returned storage.
 ///
 /// # Errors
 /// When the disk does not take them, or a file system cannot be mounted.

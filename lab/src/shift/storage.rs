@@ -41,7 +41,7 @@ pub struct SlowStorage {
 }
 
 impl SlowStorage {
-    /// Mounts it on the directory `at`.
+    /// Mounts the storage on the directory `at`.
     ///
     /// # Errors
     /// Without `/dev/fuse`, or the right to mount.
@@ -198,7 +198,7 @@ impl Filesystem for Tree {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // nothing of it stays in memory, or it would be cold only once
+        // no byte stays in memory, or the file would be cold only once
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
