@@ -77,7 +77,7 @@ impl Serving {
     /// When it does not come up.
     pub fn forebay(run: &Run, forebay: &Forebay<'_>) -> Result<Serving, Error> {
         let (folder, port, admin) = (run.folder()?, run.port()?, run.port()?);
-        // of several words, the last counts where words stand in lines themselves
+        // `LINES` is filled in before the other words, so lines may have words themselves
         let mut serving = Serving::empty(&folder, port);
         serving.admin = forebay.admin.then_some(admin);
         let words = [("LINES", format!("{}{}", forebay.lines, run.options.set))];
@@ -210,7 +210,7 @@ impl Serving {
         ChildProcess::start(command, run.core)
     }
 
-    /// Waits until `is_ready` says that the server is ready.
+    /// Waits until `is_there` succeeds.
     ///
     /// # Errors
     /// When a process has ended, or it takes longer than any server should.

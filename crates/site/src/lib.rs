@@ -31,7 +31,8 @@
 //! | `notice` | notices for the operator |
 //! | `work` | the handler for tests |
 //!
-//! It deliberately knows no connection and reads no configuration: settings arrive parsed.
+//! This package deliberately knows no connection and reads no configuration: settings arrive
+//! parsed.
 //!
 //! ```
 //! use forebay_conn::TurnTime;

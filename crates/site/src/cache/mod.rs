@@ -5,8 +5,7 @@
 //! | `front` | a loop's own table, looked up by the path as it was sent |
 //! | `store` | the cache that all loops share |
 //! | `entry` | one cached answer, which both hold |
-//! | `entry_key`, `listing_format` | keys of answers: paths of clients, and for lists their form
-//! and order |
+//! | `entry_key`, `listing_format` | keys of answers: paths of clients, and for lists their form and order |
 //! | `watch`, `graph` | watched directories, and the answers that a change there concerns |
 //! | `known_hashes` | hashes of files that are not held in memory, by their stamps |
 

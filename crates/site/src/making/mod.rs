@@ -3,8 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `job` | the work of helper threads |
-//! | `look` | the findings at a path, by rules and stamps alone: redirect, alias, file, list, error
-//! |
+//! | `look` | the findings at a path, by rules and stamps alone: redirect, alias, file, list, error |
 //! | `load` | from these findings to an entry: reading files, and the time that the entry holds |
 //! | `bake` | the heads of an entry, written once |
 //! | `listing` | the files of a directory as a page or as JSON |
