@@ -195,7 +195,7 @@ impl HeaderRule {
         &self.set
     }
 
-    /// Whether the value of the field in this place of [`set`](HeaderRule::set) has variables.
+    /// Whether the value of the field in this place among those that the rule sets has variables.
     pub fn has_variables(&self, place: usize) -> bool {
         self.values.get(place).is_some_and(Option::is_some)
     }
