@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// The time after which a test fails that waits for something.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The client, if nothing else is said.
+/// The client's address by default.
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A directory that is removed at the end of the test.
@@ -290,7 +290,8 @@ impl Client {
         (out, status)
     }
 
-    /// Asks for what is answered by `answer` and by no job: the status, or `None` if it says that it has not.
+    /// Asks for a path that `answer` answers without a job: the status, or `None` if it says that
+    /// it did not.
     pub(crate) fn answered_by(
         &mut self,
         method: &str,
@@ -309,7 +310,7 @@ impl Client {
         })
     }
 
-    /// Says which application it is, and all that is asked of it in a query of fields.
+    /// Returns the application of a request and, in the form of a query, the fields that it gets.
     fn answer_as_application(
         &self,
         destination: &Destination,
@@ -431,7 +432,7 @@ impl Client {
         }
     }
 
-    /// Waits until the watcher has said so.
+    /// Waits until the watcher has reported that.
     #[track_caller]
     pub(crate) fn until_noticed(&self, what: &str) {
         let start = Instant::now();

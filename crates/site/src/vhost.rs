@@ -109,7 +109,7 @@ impl VirtualHost {
         let mounts = root.chain(others).filter(|_| files == FilesLocation::Here);
         let mounts = mounts.map(|(path, to, files)| Mount::open(path, to, files));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
-        // a sort that is stable: of two with one path the first decides
+        // the sort is stable: of two mounts with one path the first decides
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
         let mut settings = settings.clone();
         if files == FilesLocation::Elsewhere {
@@ -148,7 +148,7 @@ impl VirtualHost {
         })
     }
 
-    /// Whether the first header rule is the one for what is protected by passwords.
+    /// Whether the first header rule is the one for answers behind a password.
     pub(crate) fn has_private_rule(&self) -> bool {
         self.has_private_rule
     }
@@ -159,12 +159,12 @@ impl VirtualHost {
         self.is_about_tls() || !self.conditions.is_empty() || self.has_variables()
     }
 
-    /// Whether values of header rules or redirects hang on the request.
+    /// Whether values of header rules or redirects depend on the request.
     pub(crate) fn has_variables(&self) -> bool {
         !(self.values.is_empty() && self.variables.is_empty())
     }
 
-    /// Whether it says or does something about TLS.
+    /// Whether the site has settings about TLS.
     pub(crate) fn is_about_tls(&self) -> bool {
         self.settings.hsts.is_some() || self.to_https.is_some()
     }
@@ -185,7 +185,7 @@ impl VirtualHost {
         Some([directory.as_os_str().as_bytes(), b"/", inside].concat().into())
     }
 
-    /// The rules about clients that are for an answer with these paths.
+    /// The rules about clients for an answer with these paths.
     #[inline]
     pub(crate) fn guard_of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
         self.has_rules().then(|| self.protection().of(paths)).flatten()
@@ -197,7 +197,8 @@ impl VirtualHost {
         !(auth.is_empty() && access.is_empty() && asks.is_empty() && internal.is_empty())
     }
 
-    /// The rules about clients as its directories are now, for many paths.
+    /// The rules about clients with the site's directories as they are now, for use with many
+    /// paths.
     pub(crate) fn protection(&self) -> Protection<'_> {
         let directories = if self.has_rules() { self.directories() } else { Vec::new() };
         Protection { vhost: self, directories }
@@ -225,13 +226,14 @@ impl VirtualHost {
         places.collect()
     }
 
-    /// The paths that the file at one has: of the file it is a compressed form of, and where other
-    /// directories of the site have either.
+    /// The paths of the file at a path: those of the file it is a compressed form of, and those at
+    /// which other directories of the site have either.
     pub(crate) fn paths_of_file(&self, path: &[u8]) -> Vec<Vec<u8>> {
         names::of_file(&self.settings, &self.directories(), path)
     }
 
-    /// Whether a file is a script under one of its paths, or a compressed form of one: no client is to read it.
+    /// Whether a file is a script under one of its paths, or a compressed form of one, which no
+    /// client may read.
     pub(crate) fn is_source(&self, file: &[u8]) -> bool {
         if !self.settings.has_scripts() {
             return false;
@@ -244,7 +246,7 @@ impl VirtualHost {
     /// Whether the file at a path is run there, or is an alias's where a script of this name would be run.
     fn is_script(&self, path: &[u8]) -> bool {
         let settings = &self.settings;
-        // what an application alone may have sent, it has chosen
+        // an application alone may have this file sent, and has chosen it
         let is_internal = settings.internal.iter().any(|scope| scope.contains(path));
         // for a request for which no condition holds: a route that runs files has none
         let held = self.conditions.held(ConditionBits::default());
@@ -273,7 +275,7 @@ impl VirtualHost {
         HeaderRuleSet::new(&self.settings.headers, numbers)
     }
 
-    /// The numbers of the header rules for a path, whether what they depend on holds or not.
+    /// The numbers of the header rules for a path, whether their conditions hold or not.
     pub(crate) fn all_header_rules_of(&self, path: &[u8]) -> Box<[u16]> {
         let is_private = || self.guard_of(&[path]).is_some_and(|guard| guard.is_private());
         let first = u16::from(self.has_private_rule && !is_private());
@@ -290,7 +292,7 @@ impl VirtualHost {
         held.into()
     }
 
-    /// The numbers of the header rules for a path, where this holds of a request.
+    /// The numbers of the header rules for a path, for a request with this outcome.
     pub(crate) fn header_rules_of(&self, path: &[u8], outcome: ConditionBits) -> Box<[u16]> {
         self.held(self.all_header_rules_of(path), outcome)
     }

@@ -13,7 +13,7 @@ const MOST_MEMORY_BYTES: u64 = 1 << 30;
 const MOST_OUTPUT_BYTES: u64 = 64 << 20;
 /// The bytes that fill memory and output.
 const FILL: [u8; 4096] = [b'w'; 4096];
-/// Requests that may be waiting or at work.
+/// The largest number of requests that may be waiting or at work.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
 /// The work that one request asks for.
@@ -27,12 +27,12 @@ pub(crate) struct Effort {
     pub(crate) output_bytes: u64,
 }
 
-/// Why a query says no effort.
+/// The reason why a query is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EffortError {
     /// A part of the query is none of the three.
     Unknown,
-    /// One of them came twice.
+    /// A part of the query came twice.
     Repeated,
     /// `cpu` is not a duration.
     NotADuration,
@@ -88,7 +88,7 @@ impl Effort {
         })
     }
 
-    /// Does it, on the calling thread. `None` if there is not so much memory.
+    /// Does the work on the calling thread. `None` if there is too little memory.
     ///
     /// The thread's CPU time grows by what was asked for, to within some ten microseconds, unless
     /// writing to memory takes longer than that.
@@ -116,7 +116,7 @@ pub(crate) struct Worked {
 }
 
 impl Worked {
-    /// The head of the answer. It says how much CPU time was used (Server-Timing, by the W3C).
+    /// The head of the answer, which states the CPU time that was used (Server-Timing, by the W3C).
     pub(crate) fn head(&self, is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
         let timing = format!("cpu;dur={:.3}", self.cpu_ns as f64 / 1e6);
         let mut fields = AnswerFields::default();
@@ -124,7 +124,7 @@ impl Worked {
         server(is_server_named, &mut fields);
         fields.push("Server-Timing", timing.as_bytes());
         fields.apply(header_rules, None);
-        // no two answers are the same, whatever the rules for others say
+        // no two answers are the same, whatever header rules say
         drop(fields.take("Cache-Control"));
         fields.push("Cache-Control", b"no-store".as_slice());
         let mut head = status_line(200);
@@ -171,7 +171,7 @@ fn size(text: &str) -> Result<u64, EffortError> {
     quantity(text, &units).ok_or(EffortError::NotASize)
 }
 
-/// A whole number and a unit; what is beyond every bound saturates.
+/// Reads a whole number and a unit; what is beyond every bound saturates.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -185,7 +185,7 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     Some(number.parse().unwrap_or(u64::MAX).saturating_mul(*factor))
 }
 
-/// Counts what waits or is at work, all loops together.
+/// The count of requests that wait or are at work, of all loops together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkLimit(Arc<WorkCounts>);
 
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(Effort::parse(b"cpu=\xff"), Err(EffortError::Unknown));
     }
 
-    /// The clock of the thread itself, so that a busy machine does not matter. The upper bound only
-    /// says that it ends.
+    /// Uses the clock of the thread itself, so that a busy machine does not matter. The upper bound
+    /// only shows that the work ends.
     #[test]
     fn it_takes_as_much_as_asked_for() {
         let effort = Effort { cpu_ns: 3_000_000, memory_bytes: 100_000, output_bytes: 5000 };

@@ -60,7 +60,7 @@ impl Root {
         self.is(&other.stamp, &other.path)
     }
 
-    /// Whether it is what is at `path` now. Takes no descriptor.
+    /// Whether the root is still the directory at `path`. Takes no descriptor.
     fn is_at(&self, path: &Path) -> bool {
         let stamp = file::stamp_of(path);
         stamp.is_ok_and(|stamp| path.canonicalize().is_ok_and(|path| self.is(&stamp, &path)))
@@ -87,7 +87,7 @@ impl RootDirectory {
     /// Looks where the path leads now.
     pub(crate) fn look(&self) -> RootLook {
         let current = self.current();
-        // where descriptors lack, the root is no less there
+        // a lack of descriptors does not mean that the root is gone
         if current.is_at(&self.absolute) {
             self.is_missing.store(false, Relaxed);
             return RootLook::Same;

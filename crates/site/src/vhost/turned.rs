@@ -34,7 +34,8 @@ pub(crate) struct Turned {
 type Texture = Option<(String, Vec<u8>)>;
 
 impl Turned {
-    /// Reads the site's error pages. One that cannot be read, that is protected or a script, is left out.
+    /// Reads the site's error pages. A page that cannot be read, or that is protected or a script,
+    /// is left out.
     pub(crate) fn read(vhost: &VirtualHost) -> Turned {
         let headers = &vhost.settings.headers;
         let first = u16::from(vhost.has_private_rule());
@@ -59,7 +60,8 @@ impl Turned {
         }
     }
 
-    /// Answers a request of which this holds, and that is turned away with this status.
+    /// Answers a request that is refused with this status; `outcome` are the conditions that hold
+    /// for it.
     #[inline]
     pub(crate) fn write<B>(
         &self,
@@ -99,8 +101,9 @@ fn page(vhost: &VirtualHost, status: u16, texture: &Texture, header_rules: &[u16
     }
 }
 
-/// The type and the bytes of the site's page for an error, if it has one that every client may see. A script is
-/// none: nothing is run for a client that is refused, and its source is never sent.
+/// The type and the bytes of the site's page for an error, if it has one that every client may see.
+/// A script is no such page: none is run for a client that is refused, and its source is never
+/// sent.
 fn read_page(vhost: &VirtualHost, status: u16) -> io::Result<Texture> {
     let page = vhost.error_page(status, None).filter(|path| !vhost.is_source(path.as_bytes()));
     let Some(path) = page else { return Ok(None) };
