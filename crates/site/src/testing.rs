@@ -310,7 +310,8 @@ impl Client {
         })
     }
 
-    /// Returns the application of a request and, in the form of a query, the fields that it gets.
+    /// Answers as an application would: fields name the route and the path, and the request's query
+    /// names further fields of the answer.
     fn answer_as_application(
         &self,
         destination: &Destination,
@@ -432,7 +433,7 @@ impl Client {
         }
     }
 
-    /// Waits until the watcher has reported that.
+    /// Waits until the notice `what` has been given.
     #[track_caller]
     pub(crate) fn until_noticed(&self, what: &str) {
         let start = Instant::now();
