@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 
-/// The option of the load's length that was before `--measured`.
+/// The older name of `--measured`.
 const SECONDS: &str = "seconds";
 
 /// The arguments of an experiment.
@@ -98,10 +98,10 @@ fn a_time_text(text: &str) -> Result<String, String> {
     a_time(text).map(|_| text.to_owned())
 }
 
-/// Of an experiment, as they were given.
+/// The options of an experiment, from its command line.
 ///
 /// # Errors
-/// When this program cannot be found, beside which Forebay's is.
+/// When this program's own path cannot be found; Forebay's is beside it.
 pub fn options(experiment: &'static Benchmark, given: &ArgMatches) -> Result<Options, Error> {
     let own = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
     let path = |name: &str| given.get_one::<PathBuf>(name).cloned();

@@ -1,7 +1,8 @@
-//! What an experiment is: servers, a sweep, what is measured, and what is claimed.
+//! Experiments as values: servers, a sweep, figures, and claims.
 //!
-//! Servers and the sweep are axes. A point is one value of each axis of the sweep; at each point all servers
-//! take their turns. What an experiment does at a point is its own, and all else is the [runner](crate::runner)'s.
+//! Servers and the sweep are axes. A point is one value of each axis of the sweep; at each point
+//! all servers take their turns. Only the measurement at a point is the experiment's own; all else
+//! is the [runner](crate::runner)'s.
 
 use crate::Error;
 use crate::claim::BenchmarkClaim;
@@ -15,41 +16,41 @@ use crate::run::{Point, Run, Trial};
 /// One experiment.
 #[derive(Debug)]
 pub struct Benchmark {
-    /// As the command line and run folders have it.
+    /// The experiment's name on the command line and in run folders.
     pub name: &'static str,
     /// The first line of its results.
     pub title: &'static str,
-    /// What it is about, in a sentence.
+    /// The question, in a sentence.
     pub about: &'static str,
-    /// Who takes turns.
+    /// The servers that take turns.
     pub servers: Axis,
     /// The files in `lab/peers` that a server is made of, by its name; none for Forebay alone.
     pub peers: &'static [(&'static str, &'static [&'static str])],
-    /// Programs that ask, where it is not Forebay's own generator.
+    /// The load generators, where they are not Forebay's own.
     pub clients: &'static [ClientProgram],
-    /// What is varied.
+    /// The axes that are varied.
     pub sweep: &'static [Axis],
     /// The points of a sweep, where they are not all combinations of the values.
     pub points: Option<fn(&Options) -> Vec<Point>>,
-    /// What else can be set.
+    /// Further settings.
     pub settings: &'static [Setting],
-    /// How often, and how long, unless it is said.
+    /// The default number of rounds.
     pub rounds: u32,
-    /// As `--measured` takes it.
+    /// The default length of a measurement, as `--measured` takes it.
     pub measured: &'static str,
-    /// Where it runs.
+    /// The network it runs on.
     pub network: BenchmarkNetwork,
     /// Whether servers have one core and the load has another; else all run on all of them.
     pub pinned: bool,
-    /// What a row holds.
+    /// The columns of a row.
     pub columns: &'static [Column],
     /// The words by which rows are put into tables, and those by which into lines of one.
     pub tables: &'static [&'static str],
     /// See [`tables`](Benchmark::tables).
     pub lines: &'static [&'static str],
-    /// What others are divided by, in the same round.
+    /// The ratios in tables: a figure divided by that of other rows, in the same round.
     pub ratios: &'static [Ratio],
-    /// What is claimed.
+    /// The claims.
     pub claims: &'static [BenchmarkClaim],
     /// Text below the tables that no table has.
     pub more: fn(&[RawRow]) -> String,
@@ -60,39 +61,40 @@ pub struct Benchmark {
 /// A column of tables: a figure divided by that of the reference in the same round.
 #[derive(Debug)]
 pub struct Ratio {
-    /// Which figure.
+    /// The figure.
     pub figure: &'static str,
     /// The reference: rows that differ in these words only.
     pub to: Reference,
 }
 
-/// Where an experiment runs.
+/// The network that an experiment runs on.
 #[derive(Clone, Copy, Debug)]
 pub enum BenchmarkNetwork {
-    /// On the machine's loopback.
+    /// The machine's loopback.
     Shared,
-    /// On the machine's loopback, or, if the options ask for it, on two networks with a cable between them:
-    /// servers are in one, clients in the other.
+    /// The machine's loopback or, if the options ask for it, two networks with a cable between
+    /// them: servers are in one, clients in the other.
     Pair(fn(&Options) -> bool),
-    /// On one of its own, which needs root; sockets there hold so many bytes to be sent, if it is said.
+    /// A network of its own, which needs root. If a number is given, sockets there have send
+    /// buffers of that many bytes.
     Own(Option<usize>),
 }
 
-/// What an experiment does at a point.
+/// The measurement at a point.
 pub trait Measure {
-    /// The rows of one server in one measurement; none where it cannot be measured so. Round, place, server
-    /// and point are added to them.
+    /// Measures one server. Returns its rows, none where it cannot be measured so; round, place,
+    /// server and point are added to them.
     ///
     /// # Errors
-    /// What ends the run. Bad measurements do not: their rows are flagged.
+    /// The error that ends the run. Bad measurements do not: their rows are flagged.
     fn measure(&mut self, trial: &Trial<'_>) -> Result<Vec<RawRow>, Error>;
 
-    /// Rows of a measurement that ended with an error: they are kept.
+    /// The rows of a measurement that ended with an error, which are kept.
     fn unfinished(&mut self) -> Vec<RawRow> {
         Vec::new()
     }
 
-    /// Writes what a run leaves besides its rows.
+    /// Writes the files of a run besides its rows.
     ///
     /// # Errors
     /// When that cannot be written.
@@ -101,7 +103,7 @@ pub trait Measure {
     }
 }
 
-/// No text.
+/// Returns no text.
 pub fn nothing(_rows: &[RawRow]) -> String {
     String::new()
 }
@@ -113,7 +115,7 @@ impl Benchmark {
         found.map_or(&[], |(_, peers)| peers)
     }
 
-    /// What can be chosen: the sweep, and the servers.
+    /// The axes that can be chosen: the sweep, and the servers.
     pub fn axes(&self) -> impl Iterator<Item = &Axis> {
         self.sweep.iter().chain([&self.servers])
     }

@@ -2,7 +2,7 @@
 
 use crate::benchmark::Benchmark;
 
-/// In the order of BENCHMARKING.md.
+/// All experiments, in the order of BENCHMARKING.md.
 pub const ALL: &[&Benchmark] = &[
     &crate::static_files::STATIC,
     &crate::engines::ENGINES,

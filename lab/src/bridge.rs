@@ -10,7 +10,7 @@ use clap::{Arg, Command, value_parser};
 /// Prints the rows of one round; the first word is the experiment.
 ///
 /// # Errors
-/// As a run of that experiment.
+/// The errors of a run of that experiment.
 pub fn measure(words: &[String]) -> Result<(), Error> {
     let first = words.first().map(String::as_str).unwrap_or_default();
     let found = ALL.iter().find(|benchmark| benchmark.name == first);
@@ -28,7 +28,7 @@ pub fn measure(words: &[String]) -> Result<(), Error> {
     match benchmark.name {
         "shift" => rows = shift::judged(rows),
         "profile" => rows = profile::with_sums(rows),
-        // what a server can do at all is nobody's figure
+        // a server's capacity is a figure of no paper
         "overload" => rows.retain(|row| row.text("part") != "capacity"),
         _ => {}
     }
@@ -37,9 +37,10 @@ pub fn measure(words: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The command line of an experiment that is measured: its own, and in which round of many this one is.
+/// The command line of an experiment that is measured: its own, and the number of this round among
+/// many.
 ///
-/// Of a name that there is not, one that takes nothing.
+/// An unknown name has a command line without options.
 pub fn command(name: &str) -> Command {
     let found = ALL.iter().find(|benchmark| benchmark.name == name);
     let beginning = Arg::new("beginning").long("beginning").value_parser(value_parser!(u32));
@@ -47,8 +48,8 @@ pub fn command(name: &str) -> Command {
     found.map_or(Command::new("none"), |benchmark| arguments::command(benchmark).arg(beginning))
 }
 
-/// What is wrong with a file's command, if it measures an experiment that is a value: its words, and the columns
-/// that the file wants.
+/// The error in a file's command, if it measures an experiment that is a value: in its words, or in
+/// the columns that the file wants.
 pub fn wrong_with<'w>(
     words: &[String],
     wanted: impl Iterator<Item = &'w String>,

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the server and the page cache of its files may hold where files are cold: an eighth of the set.
+/// The memory limit of a server and the page cache of its files where files are cold: an eighth of
+/// the set.
 pub const COLD: CageLimits = CageLimits { memory_bytes: Some(128 << 20), cpu: None };
 
 const PERIOD_US: f64 = 10_000.0;
@@ -17,7 +18,7 @@ const LEAST_QUOTA_US: f64 = 1_000.0;
 const TOP: &str = "/sys/fs/cgroup";
 const NAME: &str = "forebay-bench";
 
-/// What is bounded.
+/// The limits of a cage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CageLimits {
     /// Memory of the server and of the page cache of its files, which is empty at first.
@@ -30,12 +31,12 @@ pub struct CageLimits {
 #[derive(Debug)]
 pub struct Cage {
     cgroups: Vec<PathBuf>,
-    /// What is written where by [`Cage::throttle`].
+    /// The files that [`Cage::throttle`] writes, and the text for each.
     quota: Vec<(PathBuf, String)>,
 }
 
 impl Cage {
-    /// Makes them; empties the page cache if memory is bounded.
+    /// Makes the cgroups, and empties the page cache if memory is bounded.
     ///
     /// # Errors
     /// Without the privilege to do either: such a measurement would say nothing.
@@ -75,10 +76,11 @@ impl Cage {
         Ok((path, is_first))
     }
 
-    /// From here on the quota holds: a start, and files that are read before anybody comes, are not slowed down.
+    /// Puts the quota in force. Before that, a start, and files that are read before clients come,
+    /// are not slowed down.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel refuses it.
     pub fn throttle(&self) -> Result<(), Error> {
         for (file, value) in &self.quota {
             fs::write(file, value).map_err(Error::io("cannot set", file))?;

@@ -1,5 +1,5 @@
-//! Constants that are wrong on purpose, and what `forebay calibrate` makes of them: at least 80 % of what they
-//! lose is to come back. Where nothing is lost, nothing can.
+//! Constants that are wrong on purpose, and how far `forebay calibrate` corrects them: at least 80
+//! % of the lost performance must come back. Where nothing is lost, nothing can.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, nothing};
@@ -11,7 +11,7 @@ use crate::run::{Run, Trial};
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// What is measured.
+/// The experiment.
 pub const CALIBRATION: Benchmark = Benchmark {
     name: "calibration",
     title: "Wrong constants, calibrated",
@@ -24,7 +24,7 @@ pub const CALIBRATION: Benchmark = Benchmark {
     points: None,
     settings: &[],
     rounds: 1,
-    // it takes as long as it takes
+    // the length is that of the calibration itself
     measured: "0s",
     network: BenchmarkNetwork::Shared,
     pinned: false,
@@ -89,7 +89,7 @@ impl Measure for CalibrationMeasure {
 /// Constants that are wrong.
 #[derive(Clone, Copy, Debug)]
 struct WrongConstants {
-    /// What tables call them.
+    /// The name in tables.
     name: &'static str,
     file_bytes: &'static str,
     segment_bytes: &'static str,
@@ -97,7 +97,7 @@ struct WrongConstants {
     per_waiting: f64,
 }
 
-/// Both ways in which a machine's constants can be wrong on another one, so far off that something is lost.
+/// Constants of a machine that are wrong in both directions, so far that performance is lost.
 const WRONG: [WrongConstants; 2] = [
     // everything by sendfile, and a controller that moves no thread: however small, a factor that is not 0
     // gives a phase with tasks one thread in each period
@@ -113,7 +113,7 @@ const WRONG: [WrongConstants; 2] = [
 ];
 
 impl WrongConstants {
-    /// As `forebay calibrate --from` reads them.
+    /// The constants as `forebay calibrate --from` reads them.
     fn file(&self) -> String {
         let of_all = |value: f64| {
             let phases = ["accept", "receive", "process", "send"];
@@ -130,17 +130,18 @@ impl WrongConstants {
     }
 }
 
-/// How much came back, as the file says that calibrate has written.
+/// The shares of the lost performance that calibration wins back, by the file that it has written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Recovered {
-    /// Of processor time per answer, and between which figures that lies; `None` if nothing was lost.
+    /// The share for processor time per answer, with the figures it lies between; `None` if nothing
+    /// was lost.
     cost: Option<[f64; 3]>,
-    /// Of the simulated mean time of a pipeline; `None` if nothing was lost.
+    /// The share for the simulated mean time of a pipeline; `None` if nothing was lost.
     simulated: Option<f64>,
 }
 
 impl Recovered {
-    /// What `text` says.
+    /// The shares that `text` states.
     fn of(text: &str) -> Recovered {
         let value = |key: &str| {
             let mut lines = text.lines();
@@ -155,7 +156,7 @@ impl Recovered {
         Recovered { cost, simulated }
     }
 
-    /// A row for what it cost, and one for what was simulated.
+    /// A row for the cost, and one for the simulated time.
     fn rows(self) -> Vec<RawRow> {
         let [part, low, high] = self.cost.unwrap_or([f64::NAN; 3]).map(|part| part * 100.0);
         let cost = RawRow::default()

@@ -1,19 +1,19 @@
 //! Workloads of static serving.
 
-/// What the client does with its connections.
+/// The way a client uses its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One request after the other on connections that stay.
     KeepAlive,
     /// A new connection for each request, `Connection: close` in both heads.
     Close,
-    /// This many requests in one write, then all their answers.
+    /// A batch of this many requests in one write, then all their answers.
     Pipelined(usize),
     /// Keep-alive with `If-None-Match` of the current ETag.
     NotModified,
 }
 
-/// How a client of HTTP/2 asks.
+/// The load of a client of HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Load {
     /// Connections open at the same time.
@@ -25,19 +25,19 @@ pub struct Http2Load {
 /// One workload.
 #[derive(Clone, Copy, Debug)]
 pub struct StaticCase {
-    /// As `--cases` takes it.
+    /// The case's name, as `--cases` takes it.
     pub name: &'static str,
     /// The file that is asked for.
     pub file: &'static str,
-    /// Its size.
+    /// The body's size.
     pub body_bytes: usize,
-    /// What the client does.
+    /// The way clients use their connections.
     pub mode: Mode,
     /// Whether every server writes its access log.
     pub log: bool,
-    /// Whether it is asked for through TLS.
+    /// Whether the clients use TLS.
     pub tls: bool,
-    /// Whether, and how, it is asked for with HTTP/2.
+    /// Whether, and how, the clients use HTTP/2.
     pub http2: Option<Http2Load>,
 }
 

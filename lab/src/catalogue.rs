@@ -10,12 +10,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the files hold, and what is wrong with them.
+/// The contents of all files, and their errors.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
-    /// Those that are whole, by their names.
+    /// The experiments without errors, by their names.
     pub experiments: Vec<Experiment>,
-    /// What is wrong, with file and line.
+    /// The errors, with file and line.
     pub problems: Vec<String>,
 }
 
@@ -64,17 +64,18 @@ impl Catalogue {
         })
     }
 
-    /// Those of one set.
+    /// The experiments of one set.
     pub fn of(&self, set: ExperimentSet) -> impl Iterator<Item = &Experiment> {
         self.experiments.iter().filter(move |experiment| experiment.set == set)
     }
 
-    /// Those that no paper has.
+    /// The experiments that are of no paper.
     pub fn beside_papers(&self) -> impl Iterator<Item = &Experiment> {
         self.experiments.iter().filter(|experiment| experiment.set != ExperimentSet::Papers)
     }
 
-    /// A line for each figure, in the order of the papers; `verdict` says what became of one.
+    /// A line for each figure, in the order of the papers; `verdict` gives the text of a figure's
+    /// verdict.
     pub fn list(
         &self,
         only: &str,
@@ -110,13 +111,13 @@ impl Catalogue {
         text
     }
 
-    /// What a round of a set takes, in minutes.
+    /// The time that a round of a set takes, in minutes.
     pub fn minutes(&self, set: ExperimentSet, quick: bool) -> f64 {
         self.of(set).map(|experiment| minutes(experiment, quick)).fold(0.0, |sum, more| sum + more)
     }
 }
 
-/// What is wrong with the commands of a program.
+/// The error in the commands of a program.
 fn of_command(experiment: &Experiment) -> Option<String> {
     let ExperimentTask::Program(program) = &experiment.task else { return None };
     let wanted = || program.keys.iter().chain(&program.measures);
@@ -127,7 +128,7 @@ fn of_command(experiment: &Experiment) -> Option<String> {
         .find_map(|words| bridge::wrong_with(words, wanted()))
 }
 
-/// What one experiment takes, in minutes.
+/// The time that one experiment takes, in minutes.
 pub fn minutes(experiment: &Experiment, quick: bool) -> f64 {
     match (quick, &experiment.quick) {
         (false, _) => experiment.minutes,
@@ -136,7 +137,7 @@ pub fn minutes(experiment: &Experiment, quick: bool) -> f64 {
     }
 }
 
-/// What it needs, in words.
+/// The experiment's needs, in words.
 fn needs(experiment: &Experiment) -> String {
     let word = |need: &ExperimentNeed| match need {
         ExperimentNeed::Root => "root".to_owned(),

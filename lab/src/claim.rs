@@ -5,53 +5,53 @@ use crate::rows::{RawRow, each};
 use crate::summary::{Spread, brief};
 use std::fmt::Write;
 
-/// That a figure is so small, or so large.
+/// A claim that a figure is at most, or at least, as large as a bound.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchmarkClaim {
-    /// What is claimed, in a few words.
+    /// The claim, in a few words.
     pub what: &'static str,
-    /// Of which rows; each combination of their other words has a verdict.
+    /// The rows that it is about; each combination of their other words has a verdict.
     pub of: RowKeys,
-    /// Which figure.
+    /// The figure.
     pub figure: &'static str,
-    /// With what it is compared.
+    /// The figure that it is compared with.
     pub against: Against,
-    /// How large it may be or has to be.
+    /// The bound.
     pub goal: Goal,
-    /// By which of the rounds.
+    /// The rounds that decide.
     pub by: DecidedBy,
 }
 
-/// What a figure is compared with.
+/// The figure that another is compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Against {
-    /// With nothing.
+    /// None; the bound is absolute.
     Nothing,
-    /// With the same figure of other rows.
+    /// The same figure of other rows.
     Others(Reference),
-    /// With another figure of the same row.
+    /// Another figure of the same row.
     Column(&'static str),
 }
 
-/// So many times what it is compared with, and so much more.
+/// A bound: a factor for the compared figure, and a number that is added.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
-    /// No more than that.
+    /// At most this.
     AtMost(f64, f64),
-    /// No less than that.
+    /// At least this.
     AtLeast(f64, f64),
 }
 
-/// Which of the rounds decide.
+/// The rounds that decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecidedBy {
-    /// The median.
+    /// The median of all.
     Median,
-    /// Every one.
+    /// Every single one.
     Each,
 }
 
-/// At most so many times the figure of rows that differ in these words.
+/// Claims that a figure is at most `times` that of the rows which differ in these words.
 pub const fn at_most(
     what: &'static str,
     of: RowKeys,
@@ -70,16 +70,16 @@ pub const fn at_most(
     }
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimResult {
-    /// What is claimed, and where.
+    /// The claim, and the rows it is about.
     pub what: String,
-    /// With what it is compared.
+    /// The figure it is compared with.
     pub against: String,
     /// The goal.
     pub goal: String,
-    /// What was measured.
+    /// The measured value.
     pub measured: String,
     /// Whether the goal is met; `None` if that was not measured.
     pub met: Option<bool>,
@@ -135,7 +135,7 @@ impl BenchmarkClaim {
         all.iter().map(verdict).collect()
     }
 
-    /// What is claimed, and of which rows.
+    /// The claim, and the rows it is about.
     fn what_of(&self, place: &str) -> String {
         let words = self.of.iter().map(|(_, word)| *word).chain([place]);
         let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
@@ -145,7 +145,7 @@ impl BenchmarkClaim {
         }
     }
 
-    /// Of rows with the same words.
+    /// The result for rows with the same words.
     fn verdict(&self, rows: &[RawRow], group: &[&RawRow], place: &str) -> ClaimResult {
         let more = self.goal.more();
         let pairs: Vec<(f64, f64)> = group

@@ -14,27 +14,28 @@ use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// By which the clients, which speak TLS with OpenSSL, agree on the same with every server.
+/// A configuration by which the clients, which speak TLS with OpenSSL, agree on the same with every
+/// server.
 const AGREED: &str = "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = same\n\
     [same]\nCiphersuites = TLS_AES_128_GCM_SHA256\nGroups = X25519\n";
 
 /// Time a client may take beyond the measured seconds before it is ended.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// A program that asks.
+/// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientProgram {
     /// The program.
     pub program: &'static str,
     /// The Debian package that has it.
     pub package: &'static str,
-    /// What makes it print its version.
+    /// The argument that makes the program print its version.
     pub version: &'static str,
 }
 
-/// For HTTP/1.
+/// The client for HTTP/1.
 pub const WRK: ClientProgram = ClientProgram { program: "wrk", package: "wrk", version: "-v" };
-/// For HTTP/2.
+/// The client for HTTP/2.
 const H2LOAD: ClientProgram =
     ClientProgram { program: "h2load", package: "nghttp2-client", version: "--version" };
 
@@ -42,18 +43,18 @@ const H2LOAD: ClientProgram =
 pub const CLIENTS: &[ClientProgram] = &[WRK, H2LOAD];
 
 impl ClientProgram {
-    /// Whichever asks in `case`.
+    /// The client for `case`.
     pub fn of(case: &StaticCase) -> ClientProgram {
         if case.http2.is_some() { H2LOAD } else { WRK }
     }
 
-    /// Where its program is.
+    /// The program's path.
     pub fn located(&self) -> PathBuf {
         peers::locate(self.program).unwrap_or_else(|| self.program.into())
     }
 }
 
-/// How the client loads a server.
+/// The load that a client puts on a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramLoad<'l> {
     /// The program.
@@ -66,7 +67,7 @@ pub struct ProgramLoad<'l> {
     pub scratch: &'l Path,
 }
 
-/// What the client counted.
+/// The client's counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Answers.
@@ -104,8 +105,8 @@ impl Counted {
     }
 }
 
-/// Asks for `url` as `case` says for this time and returns what was counted; `etag` is what the server names
-/// its file.
+/// Runs the client with `case` on `url` for this time and returns its counts; `etag` is the
+/// server's tag for the file.
 pub fn run(
     load: &ProgramLoad<'_>,
     case: &StaticCase,

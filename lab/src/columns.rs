@@ -1,13 +1,14 @@
-//! The columns of an experiment that is a value: what its [rows](crate::rows) hold, and what tables call it.
+//! The columns of an experiment that is a value: the contents of its [rows](crate::rows), and their
+//! titles in tables.
 
 use crate::rows::recorded::RowFile;
 
 /// A column of an experiment's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name in the file. A figure's ends in its unit.
+    /// The column's name in the file. A figure's ends in its unit.
     pub name: &'static str,
-    /// What tables call it.
+    /// The column's title in tables.
     pub title: &'static str,
     /// Whether it holds words.
     pub is_key: bool,
@@ -15,7 +16,7 @@ pub struct Column {
     pub shown: Option<usize>,
 }
 
-/// A column of words: who, where, what.
+/// A column of words, such as a server or a place.
 pub const fn key(name: &'static str) -> Column {
     Column { name, title: name, is_key: true, shown: None }
 }
@@ -26,7 +27,7 @@ pub const fn figure(name: &'static str) -> Column {
 }
 
 impl Column {
-    /// The same, in tables by this title and with so many digits.
+    /// The same, in tables by this title and with this number of digits.
     #[must_use]
     pub const fn shown(self, title: &'static str, digits: usize) -> Column {
         Column { title, shown: Some(digits), ..self }

@@ -143,6 +143,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
         LabCommand::Check => Ok(check(&catalogue)),
         LabCommand::Run { names, quick, rounds, first, server, set, out, silent } => {
             let chosen = chosen(&catalogue, &names)?;
+            // a network or a cage is entered by the whole process, and is not left again
             if chosen.len() > 1 {
                 return one_by_one(&chosen);
             }
@@ -217,7 +218,7 @@ fn run(command: LabCommand) -> Result<ExitCode, Error> {
     }
 }
 
-/// Prints what the rows in a folder come to.
+/// Prints the verdicts on the rows in a folder.
 fn show(catalogue: &Catalogue, rows: &Path) -> Result<(), Error> {
     let rows = std::path::absolute(rows).unwrap_or_else(|_| rows.to_owned());
     let name = rows.file_name().unwrap_or_default().to_string_lossy();
@@ -255,7 +256,7 @@ fn one_by_one(chosen: &[&Experiment]) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// Prints a text. Whoever reads only its beginning has what it wants.
+/// Prints a text. A reader that closes the pipe early, such as `head`, is no error.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -267,7 +268,7 @@ fn an_axis(text: &str) -> Result<SweepAxis, String> {
     Ok(SweepAxis { name: name.to_owned(), values })
 }
 
-/// Where rows of short forms are.
+/// The folder for rows of short forms.
 fn short_rows(built: &Path) -> PathBuf {
     built.parent().unwrap_or(built).join("lab/quick")
 }

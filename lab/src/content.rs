@@ -22,7 +22,7 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
-    /// Where it is.
+    /// The folder.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -1,9 +1,9 @@
 //! Processor time of processes and cores, from `/proc`.
 //!
-//! Two sources tell what a process spent. `/proc/PID/task/*/schedstat` counts nanoseconds on a
-//! core, user and system time alike, but forgets threads that ended. `/proc/PID/stat` counts ticks
-//! of 10 ms, with ended threads and waited-for children. Both are read; the fine one is used
-//! unless it is missing or lost a thread, which shows as the coarse one being clearly larger.
+//! The kernel has two sources. `/proc/PID/task/*/schedstat` counts nanoseconds on a core, user and
+//! system time alike, but forgets threads that ended. `/proc/PID/stat` counts ticks of 10 ms, with
+//! ended threads and waited-for children. Both are read; the fine one is used unless it is missing
+//! or lost a thread, which shows as the coarse one being clearly larger.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use std::fs;
 const TICKS_PER_S: u64 = 100;
 const TICK_NS: u64 = 1_000_000_000 / TICKS_PER_S;
 
-/// What a tree of processes has used since it started.
+/// The processor time that a tree of processes has used since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     fine_ns: u64,
@@ -96,12 +96,12 @@ pub fn are_pinned(pids: &[u32], core: usize) -> bool {
     })
 }
 
-/// What one core has done since the machine started.
+/// The times of one core since the machine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Core {
     /// Time spent in any process or interrupt.
     pub busy_ns: u64,
-    /// Time the hypervisor gave to somebody else.
+    /// Time that the hypervisor gave to other guests.
     pub stolen_ns: u64,
 }
 
@@ -118,7 +118,7 @@ impl Core {
         Core { busy_ns: of(0) + of(1) + of(2) + of(5) + of(6), stolen_ns: of(7) }
     }
 
-    /// What it did between `earlier` and this.
+    /// The times between `earlier` and this.
     pub fn since(&self, earlier: &Core) -> Core {
         Core {
             busy_ns: self.busy_ns.saturating_sub(earlier.busy_ns),

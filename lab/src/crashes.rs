@@ -1,7 +1,8 @@
-//! Processes that are killed, frozen or cut off under an open loop, Forebay's stages and others in turn: who
-//! loses what.
+//! Processes that are killed, frozen or cut off under an open loop: how many requests Forebay's
+//! stages and other servers lose.
 //!
-//! All of it runs in a network namespace of its own, which needs root: rules of nftables cut links there.
+//! All of it runs in a network namespace of its own, which needs root: rules of nftables cut links
+//! there.
 
 pub mod load;
 
@@ -29,7 +30,7 @@ const TIMER: Duration = Duration::from_millis(200);
 /// Servers behind, each at an address of its own.
 const BEHIND: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 
-/// Nothing is lost of what can be asked again.
+/// The claim that no request is lost that can be asked again.
 const fn nothing_lost(of: RowKeys) -> BenchmarkClaim {
     BenchmarkClaim {
         what: "requests lost",
@@ -41,7 +42,7 @@ const fn nothing_lost(of: RowKeys) -> BenchmarkClaim {
     }
 }
 
-/// What is measured.
+/// The experiment.
 pub const CRASHES: Benchmark = Benchmark {
     name: "crashes",
     title: "Processes killed, frozen and cut off",
@@ -138,7 +139,7 @@ fn troubles() -> Vec<&'static str> {
     ]
 }
 
-/// The stages that a trouble befalls; none if it is a server behind.
+/// The stages that a failure hits; none if it hits a server behind.
 fn stages_of(trouble: &str) -> &'static [&'static str] {
     match trouble.split(' ').next() {
         Some("process") => &["process 1"],
@@ -156,8 +157,8 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     Ok(Box::new(Crashes))
 }
 
-/// All servers of a measurement. The first process is the one in front; the one after it is the one behind
-/// that gets into trouble.
+/// All servers of a measurement. The first process is the one in front; the one after it is the one
+/// behind that the failure hits.
 struct Chain<'c> {
     run: &'c Run,
     server: &'c str,
@@ -216,7 +217,7 @@ impl<'c> Chain<'c> {
         PeerProcess { program, folder, words, ..PeerProcess::new(peer) }
     }
 
-    /// Where clients come to.
+    /// The address that clients connect to.
     fn front(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.serving.port()))
     }
@@ -239,7 +240,7 @@ impl<'c> Chain<'c> {
         }
     }
 
-    /// Makes the trouble; what is returned ends it.
+    /// Makes the failure; the processes that are returned end it.
     fn trouble(&self, trouble: &str) -> Result<Vec<Pid>, Error> {
         let stages = stages_of(trouble);
         let front = self.serving.process(0).pid();
@@ -251,7 +252,7 @@ impl<'c> Chain<'c> {
         match trouble.split(' ').next_back() {
             Some("killed") => signal(Signal::KILL),
             Some("frozen") => signal(Signal::STOP),
-            // packets are dropped in both directions, without a word
+            // packets are dropped in both directions, without an answer
             _ => {
                 let address = BEHIND[0];
                 nft("add table ip crashes")?;
@@ -323,7 +324,7 @@ impl Measure for Crashes {
         thread::sleep(third);
         chain.end(trouble, &pids)?;
         let fates = load.join().map_err(|_| Error::Client("the load has failed".to_owned()))?;
-        // what was under way when it began was hit by it, too
+        // requests under way when the failure began were hit by it, too
         let begin = third.saturating_sub(Duration::from_millis(100));
         let before = load::RunPart::of(&fates, Duration::ZERO, begin);
         let during = load::RunPart::of(&fates, begin, third * 2);

@@ -1,5 +1,5 @@
-//! The engines beside one another: throughput, processor time per request, the 99th percentile, threads and
-//! memory, in workloads that are hot, cold, or beside clients that are slow.
+//! The engines beside one another: throughput, processor time per request, the 99th percentile,
+//! threads and memory, in workloads that are hot, cold, or beside slow clients.
 
 pub mod cold;
 pub mod workload;
@@ -16,7 +16,7 @@ use crate::serving::{Forebay, PeerProcess, Serving};
 use crate::{Error, load};
 use workload::Workload;
 
-/// The engine that is no loop of its own.
+/// The engine that consists of three processes.
 const ISOLATED: &str = "isolated";
 /// The pipeline that never fuses.
 const NEVER: &str = "pipeline-never";
@@ -36,7 +36,7 @@ const COLUMNS: &[Column] = &[
     figure("client"),
 ];
 
-/// What is measured.
+/// The experiment.
 pub const ENGINES: Benchmark = Benchmark {
     name: "engines",
     title: "Engines beside one another",

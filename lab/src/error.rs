@@ -1,4 +1,4 @@
-//! Why a run stopped.
+//! The reasons why a run stops.
 
 use std::fmt;
 use std::io;
@@ -11,29 +11,29 @@ pub enum Error {
     NotInstalled(Vec<MissingProgram>),
     /// Fewer cores than the comparison needs, or a core this process may not use.
     Core(usize),
-    /// A file or a process: what was tried, and on which path.
+    /// A file or a process: the action that failed, and its path.
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// On which file, folder or program.
+        /// The file, folder or program.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A server ended, or did not answer in time.
     NotReady {
-        /// Its name.
+        /// The server's name.
         server: String,
         /// The last lines it wrote.
         said: String,
     },
     /// A server answered something else than the case expects.
     WrongAnswer {
-        /// Its name.
+        /// The server's name.
         server: String,
         /// The case.
         case: &'static str,
-        /// What was wrong.
+        /// The error.
         what: String,
     },
     /// The client failed or took too long.
@@ -62,7 +62,7 @@ impl fmt::Display for MissingProgram {
 }
 
 impl Error {
-    /// For `map_err`: notes what was tried on `path`.
+    /// For `map_err`: notes the action that failed, and `path`.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
         let path = path.into();
         move |source| Error::Io { what, path, source }

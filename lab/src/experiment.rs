@@ -1,13 +1,14 @@
-//! An experiment: what is measured, where, on whom, and what a paper claims of it. A file of `lab/experiments`.
+//! An experiment: measurement, place, servers, and the claims of a paper. A file of
+//! `lab/experiments`.
 //!
-//! A file is one sweep with the figures that are made of its rows. This module holds what a file says; who
-//! measures it and who judges it is elsewhere.
+//! A file is one sweep with the figures that are made of its rows. This module holds the contents
+//! of a file; [`round`](crate::round) measures and [`judge`](mod@crate::judge) judges.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`read`] | a file, read; what is wrong with it, and in which line |
+//! | [`read`] | reading a file, with its errors and their lines |
 //! | `keys` | the tables of a file, with the keys that each may have |
-//! | [`check`] | what has to be true of a file as a whole, and of all of them |
+//! | [`check`] | conditions on a file as a whole, and on all of them |
 //! | [`sheet`] | every table and figure of the papers |
 
 pub mod check;
@@ -24,31 +25,31 @@ pub struct Experiment {
     pub name: String,
     /// A title for people.
     pub title: String,
-    /// What it asks, in a sentence.
+    /// The question that it answers, in a sentence.
     pub question: String,
-    /// In which round it has its turn.
+    /// The round in which it has its turn.
     pub set: ExperimentSet,
     /// Rows of another edition are shown, and not judged.
     pub edition: u32,
-    /// What it takes in a round on two cores.
+    /// The time that it takes in a round on two cores, in minutes.
     pub minutes: f64,
-    /// What the machine has to have.
+    /// The experiment's needs.
     pub needs: Vec<ExperimentNeed>,
-    /// How often it is measured in a round.
+    /// The number of times it is measured in a round.
     pub repeats: u32,
-    /// What is varied: with a program, each combination of the words is one run of it.
+    /// The axes that are varied: with a program, each combination of the words is one run of it.
     pub sweep: Vec<SweepAxis>,
     /// Combinations that are left out.
     pub skip: Vec<RowSelector>,
-    /// What is done.
+    /// The measurement.
     pub task: ExperimentTask,
-    /// Where rows do not count.
+    /// The rules by which rows do not count.
     pub voids: Vec<VoidRule>,
-    /// What is made of the rows.
+    /// The figures that are made of the rows.
     pub figures: Vec<PaperFigure>,
-    /// How it is done when the shape is enough; `None` if it has no such form.
+    /// The short form, which shows the shape only; `None` if there is none.
     pub quick: Option<QuickForm>,
-    /// What a reader has to know besides.
+    /// Further remarks for readers.
     pub note: String,
 }
 
@@ -69,7 +70,7 @@ impl ExperimentSet {
         [ExperimentSet::Papers, ExperimentSet::Peers, ExperimentSet::Library];
 }
 
-/// What an experiment needs of the machine.
+/// A need of an experiment for something of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExperimentNeed {
     /// To be root: networks, memory, quotas.
@@ -80,20 +81,20 @@ pub enum ExperimentNeed {
     Program(String),
 }
 
-/// What is varied.
+/// An axis that is varied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweepAxis {
-    /// Its name: a column of the rows, and a word.
+    /// The axis's name: a column of the rows, and a word.
     pub name: String,
-    /// Its values, in order.
+    /// The axis's values, in order.
     pub values: Vec<String>,
 }
 
-/// Some rows: those whose words are these.
+/// A selection of rows: those whose words are these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowSelector(pub Vec<SelectedWord>);
 
-/// A column, and the words that are meant. Of several, what is claimed has to hold for each.
+/// A column, and the words that are meant. A claim has to hold for each of several words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedWord {
     /// The column.
@@ -102,12 +103,12 @@ pub struct SelectedWord {
     pub words: Vec<String>,
 }
 
-/// What is done.
+/// The measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExperimentTask {
     /// A command that prints rows.
     Program(ProgramTask),
-    /// Servers are started, clients come, and both are looked at.
+    /// A load: servers are started, clients connect, and both are measured.
     Load(Box<LoadTask>),
 }
 
@@ -116,63 +117,67 @@ pub enum ExperimentTask {
 pub struct ProgramTask {
     /// Program and arguments, with words in them.
     pub command: Vec<String>,
-    /// What cargo is told besides `build --release --locked`; empty if there is nothing to build.
+    /// The arguments of cargo besides `build --release --locked`; empty if there is nothing to
+    /// build.
     pub build: Vec<String>,
-    /// The columns that are words. The first is who is measured.
+    /// The columns that are words. The first names the subject.
     pub keys: Vec<String>,
-    /// The columns that are numbers, and are judged or shown; it may print more.
+    /// The columns that are numbers, and are judged or shown; the command may print more.
     pub measures: Vec<String>,
 }
 
-/// Servers, and the clients that come to each at each point.
+/// Servers, and the clients that connect to each at each point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadTask {
-    /// Where.
+    /// The place.
     pub place: PlaceText,
-    /// Who takes turns.
+    /// The servers that take turns.
     pub cast: Cast,
-    /// Measured of each server at the start of a run: a name, and a group that comes alone.
+    /// Groups by which the capacity of each server is measured at the start of a run: a name, and a
+    /// group that comes alone.
     pub capacities: Vec<GroupText>,
     /// The groups of clients.
     pub groups: Vec<GroupText>,
-    /// Files that are served: their names, and so many bytes.
+    /// Files that are served: their names and sizes in bytes.
     pub content: Vec<(String, u64)>,
-    /// SPECweb99's set of files for so many connections is served, too.
+    /// The number of connections of SPECweb99's set of files, if that is served, too.
     pub fileset: Option<u32>,
-    /// What is written down of each point.
+    /// The figures that are recorded at each point.
     pub measures: Vec<String>,
-    /// How long clients come before it counts.
+    /// The time for which clients come before anything counts.
     pub warmup: Duration,
-    /// How long it counts.
+    /// The time that counts.
     pub measured: Duration,
 }
 
 /// A group of clients: a name, and the settings of `forebay load`, with words in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupText {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// Key and value of each setting.
     pub settings: Vec<(String, String)>,
 }
 
-/// Where servers and clients are.
+/// The place of servers and clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlaceText {
     /// `loopback`; `own`: loopback in a network of its own; `pair`: two networks with a cable between them.
     pub network: String,
-    /// `cores = "one"`: servers and clients share one; `send_buffer = "4KiB"`: what a socket of an `own` network
-    /// or of the servers' end of a `pair` holds to be sent.
+    /// `cores = "one"`: servers and clients share one; `send_buffer = "4KiB"`: the send buffer of
+    /// sockets in an `own` network or at the servers' end of a `pair`.
     pub settings: Vec<(String, String)>,
-    /// What a server gets of its core.
+    /// The server's share of its core.
     pub cpu: Option<CpuShare>,
-    /// What a server and the page cache of its files may hold, bytes. The set of files is read once before clients come.
+    /// The memory limit of a server and the page cache of its files, in bytes. The set of files is
+    /// read once before clients come.
     pub memory_bytes: Option<u64>,
-    /// What the cable of a `pair` carries towards the clients, as `tc` writes rates: `10mbit`.
+    /// The rate of a `pair`'s cable towards the clients, as `tc` writes rates: `10mbit`.
     pub line: String,
 }
 
-/// The part of a core that one of the servers needs for so many answers per second; all of them get it.
+/// The part of a core that one of the servers needs for a number of answers per second; all servers
+/// get as much.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuShare {
     /// Answers per second, at the last point of the sweep.
@@ -181,12 +186,12 @@ pub struct CpuShare {
     pub server: String,
 }
 
-/// Who takes turns.
+/// The servers that take turns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cast {
     /// Forebay's forms of `lab/servers.toml`.
     pub ours: Vec<String>,
-    /// The ways in which each of ours is set up.
+    /// The forms, that is the ways in which each of ours is set up.
     pub forms: Vec<String>,
     /// Other servers.
     pub peers: Vec<String>,
@@ -194,49 +199,50 @@ pub struct Cast {
     pub tags: Vec<String>,
     /// Words for the files of all.
     pub words: Vec<(String, String)>,
-    /// Lines of ours for all, and for capacities, too: what is asked for.
+    /// Lines of ours for all, and for capacities, too: the files and handlers that are asked for.
     pub base: String,
     /// The policy of ours, with words.
     pub lines: String,
 }
 
-/// That rows do not count where a figure is not within bounds: what was to be shown did not happen.
+/// A rule by which rows do not count where a figure is not within bounds, as the effect that was to
+/// be shown did not happen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VoidRule {
-    /// What did not happen, as a sentence.
+    /// The effect that did not happen, as a sentence.
     pub what: String,
-    /// Which rows have to show it.
+    /// The rows that have to show it.
     pub of: RowSelector,
     /// The figure.
     pub figure: String,
-    /// Within which it is when all is well.
+    /// The bounds within which the figure is when all is well.
     pub bounds: ClaimBounds,
-    /// Whether nobody's rows of the round count then; else only those of the same server and form.
+    /// Whether no rows of the round count then; else only those of the same server and form do not.
     pub whole_round: bool,
 }
 
 /// A table or a figure of a paper, or one of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperFigure {
-    /// Such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: String,
     /// A title for people.
     pub title: String,
-    /// Of which rows.
+    /// The rows that it is made of.
     pub at: RowSelector,
-    /// How it is shown.
+    /// The way in which it is shown.
     pub view: FigureView,
-    /// What the paper has.
+    /// The numbers of the paper.
     pub paper: PaperNumbers,
-    /// What a reader has to know.
+    /// Remarks for readers.
     pub note: String,
-    /// What is claimed.
+    /// The claims.
     pub claims: Vec<Claim>,
-    /// What is not built, and why: a form, or the whole figure (an empty name).
+    /// Parts that are not built, and why: a form, or the whole figure (an empty name).
     pub absent: Vec<(String, String)>,
 }
 
-/// How a figure is shown.
+/// The way in which a figure is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FigureView {
     /// A line for each combination of keys.
@@ -254,11 +260,11 @@ pub struct PlotView {
     pub y: String,
     /// The keys by which rows are put into lines.
     pub series: Vec<String>,
-    /// Of which rows, besides those of the figure.
+    /// The rows that it is made of, besides the figure's condition.
     pub at: RowSelector,
-    /// What x is called, if not by its name.
+    /// The title of x, if not its name.
     pub x_title: String,
-    /// What y is called, if not by its name.
+    /// The title of y, if not its name.
     pub y_title: String,
     /// Whether x is logarithmic.
     pub log_x: bool,
@@ -278,7 +284,7 @@ pub struct PaperNumbers {
 /// A line of a paper's plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperSeries {
-    /// Its name.
+    /// The line's name.
     pub name: String,
     /// x and y.
     pub points: Vec<(f64, f64)>,
@@ -287,41 +293,42 @@ pub struct PaperSeries {
 /// A row of a paper's table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PaperRow {
-    /// Its name.
+    /// The row's name.
     pub name: String,
     /// A number for each figure of the table; none where the paper has none.
     pub values: Vec<Option<f64>>,
 }
 
-/// What is claimed.
+/// A claim about a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// In a few words.
+    /// The claim, in a few words.
     pub id: String,
-    /// Of which rows, besides those of the figure.
+    /// The rows that it is about, besides the figure's condition.
     pub of: RowSelector,
-    /// Which figure.
+    /// The figure.
     pub figure: String,
-    /// What is true of it.
+    /// The condition.
     pub kind: ClaimKind,
-    /// So many rounds have to count before there is a verdict.
+    /// The number of rounds that have to count before there is a verdict.
     pub rounds: u32,
-    /// Whether the interval of the median decides, and not how many rounds it is true in.
+    /// Whether the interval of the median decides, and not the number of rounds in which the claim
+    /// is true.
     pub interval: bool,
     /// Whether the short form judges it.
     pub quick: bool,
-    /// Why it is so, or is not.
+    /// The reason why the claim is true, or is not.
     pub why: String,
 }
 
-/// What is true of a figure in a round.
+/// A condition on a figure in a round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimKind {
-    /// It lies within bounds.
+    /// The figure lies within bounds.
     Value(ClaimBounds),
-    /// Divided by another it lies within bounds.
+    /// The figure divided by another lies within bounds.
     Ratio {
-        /// What it is divided by.
+        /// The divisor.
         to: RatioTo,
         /// The bounds.
         bounds: ClaimBounds,
@@ -330,46 +337,47 @@ pub enum ClaimKind {
     Order {
         /// The rows, the largest figure first.
         order: Vec<RowSelector>,
-        /// So much of the next one may be missing: 0.02 is two percent.
+        /// The share of the next one that may be missing: 0.02 is two percent.
         slack: f64,
     },
-    /// It has a shape along an axis.
+    /// The figure has a shape along an axis.
     Along {
         /// The axis.
         over: String,
         /// The shape.
         shape: CurveShape,
-        /// As with `Order`.
+        /// The same as with `Order`.
         slack: f64,
     },
-    /// The paper does not let it be judged, for this reason.
+    /// The paper does not say enough to judge the claim, for this reason.
     CannotBeJudged(String),
 }
 
-/// What a figure is divided by, in the same round.
+/// The divisor of a figure, in the same round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RatioTo {
-    /// The rows that have these words in the place of their own, and this figure; an empty one is the same.
+    /// The rows that have these words in the place of their own, and this figure; an empty name is
+    /// the same figure.
     Rows {
         /// The words.
         words: RowSelector,
-        /// Another figure, if it is another.
+        /// The other figure, or an empty name.
         figure: String,
     },
-    /// The peer with the largest median: all whose server is none of ours.
+    /// The peer with the largest median. Peers are all servers that are not Forebay.
     Best,
 }
 
-/// Bounds; what is not said does not bound.
+/// Bounds; one that is missing does not bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimBounds {
-    /// No less than this.
+    /// The lower bound.
     pub min: Option<ClaimBound>,
-    /// No more than this.
+    /// The upper bound.
     pub max: Option<ClaimBound>,
 }
 
-/// A number, or so many times a column of the row.
+/// A number, or a multiple of a column of the row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimBound {
     /// The number.
@@ -381,26 +389,26 @@ pub struct ClaimBound {
 /// A shape along an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CurveShape {
-    /// Each is no less than the one before.
+    /// Each point is no less than the one before.
     Rises,
-    /// Each is no more than the one before.
+    /// Each point is no more than the one before.
     Falls,
-    /// All are the same within slack, least to most.
+    /// All points are the same within slack, least to most.
     Flat,
-    /// It falls after its highest point by so much of it: 0.2 is a fifth.
+    /// The curve falls after its highest point by this share of it: 0.2 is a fifth.
     Peaks(f64),
-    /// It begins above these rows, and ends below them.
+    /// The curve begins above that of these rows, and ends below it.
     Crosses(RowSelector),
-    /// The slope of the straight line through it lies between these.
+    /// The slope of the straight line through the points lies between these.
     Slope(f64, f64),
-    /// A straight line explains so much of it.
+    /// A straight line explains this share of the variance.
     Straight(f64),
 }
 
-/// How it is done when the shape is enough.
+/// The short form of an experiment, which shows the shape only.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuickForm {
-    /// What it takes.
+    /// The time that it takes, in minutes.
     pub minutes: f64,
     /// Another command of a program.
     pub command: Vec<String>,
@@ -415,14 +423,14 @@ pub struct QuickForm {
 }
 
 impl PlaceText {
-    /// A setting; empty if it is not said.
+    /// A setting; empty if it is not given.
     pub fn setting(&self, key: &str) -> &str {
         self.settings.iter().find(|(known, _)| known == key).map_or("", |(_, value)| value)
     }
 }
 
 impl RowSelector {
-    /// The words of a key, if it is named.
+    /// The words of a key, if the selector names it.
     pub fn words(&self, key: &str) -> Option<&[String]> {
         let found = self.0.iter().find(|word| word.key == key);
         found.map(|word| word.words.as_slice())
@@ -430,7 +438,7 @@ impl RowSelector {
 }
 
 impl Experiment {
-    /// The columns of its rows that are words, the first of them who is measured.
+    /// The columns of its rows that are words; the first names the subject.
     pub fn keys(&self) -> Vec<&str> {
         let axes = self.sweep.iter().map(|axis| axis.name.as_str());
         match &self.task {
@@ -444,7 +452,7 @@ impl Experiment {
         }
     }
 
-    /// A figure of it.
+    /// One of the experiment's figures.
     pub fn figure(&self, id: &str) -> Option<&PaperFigure> {
         self.figures.iter().find(|figure| figure.id == id)
     }

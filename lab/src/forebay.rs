@@ -1,4 +1,4 @@
-//! What a build of Forebay says of itself: what it takes, what it has counted.
+//! Facts that a build of Forebay states about itself: its commands, its counters.
 
 use crate::Error;
 use std::fs;

@@ -1,15 +1,15 @@
-//! What rows come to: each claim of a figure, for everybody of whom it is made, over rounds.
+//! Verdicts from rows: each claim of a figure, for every subject it is about, over rounds.
 //!
 //! Everything here is pure: rows go in, verdicts come out. A claim is true, false or void in a round
 //! ([`claim`], [`void`]); over rounds it holds, holds in part, or does not ([`verdict`]).
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`select`] | which rows are meant, and of whom a claim is made |
+//! | [`select`] | the rows that are meant, and the subjects of a claim |
 //! | [`claim`] | a claim in one round |
 //! | [`shape`] | curves along an axis |
-//! | [`void`] | where rows do not count |
-//! | [`verdict`] | over rounds: a claim, everybody of whom it is made, the figure |
+//! | [`void`] | the reasons for which rows do not count |
+//! | [`verdict`] | over rounds: a claim, every subject it is about, the figure |
 
 pub mod claim;
 pub mod select;
@@ -17,22 +17,22 @@ pub mod shape;
 pub mod verdict;
 pub mod void;
 
-/// What became of a figure, of somebody in it, or of a claim.
+/// The verdict on a figure, on a subject in it, or on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PaperVerdict {
-    /// What is claimed is so.
+    /// The claim is true.
     Holds,
-    /// Some of it is, or it is in some rounds.
+    /// Some of the claim is true, or it is true in some rounds.
     InPart,
-    /// It is not so, today.
+    /// The claim is not true today.
     DoesNotHold,
-    /// The paper does not let it be judged.
+    /// The paper does not say enough to judge the claim.
     CannotBeJudged,
-    /// What was to be shown did not happen.
+    /// The effect that was to be shown did not happen.
     Void,
     /// There are too few rounds.
     NotYet,
-    /// What is measured is not built.
+    /// The part that would be measured is not built.
     NotBuilt,
 }
 
@@ -48,7 +48,7 @@ impl PaperVerdict {
         PaperVerdict::NotBuilt,
     ];
 
-    /// As reports have it.
+    /// The verdict's text in reports.
     pub fn text(self) -> &'static str {
         match self {
             PaperVerdict::Holds => "holds",
@@ -62,34 +62,35 @@ impl PaperVerdict {
     }
 }
 
-/// Of whom a claim is made: words by their keys; none if the claim names all of them itself.
+/// The subject of a claim, such as a server in a form: words by their keys; none if the claim names
+/// all words itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimSubject(pub Vec<(String, String)>);
 
 impl ClaimSubject {
-    /// For people: the words.
+    /// The words, as reports show them.
     pub fn text(&self) -> String {
         let words: Vec<_> = self.0.iter().map(|(_, word)| word.as_str()).collect();
         let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
         if words.is_empty() { "all".to_owned() } else { words.join(" ") }
     }
 
-    /// The word of a key, if it has one.
+    /// The word of a key, if the subject has one.
     pub fn word(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == key).map(|(_, word)| word.as_str())
     }
 }
 
-/// What a claim was in one round.
+/// The finding on a claim in one round.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimFinding {
-    /// It is so, by this number.
+    /// The claim is true, by this number.
     True(f64),
-    /// It is not, by this number.
+    /// The claim is false, by this number.
     False(f64),
     /// The round does not count, for this reason.
     Void(String),
-    /// Rows that it needs are not there.
+    /// Rows that the claim needs are missing.
     Missing,
 }
 
@@ -98,67 +99,67 @@ pub enum ClaimFinding {
 pub struct RoundOfClaim {
     /// The folder of the round.
     pub run: String,
-    /// Which of the rounds in that folder.
+    /// The round's number in that folder.
     pub number: u32,
-    /// What it ran on.
+    /// The machine it ran on.
     pub machine: String,
     /// Whether something else ran meanwhile.
     pub is_noisy: bool,
-    /// What came of it.
+    /// The finding.
     pub finding: ClaimFinding,
 }
 
-/// A claim about somebody, over rounds.
+/// A claim about a subject, over rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedClaim {
     /// The claim's name.
     pub id: String,
-    /// Why it is so, or is not, as the file has it.
+    /// The reason why the claim is true, or is not, as the file has it.
     pub why: String,
-    /// About whom.
+    /// The subject.
     pub subject: ClaimSubject,
-    /// What has to be so.
+    /// The condition.
     pub goal: String,
     /// The verdict.
     pub verdict: PaperVerdict,
-    /// What it rests on.
+    /// The grounds of the verdict, in a sentence.
     pub sentence: String,
     /// The rounds, oldest first.
     pub rounds: Vec<RoundOfClaim>,
 }
 
-/// All claims about somebody.
+/// All claims about a subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedSubject {
-    /// About whom.
+    /// The subject.
     pub subject: ClaimSubject,
     /// The verdict.
     pub verdict: PaperVerdict,
-    /// Why it is not better; empty if it holds.
+    /// The reason why the verdict is not better; empty if all holds.
     pub sentence: String,
 }
 
 /// A figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedFigure {
-    /// Such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: String,
     /// The verdict.
     pub verdict: PaperVerdict,
-    /// What it rests on.
+    /// The grounds of the verdict, in a sentence.
     pub sentence: String,
-    /// Everybody of whom something is claimed.
+    /// All subjects of the figure's claims.
     pub subjects: Vec<JudgedSubject>,
-    /// Every claim about everybody.
+    /// Every claim about every subject.
     pub claims: Vec<JudgedClaim>,
 }
 
-/// How strict the judge is.
+/// The strictness of the judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JudgeMode {
-    /// Over as many rounds as each claim wants.
+    /// Judges over as many rounds as each claim wants.
     Whole,
-    /// Over one, and only those claims that the short form shows.
+    /// Judges over one round, and only those claims that the short form shows.
     Quick,
 }
 

@@ -1,5 +1,5 @@
-//! duke §VII.D: clients that want one object each and then stay silent, on ten threads. What keeping their
-//! connections costs where each holds a thread, and what a timeout that shrinks gives back.
+//! duke §VII.D: clients that want one object each and then stay silent, on ten threads. The cost of
+//! keeping their connections where each holds a thread, and the effect of a timeout that shrinks.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
@@ -19,18 +19,19 @@ use std::time::Duration;
 
 /// Bytes of the object: duke's pool was measured with 8,000.
 const OBJECT_BYTES: usize = 8000;
-/// How long a client waits for its answer before it gives up.
+/// The time for which a client waits for its answer before it gives up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client that was answered stays, unless the server ends it: longer than any run.
+/// The time for which a client that was answered stays, unless the server ends it: longer than any
+/// run.
 const SILENCE: Duration = Duration::from_secs(600);
-/// Connections open at once at most, waiting ones included.
+/// The largest number of connections open at once, waiting ones included.
 const CONNECTIONS: u32 = 15_000;
-/// No law: the clients speak HTTP/1.0, so connections are closed.
+/// The run without a keep-alive law: the clients speak HTTP/1.0, so connections are closed.
 const OLD: &str = "HTTP/1.0";
 /// The law without a floor.
 const CONSTANT: &str = "constant";
 
-/// What is measured.
+/// The experiment.
 pub const KEEPALIVE: Benchmark = Benchmark {
     name: "keepalive",
     title: "Clients that want one object and stay silent",
@@ -152,7 +153,7 @@ impl Measure for Keepalive {
         let row = RawRow::default()
             .word("keep", keep)
             .figure("offered_per_s", group.offered as f64 / group.seconds.max(1e-9))
-            // in the measured time: what is answered while the run drains is another matter
+            // only the measured time counts, not answers while the run drains
             .figure(
                 "served_per_s",
                 group.series.iter().map(|point| point.good).sum::<f64>() / points,
@@ -166,7 +167,7 @@ impl Measure for Keepalive {
     }
 }
 
-/// The load: so many new clients per second, whatever becomes of those before.
+/// The load: a number of new clients per second, whatever becomes of those before.
 fn plan(run: &Run, law: &str, port: u16) -> Result<LoadPlan, Error> {
     let mut group = ClientGroup::new("clients", target(port, "object.html")?);
     let arrivals = Arrivals { poisson: true, ..Arrivals::constant(run.options.number("rate")) };
@@ -179,7 +180,7 @@ fn plan(run: &Run, law: &str, port: u16) -> Result<LoadPlan, Error> {
     }
     Ok(LoadPlan {
         duration: run.options.measured,
-        // those who come to an empty server find free threads
+        // clients that come to an empty server find free threads
         warmup: Duration::from_secs(1),
         drain: PATIENCE,
         cores: vec![run.options.client_core],

@@ -1,47 +1,48 @@
 //! Measures Forebay beside others, and beside itself.
 //!
-//! In goes an experiment ([`experiment::Experiment`], a file of `lab/experiments`: servers, a sweep, what is
-//! measured, claims); out come rows, and what they come to. `forebay-bench` is the program of those experiments
-//! that are values in this package ([`benchmark::Benchmark`]), called by `make bench` and `make bench-…`. What the numbers mean and how they mislead is in `BENCHMARKING.md`.
+//! An experiment goes in ([`experiment::Experiment`], a file of `lab/experiments`: servers, a
+//! sweep, figures, claims); rows and verdicts come out. `forebay-bench` is the program of those
+//! experiments that are values in this package ([`benchmark::Benchmark`]), called by `make bench`
+//! and `make bench-…`. `BENCHMARKING.md` says what the numbers mean and how they mislead.
 //!
-//! What every experiment shares:
+//! Modules that every experiment shares:
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`mod@experiment`] | what an experiment is: a file |
+//! | [`mod@experiment`] | an experiment: a file |
 //! | [`catalogue`] | all files |
 //! | [`command`] | the commands of `lab` |
 //! | [`round`] | experiments are measured, and rows kept |
-//! | [`servers`] | who can take turns |
-//! | [`mod@measure`] | what happened, as figures |
+//! | [`servers`] | the servers that can take turns |
+//! | [`mod@measure`] | figures of a run |
 //! | [`bridge`] | rows of experiments that are values |
-//! | [`benchmark`] | what one is that is a value |
+//! | [`benchmark`] | an experiment that is a value |
 //! | [`options`], [`arguments`] | one set of options, and those of an experiment |
 //! | [`run`], [`runner`] | rounds, points and servers in turn |
-//! | [`mod@rows`], [`judge`] | rows as files keep them; what they come to |
+//! | [`mod@rows`], [`judge`] | rows as files keep them; verdicts on them |
 //! | [`mod@report`] | everything as one page, or one table |
-//! | [`columns`] | what the rows of an experiment that is a value hold |
+//! | [`columns`] | the columns of the rows of an experiment that is a value |
 //! | [`results`], [`summary`] | medians, spreads, ratios as markdown |
-//! | [`claim`], [`mod@reference`] | claims, met or missed; with what rows are compared |
+//! | [`claim`], [`mod@reference`] | claims, met or missed; the rows they are compared with |
 //! | [`peers`], [`template`] | the servers beside Forebay: files in `lab/peers`, filled in |
-//! | [`serving`] | a server under way, with what stands behind it |
+//! | [`serving`] | a server under way, with the servers behind it |
 //! | [`cage`] | memory that is small, and empty at first |
 //! | [`running`] | a process: pinned, started, stopped whatever happens |
 //! | [`load`] | a run of Forebay's load generator, and what the server spent meanwhile |
 //! | [`client`] | other clients |
 //! | [`probe`] | one request before each measurement: is the answer right? |
-//! | [`forebay`] | what a build of Forebay says of itself |
-//! | [`cpu`], [`machine`] | processor time; what everything ran on |
-//! | [`content`], [`tls`] | what is served; the certificate that is shown |
+//! | [`forebay`] | facts that a build of Forebay states about itself |
+//! | [`cpu`], [`machine`] | processor time; the machine |
+//! | [`content`], [`tls`] | the files that are served; the certificate that is shown |
 //! | [`network`] | loopback in a namespace of its own |
-//! | [`error`] | why a run stopped |
+//! | [`error`] | the reason why a run stopped |
 //!
-//! The experiments that are values, each with what is its own:
+//! The experiments that are values, each with its own code:
 //!
 //! | module | what it is about |
 //! |---|---|
 //! | [`benchmarks`] | all of them by name |
-//! | [`static_files`], [`case`] | what static answers cost, beside other servers |
+//! | [`static_files`], [`case`] | the cost of static answers, beside other servers |
 //! | [`engines`] | the engines beside one another |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
 //! | [`keepalive`] | clients that want one object and stay silent |
@@ -50,7 +51,7 @@
 //! | [`calibration`] | constants that are wrong on purpose, calibrated |
 //! | [`receivers`] | a thousand receivers, fast and slow, of short and long answers |
 //! | [`crashes`] | processes that are killed, frozen or cut off |
-//! | [`stages`] | what three processes cost |
+//! | [`stages`] | the cost of three processes |
 //! | [`overload`] | more load than a server can do |
 //!
 //! ```
@@ -60,7 +61,8 @@
 //! assert_eq!(format!("{spread:.1}"), "5.2 (5.1–6.0)");
 //! ```
 //!
-//! It deliberately does not compare runs of different days: the machine is never the same.
+//! The laboratory deliberately does not compare runs of different days: the machine is never the
+//! same.
 #![forbid(unsafe_code)]
 
 pub mod arguments;

@@ -1,4 +1,4 @@
-//! A run of the load generator, and what the server did meanwhile.
+//! A run of the load generator, with the server's figures meanwhile.
 
 use crate::Error;
 use crate::cpu::{Core, Used};
@@ -10,14 +10,14 @@ use forebay_load::{LoadPlan, LoadTarget, Report};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often threads and memory are looked at, and how exactly the measured time is met.
+/// The interval at which threads and memory are looked at, and the precision of the measured time.
 const LOOK: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_millis(100);
 
-/// What was seen.
+/// The findings of a run.
 #[derive(Clone, Debug)]
 pub struct LoadResult {
-    /// What the clients found.
+    /// The clients' report.
     pub report: Report,
     /// Processor time of the server per second of the measured time.
     pub server_cores: f64,
@@ -25,9 +25,9 @@ pub struct LoadResult {
     pub core_busy: f64,
     /// Forebay's metrics before and after the measured time; empty where there are none.
     pub metrics: [String; 2],
-    /// Most threads of the server.
+    /// The largest number of threads of the server.
     pub threads: u64,
-    /// Most memory of the server's own, MiB.
+    /// The largest memory of the server's own, MiB.
     pub memory_mib: f64,
     /// Pages of files that the machine read again per second, soon after it had given them up.
     pub refaults_per_s: f64,
@@ -48,10 +48,10 @@ fn refaults() -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Where clients come to.
+/// The target that clients connect to.
 ///
 /// # Errors
-/// When it is no URL.
+/// When that is no URL.
 pub fn target(port: u16, path: &str) -> Result<LoadTarget, Error> {
     LoadTarget::parse(&format!("http://127.0.0.1:{port}/{path}")).map_err(client)
 }
@@ -61,7 +61,8 @@ pub fn client(error: impl std::fmt::Display) -> Error {
     Error::Client(error.to_string())
 }
 
-/// Runs `plan` against a server. `look` is told how far the load is, in seconds, whenever that is known.
+/// Runs `plan` against a server. `look` is called with the elapsed time of the load, in seconds,
+/// whenever that is known.
 ///
 /// # Errors
 /// When the load generator cannot run, or a signal asked to stop.
@@ -102,8 +103,9 @@ pub fn run_from(
     let stop = &run.stop;
     let report = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            // dropped when the load has ended, however it does
+            // dropped when the load has ended, in whatever way
             let sender = sender;
+            // a network namespace is a thread's own: only this thread and those it starts join the clients
             pair.map_or(Ok(()), NetworkPair::join_clients)?;
             let report = forebay_load::run(plan, stop, &mut |progress| {
                 let _ = sender.send(progress.elapsed.as_secs_f64());
@@ -112,7 +114,7 @@ pub fn run_from(
         });
         loop {
             match receiver.recv_timeout(LOOK) {
-                // a server that answers late makes samples rare, not old
+                // a server that answers late makes samples rare, not outdated
                 Ok(at_s) => look(receiver.try_iter().last().unwrap_or(at_s)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -136,6 +138,7 @@ pub fn run_from(
     });
     run.go_on()?;
     let report = report.map_err(|_| Error::Client("the load generator panicked".into()))?;
+    // a load that ends between two looks has ended before this thread saw `end`: its end is now
     let (report, after) = (report?, after.unwrap_or_else(moment));
     let before = before.ok_or_else(|| Error::Client("the run was too short".into()))?;
     let wall_ns = after.at.duration_since(before.at).as_nanos().max(1) as f64;

@@ -1,4 +1,4 @@
-//! What everything ran on.
+//! The machine that everything ran on.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// Lines of a markdown list: processor, kernel, distribution, load.
 pub fn describe() -> String {
     let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
-    // Not what this process may use: it is pinned by now.
+    // Not the processors this process may use: it is pinned by now.
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cores = processors.lines().filter(|line| line.starts_with("processor")).count();
     let hypervisor = match field("/proc/cpuinfo", "flags") {
@@ -30,7 +30,7 @@ pub fn describe() -> String {
     )
 }
 
-/// By what one machine is told from another: processor, cores, kernel.
+/// The name that tells machines apart: processor, cores, kernel.
 pub fn name() -> String {
     let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
     let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,11 +1,12 @@
-//! What happened, as figures: of a group of clients, of the server, and whether the load was what it says.
+//! Figures of a run: of a group of clients, of the server, and whether the load was as stated.
 
 use crate::forebay::value;
 use crate::load::LoadResult;
 use crate::summary::Spread;
 use forebay_load::report::GroupReport;
 
-/// A figure: its name, what it is, and how it is found; none where there is nothing.
+/// A figure: its name, its meaning, and the function that finds it, which returns `None` where
+/// there is none.
 type MeasureRow = (&'static str, &'static str, fn(&GroupReport, &LoadResult) -> Option<f64>);
 
 /// Length of a point of the series, by which clients in step are seen.

@@ -1,8 +1,9 @@
-//! What loopback does otherwise than a network, and what can be done about it.
+//! Differences between loopback and a network, and ways to remove them.
 //!
-//! [`enter`]: a network of a program's own (a network namespace), with sockets that hold as little
-//! unsent as one wishes. [`NetworkPair`]: one for the servers and one for the clients, with a cable between them.
-//! [`Steered`]: who pays for what comes in.
+//! [`enter`]: a network of a program's own (a network namespace), with sockets whose send buffers
+//! are as small as wished. [`NetworkPair`]: one for the servers and one for the clients, with a
+//! cable between them.
+//! [`Steered`]: the core that pays for received packets.
 
 use crate::Error;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -15,12 +16,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Says to the program inside that it is inside.
+/// Tells the program that it was started inside the network.
 const INSIDE: &str = "FOREBAY_BENCH_NETWORK";
 const SEND_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 
-/// Starts this program again in a network of its own, unless it is there already. To be called before anything else
-/// is done.
+/// Starts this program again in a network of its own, unless it is there already. Must be called
+/// before anything else is done.
 ///
 /// # Errors
 /// Without the right to make one (root has it), without `unshare` (util-linux) or `ip` (iproute2).
@@ -28,18 +29,18 @@ pub fn enter() -> Result<(), Error> {
     own(&["--net"])
 }
 
-/// Bounds what a socket of this program's network holds to be sent.
+/// Bounds the send buffers of sockets in this program's network.
 ///
 /// # Errors
 /// Without the right to change it.
 pub fn bound_send_buffers(bytes: usize) -> Result<(), Error> {
-    // the middle one is what a socket begins with
+    // the middle one is the size that a socket begins with
     let sizes = format!("4096 {} {bytes}", bytes.min(16_384));
     fs::write(SEND_BUFFERS, sizes).map_err(Error::io("cannot write", SEND_BUFFERS))
 }
 
-/// Has loopback send segments as a network does: else whatever fits into one of 64 KiB is taken at once, however
-/// small the buffer. To be called where this program has a network of its own.
+/// Has loopback send segments as a network does: otherwise all that fits into one of 64 KiB is
+/// taken at once, however small the buffer. For a program that has a network of its own.
 ///
 /// # Errors
 /// Without the right to change it, without `ip` or `ethtool`.
@@ -48,7 +49,7 @@ pub fn send_as_a_network() -> Result<(), Error> {
     run("ethtool -K lo gso off tso off gro off")
 }
 
-/// Starts this program again in what `unshare` makes of these words, unless it is there already.
+/// Starts this program again under `unshare` with these words, unless it is there already.
 fn own(words: &[&str]) -> Result<(), Error> {
     if env::var_os(INSIDE).is_none() {
         let own = env::current_exe().map_err(Error::io("cannot find", "this program"))?;
@@ -73,9 +74,9 @@ fn run(line: &str) -> Result<(), Error> {
     Err(Error::io("cannot set the network up by", line)(io::Error::other(said)))
 }
 
-/// Two networks with a cable between them that leaves no checksum to a device: this program and its servers
-/// are in one, clients in the other, which has all addresses of 10.1.0.0/16. What the kernel does for what
-/// comes in is done by the core of the end that it comes to.
+/// Two networks with a cable between them that leaves no checksum to a device: this program and its
+/// servers are in one, clients in the other, which has all addresses of 10.1.0.0/16. The kernel's
+/// work on received packets is done by the core of the receiving end.
 #[derive(Debug)]
 pub struct NetworkPair {
     clients: fs::File,
@@ -90,7 +91,7 @@ impl NetworkPair {
     /// # Errors
     /// Without the right to make them (root has it), without `unshare`, `ip` or `ethtool`.
     pub fn enter(server_core: usize, client_core: usize) -> Result<NetworkPair, Error> {
-        // what is mounted there is gone with this program
+        // mounts made there are gone with this program
         own(&["--net", "--mount", "--propagation", "private"])?;
         run("mkdir -p /run/netns")?;
         run("mount -t tmpfs tmpfs /run/netns")?;
@@ -114,7 +115,7 @@ impl NetworkPair {
             run(&format!("{inside}cp {CORES} {file}"))?;
         }
         run("ip route add 10.1.0.0/16 via 10.99.0.2")?;
-        // answers to addresses that nobody has go nowhere at once
+        // packets to addresses that no host has are dropped at once
         run("ip route add blackhole 10.7.0.0/16")?;
         run("ip -n clients route add local 10.1.0.0/16 dev lo")?;
         let clients = Path::new("/run/netns/clients");
@@ -122,7 +123,8 @@ impl NetworkPair {
         Ok(NetworkPair { clients })
     }
 
-    /// Has the cable carry no more than this towards the clients, and drop what waits for longer than 400 ms.
+    /// Has the cable carry no more than this towards the clients, and drop packets that wait for
+    /// longer than 400 ms.
     ///
     /// # Errors
     /// Where the kernel has no token bucket filter, or `rate` is none (`10mbit`).
@@ -140,23 +142,23 @@ impl NetworkPair {
     }
 }
 
-/// In a file system that is gone with this program.
+/// A folder in a file system that is gone with this program.
 const CORES: &str = "/run/netns/cores";
 
 const STEERING: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 
-/// While it lives, one core does the kernel's work on everything that loopback delivers (receive packet
-/// steering). Otherwise the core of whoever sends does it.
+/// A setting of the kernel: while this lives, one core does the kernel's work on everything that
+/// loopback delivers (receive packet steering). Otherwise the sender's core does it.
 #[derive(Debug)]
 pub struct Steered {
     before: String,
 }
 
 impl Steered {
-    /// To this core.
+    /// Steers all work to this core.
     ///
     /// # Errors
-    /// Without the right to change it (root has it), or where the kernel has no such thing.
+    /// Without the right to change it (root has it), or where the kernel has no packet steering.
     pub fn to(core: usize) -> Result<Steered, Error> {
         let before = fs::read_to_string(STEERING).map_err(Error::io("cannot read", STEERING))?;
         let steered = Steered { before };
@@ -167,7 +169,7 @@ impl Steered {
 
 impl Drop for Steered {
     fn drop(&mut self) {
-        // what could be written once can be written again
+        // a setting that could be written once can be written again
         let _ = fs::write(STEERING, &self.before);
     }
 }

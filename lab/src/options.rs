@@ -1,30 +1,30 @@
-//! What can be asked for: one set of options for every experiment, axes and settings of each.
+//! Options: one set for every experiment, and the axes and settings of each.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Something that is varied, and can be chosen.
+/// An axis that is varied, and whose values can be chosen.
 #[derive(Debug)]
 pub struct Axis {
-    /// The column that says it.
+    /// The column that holds the value.
     pub key: &'static str,
     /// The option that chooses values.
     pub option: &'static str,
-    /// What it was called once, and still is.
+    /// An older name that still works.
     pub alias: Option<&'static str>,
-    /// What it is.
+    /// The help text.
     pub help: &'static str,
     /// The values that there are; empty if any word will do.
     pub known: fn() -> Vec<&'static str>,
-    /// What they are.
+    /// The type of its values.
     pub kind: Kind,
-    /// Those that are measured, separated by commas; empty for all.
+    /// The values that are measured by default, separated by commas; empty for all.
     pub default: &'static str,
     /// The same with `--quick`.
     pub quick: &'static str,
-    /// Makes them of what else was asked for, if none are chosen.
+    /// Makes the values from the other options, if none are chosen.
     pub made: Option<fn(&Options) -> Vec<String>>,
-    /// A flag that chooses others: its name, those values, and what it is for.
+    /// A flag that chooses other values: its name, those values, and its purpose.
     pub instead: Option<(&'static str, &'static str, &'static str)>,
 }
 
@@ -34,7 +34,7 @@ pub fn any() -> Vec<&'static str> {
 }
 
 impl Axis {
-    /// One with only what it must have.
+    /// An axis with only the fields that every axis has.
     pub const fn new(
         key: &'static str,
         option: &'static str,
@@ -65,7 +65,7 @@ impl Axis {
     }
 }
 
-/// What a setting takes.
+/// The values that a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
@@ -74,24 +74,24 @@ pub enum Kind {
     Time,
     /// A word.
     Text,
-    /// Nothing: it is so.
+    /// No value: the flag is given or not.
     Flag,
 }
 
-/// Something else that can be said of an experiment.
+/// A further setting of an experiment.
 #[derive(Debug)]
 pub struct Setting {
     /// The option.
     pub name: &'static str,
-    /// What it takes.
+    /// The type of its value.
     pub kind: Kind,
-    /// What it is, unless it is said.
+    /// The default.
     pub default: &'static str,
-    /// What it means.
+    /// The meaning.
     pub help: &'static str,
 }
 
-/// What was asked for.
+/// The options that were given.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Measurements of each server at each point.
@@ -108,24 +108,24 @@ pub struct Options {
     pub client_core: usize,
     /// Forebay's binary.
     pub program: PathBuf,
-    /// Another build of it.
+    /// Another build of Forebay.
     pub before: Option<PathBuf>,
     /// Lines for every configuration of Forebay.
     pub set: String,
-    /// Fewer of everything.
+    /// Whether there are fewer of everything.
     pub quick: bool,
-    /// Where results go; a new folder if nothing is said.
+    /// The folder for results; a new one if none is given.
     pub out: Option<PathBuf>,
-    /// Nothing is measured.
+    /// Whether nothing is measured, only listed.
     pub list: bool,
-    /// What else is set, as it was written.
+    /// Further settings, as they were written.
     pub settings: Vec<(&'static str, String)>,
 }
 
 /// A duration; seconds without a unit.
 ///
 /// # Errors
-/// What was expected instead.
+/// A text that says what was expected.
 pub fn a_time(text: &str) -> Result<Duration, String> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let text = if is_bare { format!("{text}s") } else { text.to_owned() };

@@ -1,4 +1,5 @@
-//! Overload: what is still answered in time when more comes than a server can do, and who gets it.
+//! Overload: the requests that are still answered in time when more come than a server can do, and
+//! the clients that get them.
 //!
 //! Requests cost a known processor time, so one core of clients can ask a server for many times what
 //! it can do. A measurement is one start of a server and one run of the load generator, and makes a
@@ -34,20 +35,20 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
-/// The address of clients that are to be served first.
+/// The address of clients that are served first.
 pub const GOLD: &str = "127.0.2.1";
 /// Addresses of many other clients.
 pub const CROWD: &str = "127.0.1.1-127.0.1.64";
-/// A page of 1 KB of the site's own for what is refused: begins the lines of a policy.
+/// The beginning of a policy with a page of 1 KB of the site's own for refusals.
 pub const SITE_PAGES: &str = "errors = { 429 = \"/1k.html\", 503 = \"/1k.html\" }\n";
-/// Header rules of the site, for errors too: end the lines of a policy.
+/// The end of a policy with header rules of the site, for errors too.
 pub const SITE_HEADERS: &str = "[[header]]\nset = { X-Frame-Options = \"DENY\", Referrer-Policy = \"no-referrer\" }\n\
      [[header]]\npath = \"/work*\"\nset = { X-Path = \"work\" }\n";
 
 /// Files of peers with php-fpm behind them.
 const WITH_NGINX: &[&str] = &["overload/nginx.conf", "overload/php-fpm.conf"];
 
-/// p99 of gold under the flood, ms: at most twice that alone, and so much more.
+/// The bound on gold's p99 under the flood, ms: twice that alone, and some more.
 const fn gold(
     flooded: &'static [(&'static str, &'static str); 3],
     alone: RowKeys,
@@ -63,7 +64,7 @@ const fn gold(
     }
 }
 
-/// A figure of a case, µs: at most so much of another's.
+/// The bound on a figure of a case, µs, as a multiple of another's.
 const fn refusal(of: RowKeys, times: f64, to: RowKeys) -> BenchmarkClaim {
     let to = Reference::Rows(to);
     crate::claim::at_most("CPU of saying no, µs", of, "figure", times, to)
@@ -144,7 +145,7 @@ const CLAIMS: &[BenchmarkClaim] = &[
     ),
 ];
 
-/// What is measured.
+/// The experiment.
 pub const OVERLOAD: Benchmark = Benchmark {
     name: "overload",
     title: "Overload",
@@ -278,7 +279,8 @@ fn needs_pair(options: &Options) -> bool {
     options.sweep[0].iter().any(|part| part == gate::PART)
 }
 
-/// A point for each part, and for each load or number of clients of those that have some.
+/// The points: one for each part, and one for each load or number of clients of those that have
+/// some.
 fn points(options: &Options) -> Vec<Point> {
     let [parts, costs, loads, search] = &options.sweep[..] else { return Vec::new() };
     let point = |part: &str, at: String| vec![("part", part.to_owned()), ("at", at)];
@@ -298,7 +300,7 @@ fn points(options: &Options) -> Vec<Point> {
     parts.iter().flat_map(of_part).collect()
 }
 
-/// What was found of servers, once for all parts, and the rows of a part that ended with an error.
+/// The findings about servers, once for all parts, and the rows of a part that ended with an error.
 #[derive(Default)]
 struct Overload {
     capacities: HashMap<(Server, Duration), Capacity>,
@@ -337,7 +339,7 @@ impl Measure for Overload {
             processes::PART => processes::measure(&mut bench, (round, at), server),
             step::PART => step::measure(&mut bench, round, server),
             cost::PART => cost::measure(&mut bench, round, server),
-            // it has all servers take turns itself
+            // this part has all servers take turns itself
             gate::PART if is_first => gate::measure(&mut bench, round),
             _ => Ok(()),
         };

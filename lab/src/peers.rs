@@ -1,4 +1,4 @@
-//! The servers that Forebay is measured beside, and what stands behind them: files in `lab/peers`.
+//! The servers beside which Forebay is measured, and those behind them: files in `lab/peers`.
 //!
 //! A file is a configuration, or a program. Lines that begin with `#: ` (`//: `, `;: `) say how it is run:
 //!
@@ -56,12 +56,12 @@ const FILES: &[(&str, &str)] = files![
     "reload/nginx.conf",
 ];
 
-/// The text of a file; a name that there is not is as an empty file.
+/// The text of a file; an unknown name counts as an empty file.
 pub fn text(name: &str) -> &'static str {
     FILES.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text)
 }
 
-/// What a file says of itself.
+/// The value of a key in a file's head.
 fn said(name: &str, key: &str) -> Option<&'static str> {
     let mut lines = text(name)
         .lines()
@@ -73,8 +73,8 @@ fn run(name: &str) -> impl Iterator<Item = &'static str> {
     said(name, "run").unwrap_or_default().split_whitespace()
 }
 
-/// Where `program` is: a name looked for in PATH and the administrator's folders, which Debian leaves out of
-/// a user's PATH.
+/// The path of `program`: a name is looked for in PATH and in the administrator's folders, which
+/// Debian leaves out of a user's PATH.
 pub fn locate(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders =
@@ -94,7 +94,7 @@ pub fn locate(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// Its program, if that is not there.
+/// The peer's program, if that is missing.
 pub fn missing(name: &str) -> Option<MissingProgram> {
     let program = run(name).next()?;
     // Forebay is built here
@@ -102,7 +102,7 @@ pub fn missing(name: &str) -> Option<MissingProgram> {
     locate(program).is_none().then_some(MissingProgram { program, package })
 }
 
-/// Program, version and package, on one line; nothing of what is built here.
+/// Program, version and package, on one line; empty for a program that is built here.
 pub fn version(name: &str) -> Option<String> {
     let package = said(name, "package").filter(|package| *package != "-")?;
     let program = run(name).next().unwrap_or_default();
@@ -113,10 +113,10 @@ pub fn version(name: &str) -> Option<String> {
     Some(format!("{program}: {version} ({package} {})", machine::package_version(package)))
 }
 
-/// Writes its file, filled in, to `path`: at once, so that nobody reads half of it.
+/// Writes the peer's file, filled in, to `path`: at once, so that no reader sees half of it.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the file cannot be written.
 pub fn write(
     name: &str,
     path: &Path,
@@ -131,7 +131,7 @@ pub fn write(
     fs::rename(&new, path).map_err(Error::io("cannot rename", path))
 }
 
-/// The command of the line `key` for the file at `path`; `program` in the place of its own.
+/// The command of the line `key` for the file at `path`, with `program` in the place of its own.
 pub fn command(
     name: &str,
     key: &str,

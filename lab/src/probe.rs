@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than any head of the servers measured here.
+/// A bound on heads, longer than any of the servers measured here.
 const LONGEST_HEAD_BYTES: usize = 64 * 1024;
 
 /// An answer, taken apart as far as it is needed.
@@ -30,7 +30,7 @@ impl Answer {
     }
 }
 
-/// The same through TLS, by curl, which takes whatever certificate there is.
+/// The same through TLS, by curl, which accepts any certificate.
 ///
 /// # Errors
 /// When no answer comes.
@@ -50,7 +50,8 @@ pub fn get(port: u16, file: &str, fields: &str) -> io::Result<Answer> {
     let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    // In one write: `limit` takes whatever its first read finds for the whole request.
+    // The request is written at once, as `limit` takes whatever its first read finds for the whole
+    // request.
     let request = format!("GET /{file} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{fields}\r\n");
     socket.write_all(request.as_bytes())?;
     read(&mut socket)

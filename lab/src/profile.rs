@@ -1,6 +1,7 @@
-//! Where the time of a request goes (duke §VI.F, figure 7), and what opening the listening socket takes.
+//! The time of a request, activity by activity (duke §VI.F, figure 7), and that of opening the
+//! listening socket.
 //!
-//! The server times each request, activity by activity (`sample = 1`); what it has counted is read from
+//! The server times each request, activity by activity (`sample = 1`); the counters are read from
 //! its metrics.
 
 use crate::Error;
@@ -18,10 +19,11 @@ use forebay_load::{ClientGroup, LoadModel, LoadPlan};
 use std::fs;
 use std::time::Duration;
 
-/// Bytes of the file: what duke flooded his server with.
+/// The size of the file with which duke flooded his server, in bytes.
 pub const FILE_BYTES: usize = 8192;
 
-/// Activities of a request by the names of the metrics, in their order, and what duke's figure has for them.
+/// Activities of a request by the names of the metrics, in their order, with the rows of duke's
+/// figure.
 const ACTIVITIES: [(&str, &str); 12] = [
     ("accept", "accept"),
     ("thread", "thread start"),
@@ -40,7 +42,7 @@ const ACTIVITIES: [(&str, &str); 12] = [
 /// Steps of opening listening sockets, by the names of the metrics.
 const STEPS: [&str; 4] = ["socket", "setsockopt", "bind", "listen"];
 
-/// What is measured.
+/// The experiment.
 pub const PROFILE: Benchmark = Benchmark {
     name: "profile",
     title: "Profile of an engine that is flooded (duke's figure 7)",
@@ -143,7 +145,7 @@ impl Measure for ProfileMeasure {
     }
 }
 
-/// The flood: so many clients that wait for their answers, a connection for each request.
+/// The flood: clients that wait for their answers, a connection for each request.
 fn plan(run: &Run, port: u16) -> Result<LoadPlan, Error> {
     let mut group = ClientGroup::new("clients", target(port, "file.html")?);
     let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
@@ -159,19 +161,19 @@ fn plan(run: &Run, port: u16) -> Result<LoadPlan, Error> {
     })
 }
 
-/// What a server has counted of its activities.
+/// A server's counters of its activities.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// Connections that it has accepted, which is requests here.
+    /// The number of connections that the server has accepted, which is that of requests here.
     pub requests: f64,
-    /// For each of the activities: seconds in all, and how often.
+    /// Each activity's total in seconds, and its count.
     activities: Vec<(f64, f64)>,
-    /// For each of the steps at the start: seconds.
+    /// The seconds of each step at the start.
     steps: Vec<f64>,
 }
 
 impl Profile {
-    /// From its metrics; what they lack is 0.
+    /// Reads the counters from a server's metrics; missing ones are 0.
     pub fn read(metrics: &str) -> Profile {
         let of = |name: &str| value(metrics, name).unwrap_or_default();
         let activity = |name: &str| {
@@ -186,7 +188,7 @@ impl Profile {
         }
     }
 
-    /// What was counted since `before`; the steps are those of the start.
+    /// The counts since `before`; the steps are those of the start.
     #[must_use]
     pub fn since(&self, before: &Profile) -> Profile {
         let of = |at: usize| before.activities.get(at).copied().unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Many receivers, fast and slow, of short and long answers: what does the order in which they go on do for
-//! the time to an answer?
+//! Many receivers, fast and slow, of short and long answers: the effect of the order in which
+//! answers go on, on the time to an answer.
 //!
-//! emu §2 leaves its fibers first in, first out, and believes that little is gained by letting those go first
-//! whose clients take more. voigt §6 tells of Crovella et al.: short answers are sent before long ones.
+//! emu §2 leaves its fibers first in, first out, and believes that little is gained by serving
+//! first those fibers whose clients take more. voigt §6 reports of Crovella et al. that short
+//! answers are sent before long ones.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
@@ -20,18 +21,18 @@ use forebay_load::{ClientGroup, LoadModel, LoadPlan};
 use std::fs;
 use std::time::Duration;
 
-/// What a socket of the server takes to be sent: with the 4 MiB of today, which loopback grants at once, no
-/// answer would ever wait.
+/// The send buffer of the server's sockets. With the 4 MiB of today, which loopback grants at once,
+/// no answer would ever wait.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// The receive buffer of a slow receiver.
 const SLOW_BUFFER_BYTES: usize = 64 << 10;
-/// Sizes of files, KB, by what tables call them.
+/// Sizes of files, KB, by their names in tables.
 const SIZES: [(&str, &[u64]); 3] =
     [("short", &[1, 3, 10]), ("medium", &[32, 100]), ("long", &[316, 1000])];
-/// Receivers that take what comes, and those that take so much per second.
+/// Receivers that take all at once, and those that take a number of bytes per second.
 const SPEEDS: [&str; 2] = ["fast", "slow"];
 
-/// What is measured.
+/// The experiment.
 pub const RECEIVERS: Benchmark = Benchmark {
     name: "receivers",
     title: "A thousand receivers",

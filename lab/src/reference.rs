@@ -1,4 +1,4 @@
-//! What rows are compared with: other rows of the same round.
+//! References: rows of the same round that others are compared with.
 
 use crate::rows::{RawRow, each};
 use crate::summary::Spread;
@@ -9,14 +9,14 @@ pub type RowKeys = &'static [(&'static str, &'static str)];
 /// Rows that others are compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Reference {
-    /// Those that differ in these words only.
+    /// The rows that differ in these words only.
     Rows(RowKeys),
-    /// The server with the least median of the figure, but for these.
+    /// The server with the least median of the figure, these servers left out.
     Best(&'static [&'static str]),
 }
 
 impl Reference {
-    /// As tables name it.
+    /// The reference's name in tables.
     pub fn text(self, rows: &[RawRow], of: Option<&RawRow>, figure: &str) -> String {
         match self {
             Reference::Rows(keys) => {
@@ -30,7 +30,7 @@ impl Reference {
     }
 }
 
-/// Whether a row has the words of another, but for those of `names`, for which it has `keys`.
+/// Whether a row has the words of another, except for those of `names`, for which it has `keys`.
 fn is_beside(row: &RawRow, other: &RawRow, keys: &[(&str, &str)]) -> bool {
     let is_same = |(name, value): &(String, String)| {
         row.text(name) == *value || keys.iter().any(|(known, _)| known == name)

@@ -1,9 +1,9 @@
-//! Reloads under keep-alive clients: who loses whom.
+//! Reloads under keep-alive clients: the number of requests that are lost.
 //!
-//! Each server serves a version from a root of its own, is told to reload so many times in so many seconds,
-//! each time with the next version's root, and is asked for the version by clients that keep their
-//! connections and by one that connects for each request. With TLS each version has a certificate of its own,
-//! too.
+//! Each server serves a version from a root of its own, is reloaded a number of times in a number
+//! of seconds, each time with the next version's root, and is asked for the version by clients that
+//! keep their connections and by one that connects for each request. With TLS each version has a
+//! certificate of its own, too.
 
 pub mod clients;
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// That something is 0, in every round.
+/// Claims that a figure is 0, in every round.
 const fn none(what: &'static str, figure: &'static str) -> BenchmarkClaim {
     BenchmarkClaim {
         what,
@@ -37,7 +37,7 @@ const fn none(what: &'static str, figure: &'static str) -> BenchmarkClaim {
     }
 }
 
-/// What is measured.
+/// The experiment.
 pub const RELOAD: Benchmark = Benchmark {
     name: "reload",
     title: "Reloads under keep-alive clients",
@@ -126,12 +126,12 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     Ok(Box::new(Reloads { certificates }))
 }
 
-/// What stays the same for a server while its versions change.
+/// The settings of a server that stay the same while its versions change.
 struct ReloadServer<'p> {
     run: &'p Run,
     server: &'p str,
     port: u16,
-    /// Where Caddy hears of a reload.
+    /// The port at which Caddy takes a reload.
     admin: u16,
     file: PathBuf,
 }
@@ -164,7 +164,7 @@ impl ReloadServer<'_> {
         command
     }
 
-    /// Reloads as an operator does; returns when that says it is done.
+    /// Reloads as an operator does. Returns when the server says that it is done.
     fn reload(&self) -> io::Result<bool> {
         Ok(self.command("reload").status()?.success())
     }

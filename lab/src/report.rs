@@ -1,11 +1,12 @@
-//! The report: every table and figure of the papers, what is claimed of it, and what was found.
+//! The report: every table and figure of the papers, its claims, and the findings.
 //!
-//! In go the files of experiments and the rows that are kept; out comes one page of HTML that needs nothing else,
-//! with plots as SVG and without a script, or one table of markdown. Nothing is measured here.
+//! The files of experiments and the rows that are kept go in; one page of HTML comes out that needs
+//! nothing else, with plots as SVG and without a script, or one table of markdown. Nothing is
+//! measured here.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`shown`] | what a figure's rows come to: lines, tables |
+//! | [`shown`] | lines and tables made of a figure's rows |
 //! | `drawing` | the paper's numbers and ours, as plots and tables |
 //! | `section` | everything about one figure |
 //! | `page` | the page: a minute's worth first, then the sections |
@@ -27,10 +28,10 @@ use crate::rows::kept::{KeptRows, folders, read};
 use std::fs;
 use std::path::Path;
 
-/// All that a report is made of.
+/// The contents of a report.
 #[derive(Clone, Debug, Default)]
 pub struct LabReport {
-    /// When it was made, as a date.
+    /// The date on which it was made.
     pub made: String,
     /// The tables and figures of the papers, in their order.
     pub papers: Vec<ReportedFigure>,
@@ -40,16 +41,16 @@ pub struct LabReport {
     pub old: Vec<OldRun>,
 }
 
-/// A figure, with what is known of it.
+/// A figure, with all that is known of it.
 #[derive(Clone, Debug)]
 pub struct ReportedFigure {
-    /// Such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: String,
-    /// What it is about.
+    /// The figure's subject.
     pub about: String,
     /// The file that has it, if one does.
     pub measured: Option<MeasuredFigure>,
-    /// The verdict; of a figure that no file has there is only a sentence.
+    /// The verdict; for a figure that no file has, there is only a sentence.
     pub judged: JudgedFigure,
 }
 
@@ -74,11 +75,11 @@ impl MeasuredFigure {
 /// A run from before the laboratory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldRun {
-    /// Its folder.
+    /// The run's folder.
     pub folder: String,
-    /// What it is about.
+    /// The run's subject.
     pub title: String,
-    /// How many rows it has.
+    /// The number of its rows.
     pub rows: usize,
 }
 
@@ -104,7 +105,7 @@ impl LabReport {
         page::page(self)
     }
 
-    /// How many of the papers' figures have this verdict.
+    /// The number of the papers' figures that have this verdict.
     pub fn count(&self, verdict: PaperVerdict) -> usize {
         self.papers.iter().filter(|figure| figure.judged.verdict == verdict).count()
     }
@@ -116,13 +117,13 @@ impl LabReport {
 }
 
 impl ReportedFigure {
-    /// One that a file has.
+    /// A figure that a file has.
     fn of(experiment: &Experiment, figure: &PaperFigure, about: &str, runs: &Path) -> Self {
         let kept = read(runs, &experiment.name, experiment.edition);
         ReportedFigure::judged(experiment, figure, about, kept)
     }
 
-    /// One with these rows.
+    /// A figure with these rows.
     pub fn judged(
         experiment: &Experiment,
         figure: &PaperFigure,
@@ -139,7 +140,7 @@ impl ReportedFigure {
         }
     }
 
-    /// One that no file has.
+    /// A figure that no file has.
     pub fn without(id: &str, about: &str, not_built: &str) -> ReportedFigure {
         let (verdict, sentence) = match not_built {
             "" => (PaperVerdict::NotYet, "no experiment measures it yet"),

@@ -1,4 +1,4 @@
-//! What rows come to: claims, and a table of medians, spreads and ratios for each point.
+//! Results of rows: claims, and a table of medians, spreads and ratios for each point.
 
 use crate::benchmark::Benchmark;
 use crate::claim;
@@ -42,7 +42,7 @@ fn table(experiment: &Benchmark, all: &[RawRow], here: &[&RawRow]) -> String {
     );
     heads.push("flags".to_owned());
     let mut text = format!("| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
-    // whoever comes first in the file comes first in each table
+    // the server that comes first in the file comes first in each table
     for values in each(all, experiment.lines) {
         let is_mine = |row: &&&RawRow| {
             experiment.lines.iter().zip(&values).all(|(name, value)| row.text(name) == *value)
@@ -69,7 +69,7 @@ fn table(experiment: &Benchmark, all: &[RawRow], here: &[&RawRow]) -> String {
     text
 }
 
-/// How often each flag was raised, as `2 × noisy, 1 × errors`.
+/// The flags and how often each was raised, as `2 × noisy, 1 × errors`.
 fn flags(rows: &[&RawRow]) -> String {
     let all: Vec<&String> = rows.iter().flat_map(|row| row.flags()).collect();
     let mut names = all.clone();

@@ -1,16 +1,16 @@
-//! Experiments are measured: one of them over rounds, or all of them in one round; rows are kept, and what was
-//! interrupted goes on where it was.
+//! Measuring experiments: one of them over rounds, or all of them in one round. Rows are kept, and
+//! a measurement that was interrupted goes on where it was.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`points`] | the points of a sweep, in the order of a round |
 //! | [`growing`] | the file of an experiment's rows, which grows round by round |
-//! | [`load`] | servers, and clients that come to them |
+//! | [`load`] | servers, and clients that connect to them |
 //! | [`wording`] | the words of a point |
 //! | [`program`] | a command that prints rows |
-//! | [`needs`] | what the machine lacks |
+//! | [`needs`] | needs that the machine lacks |
 //! | [`all`] | a round of all experiments |
-//! | [`verdict`] | what the rows of a folder come to |
+//! | [`verdict`] | verdicts on the rows of a folder |
 
 pub mod all;
 pub mod growing;
@@ -31,28 +31,28 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How an experiment is measured.
+/// The options of a round.
 #[derive(Clone, Debug)]
 pub struct RoundOptions {
-    /// In its short form.
+    /// Whether the short form is measured.
     pub quick: bool,
     /// The number of the first round.
     pub first: u32,
-    /// How many.
+    /// The number of rounds.
     pub rounds: u32,
-    /// These servers of kind `load` only; all if there are none.
+    /// The only servers of kind `load` that are measured; all if there are none.
     pub servers: Vec<String>,
     /// Other values of axes.
     pub set: Vec<SweepAxis>,
-    /// Where rows go.
+    /// The folder for rows.
     pub out: PathBuf,
     /// The folder of the programs that were built.
     pub built: PathBuf,
-    /// Turns true when a signal asks to end.
+    /// Turns true when a signal asks this program to end.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Measures all rounds of an experiment that its file does not have yet. The file.
+/// Measures all rounds of an experiment that its file does not have yet. Returns the file.
 ///
 /// # Errors
 /// When it cannot be measured, or a signal asked to stop; rounds that were measured are kept.
@@ -88,7 +88,7 @@ pub fn measure(experiment: &Experiment, options: &RoundOptions) -> Result<PathBu
     kept.end()
 }
 
-/// What is measured, and on what.
+/// The head of a file of rows: the experiment, and the machine.
 fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, String)> {
     let line = |key: &str, value: String| (key.to_owned(), value);
     let is_part = !options.servers.is_empty() || !options.set.is_empty();
@@ -97,7 +97,7 @@ fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, Strin
         (_, true) => "short",
         _ => "whole",
     };
-    // what somebody has tried is not judged
+    // rows of a part that was tried by hand are not judged
     let edition = if is_part { 0 } else { experiment.edition };
     let mut header = vec![
         line("experiment", experiment.name.clone()),
@@ -117,12 +117,12 @@ fn header(experiment: &Experiment, options: &RoundOptions) -> Vec<(String, Strin
     header
 }
 
-/// What was built, as git has it; with a plus if the working copy has more.
+/// The commit that was built; with a plus if the working copy has changes.
 pub fn commit() -> String {
     let git =
         |words: &[&str]| machine::first_line(Command::new("git").args(words).current_dir(top()));
     let head = git(&["rev-parse", "--short=12", "HEAD"]);
-    // what was measured before does not make it another
+    // files of earlier measurements do not make it another build
     let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!lab/runs"]);
     if changed.is_empty() { head } else { head + "+" }
 }

@@ -1,22 +1,24 @@
-//! Rows: what one measurement came to, as files keep it.
+//! Rows: the results of one measurement, as files keep them.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`recorded`] | a file of rows, written and read |
-//! | [`kept`] | what is kept of an experiment, in all folders of `lab/runs` |
+//! | [`kept`] | the rows that are kept of an experiment, in all folders of `lab/runs` |
 //! | [`formats`] | files from before the laboratory: which of their columns are words, and how they are shown |
 
 pub mod formats;
 pub mod kept;
 pub mod recorded;
 
-/// That something else ran on a core of the measurement: the only flag that does not take a row out.
+/// The flag of a row during which something else ran on a core of the measurement: the only flag
+/// with which a row counts.
 pub const NOISY: &str = "noisy";
 
-/// One measurement, as it was read or will be written: words say where it is from, figures what was found.
+/// One measurement, as it was read or will be written: words name its place, figures are the
+/// findings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawRow {
-    /// From 1 on.
+    /// The round's number, from 1 on.
     pub round: u32,
     /// The server's place in the round's order, from 1 on; 0 where a file does not say it.
     pub place: usize,
@@ -40,7 +42,8 @@ impl RawRow {
         self
     }
 
-    /// The same with this number in place of one of that name; what is not finite is not said.
+    /// The same with this number in place of one of that name; a number that is not finite is left
+    /// out.
     #[must_use]
     pub fn figure(mut self, name: &str, value: f64) -> RawRow {
         self.figures.retain(|(known, _)| known != name);
@@ -50,7 +53,7 @@ impl RawRow {
         self
     }
 
-    /// The same with a flag, if it is so.
+    /// The same with a flag, if `is_so`.
     #[must_use]
     pub fn flag(mut self, name: &str, is_so: bool) -> RawRow {
         if is_so {
@@ -59,7 +62,7 @@ impl RawRow {
         self
     }
 
-    /// A word; empty if it is not said.
+    /// A word; empty if the row has none of that name.
     pub fn text(&self, name: &str) -> &str {
         let found = self.words.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
@@ -80,17 +83,17 @@ impl RawRow {
         &self.figures
     }
 
-    /// Whether it has all these words.
+    /// Whether the row has all these words.
     pub fn is(&self, words: &[(&str, &str)]) -> bool {
         words.iter().all(|(name, value)| self.text(name) == *value)
     }
 
-    /// What is wrong with it.
+    /// The row's flags.
     pub fn flags(&self) -> &[String] {
         &self.flags
     }
 
-    /// Whether it counts: nothing is wrong with it but that the machine had something else to do.
+    /// Whether the row counts: it has no flag but that the machine had something else to do.
     pub fn is_valid(&self) -> bool {
         self.flags.iter().all(|flag| flag == NOISY)
     }
@@ -116,11 +119,11 @@ pub fn each<'r>(
 pub struct KeptRound {
     /// The folder that keeps them.
     pub run: String,
-    /// Which of the rounds in that folder.
+    /// The round's number in that folder.
     pub number: u32,
-    /// What was built.
+    /// The commit that was built.
     pub commit: String,
-    /// What it ran on: rounds of another machine are told apart.
+    /// The machine; rounds of another machine are kept apart.
     pub machine: String,
     /// The rows.
     pub rows: Vec<RawRow>,

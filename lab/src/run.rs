@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Everything that is the same for all measurements of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// What was asked for.
+    /// The options that were given.
     pub options: Options,
-    /// What is served; empty at first.
+    /// The folder that is served; empty at first.
     pub root: PathBuf,
-    /// Where results go.
+    /// The folder for results.
     pub out: PathBuf,
-    /// Turns true when a signal asks to end.
+    /// Turns true when a signal asks this program to end.
     pub stop: Arc<AtomicBool>,
     /// The network that clients may come from.
     pub pair: Option<NetworkPair>,
@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Begins one; `pinned` says whether servers have a core of their own.
+    /// Begins a run; `pinned` says whether servers have a core of their own.
     ///
     /// # Errors
     /// Without a folder for what it needs.
@@ -40,7 +40,7 @@ impl Run {
         let scratch = Scratch::new()?;
         let root = scratch.path().join("site");
         fs::create_dir(&root).map_err(Error::io("cannot make the folder", &root))?;
-        // runs at the same time meet each other less
+        // each run begins at another port, so that two runs seldom meet
         let port = Cell::new(20_000 + (std::process::id() % 8000) as u16);
         let core = pinned.then_some(options.server_core);
         Ok(Run { options, root, out, stop, pair: None, core, scratch, port })
@@ -74,7 +74,7 @@ impl Run {
         Ok(port)
     }
 
-    /// Whether it was asked to end.
+    /// Checks whether this program was asked to end.
     ///
     /// # Errors
     /// If so.
@@ -94,11 +94,11 @@ pub type Point = Vec<(&'static str, String)>;
 pub struct Trial<'t> {
     /// The run.
     pub run: &'t Run,
-    /// From 1 on.
+    /// The round's number, from 1 on.
     pub round: u32,
-    /// Who is measured.
+    /// The server that is measured.
     pub server: &'t str,
-    /// Where.
+    /// The point.
     pub point: &'t Point,
 }
 

@@ -1,7 +1,7 @@
-//! The runner: rounds, points and servers in turn, a row for each measurement, and what the rows come to.
+//! The runner: rounds, points and servers in turn, a row for each measurement, and the results.
 //!
-//! In go an experiment and options; out come `rows.csv`, written as it is measured, and `README.md`, which is
-//! made of those rows and can be made again (`forebay-bench show`).
+//! An experiment and options go in; `rows.csv`, written as it is measured, and `README.md` come
+//! out. The latter is made of those rows and can be made again (`forebay-bench show`).
 
 use crate::benchmark::{Benchmark, BenchmarkNetwork};
 use crate::columns;
@@ -79,7 +79,7 @@ fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> 
     if ended.is_ok() {
         write(&format!("{WHOLE}\n"))?;
     }
-    // what was measured before an error or a signal gets its summary, too
+    // rows that were measured before an error or a signal get their summary, too
     let unfinished = if ended.is_err() { "\nThis run did not finish.\n" } else { "" };
     let text = page(experiment, &header, unfinished, &rows);
     let file = run.out.join("README.md");
@@ -89,7 +89,7 @@ fn run(experiment: &'static Benchmark, given: &ArgMatches) -> Result<(), Error> 
     ended
 }
 
-/// The rows of an experiment, of which so many rounds were measured before; nothing is written.
+/// The rows of an experiment, of which `before` rounds were measured already; nothing is written.
 ///
 /// # Errors
 /// As a run.
@@ -109,7 +109,7 @@ pub fn rows(
     Ok(rows)
 }
 
-/// A run in its place, once everything that it needs is found.
+/// A run in its place, once everything that it needs was found.
 fn prepared(experiment: &'static Benchmark, options: Options, out: PathBuf) -> Result<Run, Error> {
     let pair = match experiment.network {
         BenchmarkNetwork::Own(send_buffer) => {
@@ -148,7 +148,7 @@ fn prepared(experiment: &'static Benchmark, options: Options, out: PathBuf) -> R
     Ok(run)
 }
 
-/// All rounds, of which so many were before. Each row is kept at once.
+/// Measures all rounds, of which `before` were measured already. Each row is kept at once.
 fn measure(
     experiment: &Benchmark,
     run: &Run,
@@ -162,7 +162,8 @@ fn measure(
         for at in 0..points.len() {
             let point = &points[(at + (before + round) as usize - 1) % points.len()];
             for place in 0..servers.len() {
-                // whoever came first at the last point, or in the last round, comes later now
+                // the server that came first at the last point, or in the last round, comes later
+                // now
                 let server = &servers[(place + at + (before + round) as usize - 1) % servers.len()];
                 run.go_on()?;
                 let ended = measured.measure(&Trial { run, round, server, point });
@@ -172,7 +173,7 @@ fn measure(
                 };
                 for mut row in these {
                     row.place = place + 1;
-                    // an experiment may repeat what it does in a round, and count that
+                    // an experiment may repeat its measurement in a round, and count that
                     if row.round == 0 {
                         row.round = round;
                     }
@@ -210,7 +211,7 @@ fn points(experiment: &Benchmark, options: &Options) -> Vec<Point> {
     all
 }
 
-/// What was run, and on what: lines of a list.
+/// The command and the machine: lines of a list.
 fn header(experiment: &Benchmark, options: &Options) -> String {
     let command: Vec<String> = std::env::args().skip(1).collect();
     let Options { rounds, measured, server_core, client_core, .. } = options;
@@ -275,7 +276,7 @@ pub fn new_folder(name: &str) -> PathBuf {
     names.find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// What an experiment would do.
+/// The plan of an experiment, for `--list`.
 fn list(experiment: &Benchmark, options: &Options) -> String {
     let mut text = format!("{}\n\n", experiment.about);
     let points = points(experiment, options);
@@ -322,7 +323,7 @@ pub fn experiment_of(
     found.filter(|experiment| 2 * known(experiment) >= names().count())
 }
 
-/// What the rows in a folder come to.
+/// The results of the rows in a folder.
 ///
 /// # Errors
 /// When they cannot be read, or are of no experiment.

@@ -24,7 +24,8 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `command` so that it and all its children run on `core`; wherever they like if there is none.
+    /// Starts `command` so that it and all its children run on `core`, or on any core if there is
+    /// none.
     pub fn start(
         mut command: Command,
         core: impl Into<Option<usize>>,
@@ -47,14 +48,16 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// Whether it ended by itself. It stays a zombie, so that its number is not used again.
+    /// Whether the process ended by itself. It stays a zombie, so that its number is not used
+    /// again.
     pub fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let state = rustix::process::waitid(WaitId::Pid(self.group()), options);
         !matches!(state, Ok(None))
     }
 
-    /// Whether it ended by itself, and all was well; what is left of its group is ended.
+    /// Whether the process ended by itself, and without an error; what is left of its group is
+    /// ended.
     pub fn has_succeeded(&mut self) -> bool {
         if self.ended || !self.has_ended() {
             return false;
@@ -67,7 +70,8 @@ impl ChildProcess {
         succeeded
     }
 
-    /// Waits until it ends, at most `most`. `false`: it did not. A signal asks to stop by `stop`.
+    /// Waits until the process ends, at most `most`. `false`: it did not. `stop` is set when a
+    /// signal asks this program to stop.
     pub fn wait(&self, most: Duration, stop: &AtomicBool) -> Result<bool, Error> {
         let end = Instant::now() + most;
         while !self.has_ended() {
@@ -82,7 +86,8 @@ impl ChildProcess {
         Ok(true)
     }
 
-    /// Asks it to end, then ends what is left of its group. Returns whether it had to be killed.
+    /// Asks the process to end, then ends what is left of its group. Returns whether it had to be
+    /// killed.
     pub fn end(&mut self) -> bool {
         if self.ended {
             return false;
@@ -91,19 +96,20 @@ impl ChildProcess {
         // The group exists as long as its leader is not waited for; only that makes it safe to
         // signal it by number.
         let _ = rustix::process::kill_process(self.group(), Signal::TERM);
-        // who was stopped does not hear the other
+        // a process that is stopped (SIGSTOP) handles no SIGTERM before a SIGCONT
         self.signal(Signal::CONT);
         let ended = matches!(self.wait(STOP_WITHIN, &AtomicBool::new(false)), Ok(true));
         self.signal(Signal::KILL);
         let _ = self.child.wait();
-        // what the others have open is free when they have ended, too: the next binds the same address
+        // sockets of the others are free when they have ended, too: the next server binds the same
+        // address
         while matches!(waitpgid(self.group(), WaitOptions::empty()), Ok(Some(_))) {}
         !ended
     }
 
-    /// Sends a signal to it and all it has started.
+    /// Sends a signal to the process and all it has started.
     pub fn signal(&self, signal: Signal) {
-        // what has ended is as it should be
+        // a process that has ended needs no signal
         let _ = rustix::process::kill_process_group(self.group(), signal);
     }
 
@@ -118,9 +124,9 @@ impl Drop for ChildProcess {
     }
 }
 
-/// From now on what processes leave behind is waited for here.
+/// From now on, orphaned descendants are waited for by this process.
 pub fn adopt() {
-    // where it cannot, an address is free a little later
+    // where the kernel cannot do that, an address is free a little later
     let _ = set_child_subreaper(Pid::from_raw(1));
 }
 
@@ -141,7 +147,7 @@ pub fn status(pid: u32, key: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// What it said at the end.
+/// The last lines of a process's output.
 pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
@@ -152,8 +158,8 @@ pub fn family(process: &ChildProcess) -> Vec<u32> {
     cpu::tree(process.pid())
 }
 
-/// The first port from `start` on that nobody listens on. Below the range that clients get
-/// (32768 and up), so that no connection of the load takes it.
+/// The first port from `start` on at which no program listens. It is below the range that clients
+/// get (32768 and up), so that no connection of the load takes it.
 pub fn free_port(start: u16) -> Option<u16> {
     (start..32_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
 }
@@ -175,7 +181,7 @@ mod tests {
         });
         assert!(cpu::are_pinned(&found, core));
         process.end();
-        // Orphans are reaped by somebody else, at some time: a zombie has ended too.
+        // Orphans are reaped by another process, at some time: a zombie has ended too.
         let is_over = |pid: &u32| match fs::read_to_string(format!("/proc/{pid}/stat")) {
             Ok(stat) => stat.contains(") Z "),
             Err(_) => true,

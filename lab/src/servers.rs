@@ -1,4 +1,4 @@
-//! Who can take turns: `lab/servers.toml`.
+//! Servers that can take turns: `lab/servers.toml`.
 
 use std::path::Path;
 use toml_edit::{Document, Item, TableLike};
@@ -6,9 +6,10 @@ use toml_edit::{Document, Item, TableLike};
 /// A server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerEntry {
-    /// Its name.
+    /// The server's name.
     pub name: String,
-    /// Its files in `lab/peers`, the one that clients come to first; none if it is Forebay.
+    /// The server's files in `lab/peers`, the one that clients connect to first; none if it is
+    /// Forebay.
     pub peers: Vec<String>,
     /// Lines of Forebay's configuration.
     pub lines: String,
@@ -16,18 +17,18 @@ pub struct ServerEntry {
     pub program: String,
     /// Words for its files or lines.
     pub words: Vec<(String, String)>,
-    /// What a peer answers with 200 when it is ready; empty if it only has to listen.
+    /// The path that a peer answers with 200 when it is ready; empty if it only has to listen.
     pub ready: String,
 }
 
 /// A way to set Forebay up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FormEntry {
-    /// Its name.
+    /// The form's name.
     pub name: String,
-    /// Lines that stay.
+    /// Tags of lines that stay.
     pub tags: Vec<String>,
-    /// Words.
+    /// Words for the lines.
     pub words: Vec<(String, String)>,
 }
 
@@ -44,7 +45,7 @@ impl KnownServers {
     /// Reads the file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error.
     pub fn read(file: &Path) -> Result<KnownServers, String> {
         let wrong = |what: String| format!("{}: {what}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
@@ -83,7 +84,7 @@ impl KnownServers {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// The form of a name; an empty one is that of whoever has none.
+    /// The form of a name; the empty name is that of a server without forms.
     pub fn form(&self, name: &str) -> Option<&FormEntry> {
         self.forms.iter().find(|form| form.name == name)
     }

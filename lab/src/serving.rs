@@ -1,4 +1,4 @@
-//! A server under way: Forebay or another, with what stands behind it. Ended when dropped.
+//! A server under way: Forebay or another, with the servers behind it. Ended when dropped.
 
 use crate::cage::{Cage, CageLimits};
 use crate::run::Run;
@@ -13,16 +13,17 @@ use std::time::{Duration, Instant};
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
-/// How Forebay is started.
+/// The parameters with which Forebay is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Forebay<'f> {
-    /// Its configuration but for listeners; `@PORT@` is the port that clients come to, `@TMP@` its folder.
+    /// The configuration but for listeners; `@PORT@` is the port that clients connect to, `@TMP@`
+    /// the server's folder.
     pub lines: &'f str,
     /// The binary, if it is not the one of the run.
     pub program: Option<&'f Path>,
-    /// What it gets of the machine; all of it if that is not said.
+    /// The limits of what it gets of the machine; all of it if `None`.
     pub cage: Option<CageLimits>,
-    /// Whether it can be asked for its metrics.
+    /// Whether the server can be asked for its metrics.
     pub admin: bool,
 }
 
@@ -36,28 +37,29 @@ impl<'f> Forebay<'f> {
 /// A process of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerProcess<'p> {
-    /// Its file in `lab/peers`.
+    /// The peer's file in `lab/peers`.
     pub peer: &'p str,
     /// The program, if it is not the file's.
     pub program: Option<&'p Path>,
-    /// A folder of its own within that of the server, for those that are several.
+    /// A folder of its own within that of the server, if the server has several.
     pub folder: &'p str,
     /// Lines that stay or go.
     pub tags: &'p [(&'p str, bool)],
-    /// Besides `@PORT@`, `@ADMIN@`, `@ROOT@` and `@TMP@`.
+    /// Words besides `@PORT@`, `@ADMIN@`, `@ROOT@` and `@TMP@`.
     pub words: &'p [(&'p str, String)],
-    /// What it gets of the machine, together with the server's other processes; all of it if that is not said.
+    /// The limits of what it gets of the machine, together with the server's other processes; all
+    /// of it if `None`.
     pub cage: Option<CageLimits>,
 }
 
 impl<'p> PeerProcess<'p> {
-    /// One that needs nothing but its file.
+    /// A process that needs nothing but its file.
     pub fn new(peer: &'p str) -> PeerProcess<'p> {
         PeerProcess { peer, program: None, folder: "", tags: &[], words: &[], cage: None }
     }
 }
 
-/// All processes of a server, the one that clients come to first.
+/// All processes of a server, the one that clients connect to first.
 #[derive(Debug)]
 pub struct Serving {
     // ended before the cage is removed
@@ -75,7 +77,7 @@ impl Serving {
     /// When it does not come up.
     pub fn forebay(run: &Run, forebay: &Forebay<'_>) -> Result<Serving, Error> {
         let (folder, port, admin) = (run.folder()?, run.port()?, run.port()?);
-        // what is asked for last counts where words stand in lines themselves
+        // `LINES` is filled in before the other words, so lines may have words themselves
         let mut serving = Serving::empty(&folder, port);
         serving.admin = forebay.admin.then_some(admin);
         let words = [("LINES", format!("{}{}", forebay.lines, run.options.set))];
@@ -102,13 +104,13 @@ impl Serving {
         Ok(serving)
     }
 
-    /// Nothing yet, in a folder.
+    /// A server without processes yet, in a folder.
     pub fn empty(folder: &Path, port: u16) -> Serving {
         let folder = folder.to_owned();
         Serving { processes: Vec::new(), cage: None, port, admin: None, folder }
     }
 
-    /// Starts a process more.
+    /// Starts another process.
     ///
     /// # Errors
     /// When there is no such program.
@@ -118,7 +120,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Starts one in the place of another.
+    /// Starts a process in the place of another.
     ///
     /// # Errors
     /// When there is no such program.
@@ -133,7 +135,7 @@ impl Serving {
         &self.processes[at]
     }
 
-    /// Starts a command more, which has its standard input and output.
+    /// Starts another command, which has its standard input and output.
     ///
     /// # Errors
     /// When there is no such program.
@@ -144,7 +146,8 @@ impl Serving {
         Ok(())
     }
 
-    /// Reads all files in the cage that are in memory then; the first ones, which are asked for most, last.
+    /// Reads all files in the cage that are in memory then. The first ones, which are asked for
+    /// most, are read last.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -160,10 +163,10 @@ impl Serving {
         }
     }
 
-    /// Bounds its processor time from here on, where that is asked for.
+    /// Bounds the server's processor time from here on, where that is asked for.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel refuses it.
     pub fn throttle(&self) -> Result<(), Error> {
         self.cage.as_ref().map_or(Ok(()), Cage::throttle)
     }
@@ -176,7 +179,7 @@ impl Serving {
             .fold(false, |any, is_killed| any | is_killed)
     }
 
-    /// Its folder.
+    /// The server's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -207,7 +210,7 @@ impl Serving {
         ChildProcess::start(command, run.core)
     }
 
-    /// Waits until it is there.
+    /// Waits until `is_there` succeeds.
     ///
     /// # Errors
     /// When a process has ended, or it takes longer than any server should.
@@ -230,7 +233,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Where processes complain.
+    /// The file of the processes' standard error.
     pub fn said(&self) -> PathBuf {
         self.folder.join("said")
     }
@@ -243,7 +246,7 @@ impl Serving {
         probe::get(self.port, file, "Connection: close\r\n")
     }
 
-    /// Asks for a file once: what is in memory then stays there.
+    /// Asks for a file once, so that it stays in memory.
     ///
     /// # Errors
     /// When it is not answered.
@@ -251,17 +254,17 @@ impl Serving {
         self.get(file).map(|_| ()).map_err(Error::io("no answer for", file))
     }
 
-    /// The port that clients come to.
+    /// The port that clients connect to.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// All its processes.
+    /// All the server's processes.
     pub fn family(&self) -> Vec<u32> {
         self.processes.iter().flat_map(running::family).collect()
     }
 
-    /// Threads alive, all told.
+    /// The number of threads that are alive, of all processes.
     pub fn threads(&self) -> u64 {
         self.family().iter().map(|pid| running::status(*pid, "Threads:")).sum()
     }
@@ -276,7 +279,7 @@ impl Serving {
     }
 }
 
-/// Whether somebody listens.
+/// Checks that the server listens.
 pub fn listens(serving: &Serving) -> io::Result<()> {
     std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, serving.port)).map(|_| ())
 }

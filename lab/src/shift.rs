@@ -25,7 +25,7 @@ use storage::SlowStorage;
 /// A thread of send stays with its receiver to the end.
 const STAYS: &str = "pipeline.send_wait = \"1d\"\n";
 
-/// What is measured.
+/// The experiment.
 pub const SHIFT: Benchmark = Benchmark {
     name: "shift",
     title: "A load that shifts",
@@ -119,12 +119,12 @@ pub const SHIFT: Benchmark = Benchmark {
     prepare,
 };
 
-/// The rows of one round with what the laws came to in it.
+/// The rows of one round with the laws' results in it.
 pub fn judged(rows: Vec<RawRow>) -> Vec<RawRow> {
     verdict::judged(rows)
 }
 
-/// Everybody who takes part, unless it is said.
+/// The policies that take part.
 fn policies(options: &Options) -> Vec<String> {
     let split = |name: &str| options.text(name).split(',').map(str::to_owned).collect::<Vec<_>>();
     let laws = split("laws");
@@ -137,7 +137,7 @@ fn policies(options: &Options) -> Vec<String> {
     laws.iter().cloned().chain(before).chain(fixed).collect()
 }
 
-/// What stays mounted, and how another build is told that threads stay.
+/// The mounted storage, and the setting by which another build has threads stay.
 struct Shifting {
     _storage: SlowStorage,
     stays_before: &'static str,
@@ -145,7 +145,7 @@ struct Shifting {
 
 fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     let storage = load::write(&run.root)?;
-    // a build that does not know the setting has threads that stay, whatever it is told
+    // a build that does not know the setting has threads that stay anyway
     let stays_before = match &run.options.before {
         Some(program) if !takes(program, STAYS, run.scratch())? => "",
         _ => STAYS,
@@ -183,7 +183,7 @@ impl Measure for Shifting {
 }
 
 impl Shifting {
-    /// Starts the server, runs a load, stops it. A row for each phase.
+    /// Starts the server, runs a load, stops it. Returns a row for each phase.
     fn one(&self, trial: &Trial<'_>, shift: &Shift) -> Result<Vec<RawRow>, Error> {
         let run = trial.run;
         let law = trial.server.strip_suffix(" before");
@@ -206,7 +206,7 @@ impl Shifting {
     }
 }
 
-/// The configuration of a server; `stays` is how it is told that threads stay with receivers.
+/// The configuration of a server; `stays` is the setting by which threads stay with receivers.
 fn lines(run: &Run, policy: &str, stays: &str) -> Result<String, Error> {
     let (by, process, send) = match policy.strip_prefix("fixed ") {
         None => (policy, "1", "1"),

@@ -1,6 +1,7 @@
-//! What it costs to answer in three stages: processor time per request of `isolated`, with HTTP/1.1 and with
-//! HTTP/2 between its stages, beside `event` and beside three chained nginx (proxy, proxy, files; connections
-//! are kept). With `--tiers`, what each measure of isolation adds to that, one after the other.
+//! The cost of answering in three stages: processor time per request of `isolated`, with HTTP/1.1
+//! and with HTTP/2 between its stages, beside `event` and beside three chained nginx (proxy, proxy,
+//! files; connections are kept). With `--tiers`, the cost that each measure of isolation adds, one
+//! after the other.
 
 use crate::Error;
 use crate::benchmark::{Benchmark, BenchmarkNetwork, Measure, Ratio, nothing};
@@ -24,7 +25,8 @@ const FILES: [(&str, usize); 3] = [("1k", 1 << 10), ("10k", 10 << 10), ("100k", 
 /// Three nginx, one behind the other.
 const CHAIN: &str = "nginx-chain";
 
-/// Forebay's: engine, and lines of its configuration. From the fourth on each has what the one before has.
+/// The servers that are Forebay: engine, and lines of its configuration. From the fourth on each
+/// has what the one before has.
 const OURS: [(&str, &str, &str); 10] = [
     ("event", "event", ""),
     ("isolated", "isolated", ""),
@@ -62,7 +64,7 @@ const AHEAD: BenchmarkClaim = at_most(
     WHOLE_CHAIN,
 );
 
-/// What is measured.
+/// The experiment.
 pub const STAGES: Benchmark = Benchmark {
     name: "stages",
     title: "What three processes cost",
@@ -157,7 +159,7 @@ fn is_stage(pid: u32, name: &str) -> bool {
     words.nth(1).is_some_and(|word| word == name.as_bytes())
 }
 
-/// Two that pass on and one that has the files.
+/// Starts two nginx that pass requests on and one that has the files.
 fn chain(run: &Run) -> Result<Serving, Error> {
     let ports = [run.port()?, run.port()?, run.port()?];
     let mut serving = Serving::empty(&run.folder()?, ports[0]);

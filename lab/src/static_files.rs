@@ -24,17 +24,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ours.
+/// The name of this build of Forebay.
 const FOREBAY: &str = "forebay";
 /// The floor: `lab/src/bin/limit.rs`.
 const LIMIT: &str = "limit";
-/// Ours, built from another commit.
+/// The name of Forebay built from another commit.
 const BEFORE: &str = "before";
 
-/// Share of the server's core that others may take before a row is called noisy.
+/// The share of the server's core that others may take before a row is called noisy.
 const NOISE: f64 = 0.05;
-/// Bytes per answer may differ from the probe's by this share: at the end of a run some answers
-/// are cut off between two counts.
+/// The share by which bytes per answer may differ from the probe's: at the end of a run some
+/// answers are cut off between two counts.
 const SIZE_TOLERANCE: f64 = 0.05;
 
 const FLOOR: Reference = Reference::Rows(&[("server", LIMIT)]);
@@ -73,7 +73,7 @@ const GOALS: &[BenchmarkClaim] = goals![
     "100k-h2" 0.80 H2O,
 ];
 
-/// What is measured.
+/// The experiment.
 pub const STATIC: Benchmark = Benchmark {
     name: "static",
     title: "Static serving, side by side",
@@ -168,7 +168,7 @@ fn prepare(run: &Run) -> Result<Box<dyn Measure>, Error> {
     Ok(Box::new(StaticMeasure::default()))
 }
 
-/// What the probe found out about a server's answer.
+/// The probe's findings about a server's answer.
 struct Probed {
     etag: String,
     bytes: usize,
@@ -256,7 +256,8 @@ fn start(run: &Run, server: &str, case: &StaticCase) -> Result<Serving, Error> {
             if !case.log {
                 command.arg("--no-log");
             }
-            // it writes its access log to standard output, the others to the file they are told
+            // this one writes its access log to standard output, the others to the file in their
+            // configuration
             let stdout = serving.folder().join("stdout");
             let file = File::create(&stdout).map_err(Error::io("cannot write", &stdout))?;
             command.stdin(Stdio::null()).stdout(file);
@@ -281,7 +282,7 @@ fn limit_arguments(command: &mut Command, port: u16, case: &StaticCase) {
     }
 }
 
-/// The access log it writes if the case asks for one.
+/// The access log that the server writes if the case asks for one.
 fn log(server: &str, case: &StaticCase, serving: &Serving) -> Option<PathBuf> {
     let name = match server {
         _ if !case.log => return None,
@@ -292,7 +293,7 @@ fn log(server: &str, case: &StaticCase, serving: &Serving) -> Option<PathBuf> {
     Some(serving.folder().join(name))
 }
 
-/// Warms up, then measures. Returns the row, and how many answers there were in all.
+/// Warms up, then measures. Returns the row, and the number of all answers.
 fn load(
     run: &Run,
     case: &StaticCase,
@@ -342,7 +343,7 @@ fn load(
     Ok((row, warm.requests + counted.requests))
 }
 
-/// What the client counted.
+/// The client's counts as a row.
 fn counts(counted: &Counted) -> RawRow {
     let requests = counted.requests.max(1) as f64;
     let or_none = |number: Option<u64>| number.map_or(f64::NAN, |number| number as f64);
@@ -362,7 +363,7 @@ fn counts(counted: &Counted) -> RawRow {
         .figure("p99_us", or_none(counted.p99_us))
 }
 
-/// Whether the answers were not as long as the probe's.
+/// Whether the answers had another length than the probe's.
 fn has_wrong_size(
     counted: &Counted,
     case: &StaticCase,
@@ -388,7 +389,7 @@ fn ask(serving: &Serving, case: &StaticCase, fields: &str) -> std::io::Result<An
     }
 }
 
-/// Asks once as the client will, and compares the answer with what the case expects.
+/// Asks once as the client will, and compares the answer with the one that the case expects.
 fn probe_case(server: &str, serving: &Serving, case: &'static StaticCase) -> Result<Probed, Error> {
     let wrong =
         |what: String| Error::WrongAnswer { server: server.to_owned(), case: case.name, what };
@@ -418,7 +419,7 @@ fn probe_case(server: &str, serving: &Serving, case: &'static StaticCase) -> Res
     Ok(Probed { etag, bytes: head_bytes + length, head: answer.head })
 }
 
-/// How many lines a file has, without holding it in memory.
+/// The number of lines of a file, without holding it in memory.
 fn lines(path: &Path) -> std::io::Result<u64> {
     let mut file = File::open(path)?;
     let mut chunk = vec![0; 1 << 20];

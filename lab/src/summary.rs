@@ -1,8 +1,8 @@
-//! Medians, and how far values lie apart.
+//! Medians and spreads.
 
 use std::fmt;
 
-/// The middle of some values, and how far they lie apart.
+/// The middle of some values, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The median.
@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `values`; `None` if there are none.
+    /// The spread of `values`; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
 //! Configurations of other servers: templates with words and lines that may stay or go.
 
 /// Fills in `template`. A line that begins with `@tag@ ` stays, without the tag, if `tags` says so;
-/// `@WORD@` is replaced. The tag `root` is known: whether the servers are started by root. Then they
-/// drop to Debian's user for web servers; else they stay who they are.
+/// `@WORD@` is replaced. The tag `root` stands for servers started by root, which drop to Debian's
+/// user for web servers; others keep their user.
 pub fn fill(template: &str, tags: &[(&str, bool)], words: &[(&str, String)]) -> String {
     let is_root = rustix::process::geteuid().is_root();
     let stays = |tag: &str| {

@@ -4,12 +4,12 @@ use crate::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the certificate and its key are, beside the folder that is served.
+/// The paths of the certificate and its key, beside the folder that is served.
 pub fn files(root: &Path) -> (PathBuf, PathBuf) {
     (root.with_file_name("certificate.pem"), root.with_file_name("key.pem"))
 }
 
-/// Makes both.
+/// Makes the certificate and its key.
 pub fn make(root: &Path) -> Result<(), Error> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]);
     let made =

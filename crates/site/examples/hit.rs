@@ -1,4 +1,4 @@
-//! How long a cache hit takes, beside the work it cannot do without.
+//! Measures how long a cache hit takes, beside the work it cannot do without.
 //!
 //! ```text
 //! cargo run --release -p forebay-site --example hit [REQUESTS [FILES [SETUP]]]
@@ -71,7 +71,7 @@ fn serve(
 }
 
 fn settings(name: &str, folder: &Path) -> Result<ContentSettings, Failure> {
-    // whole files are to be sent, and these texts would be compressed
+    // files must be sent whole, and these texts would be compressed
     let errors = vec![ErrorPage::parse("503", "/0.html")?];
     let site = SiteSettings { compress: Vec::new(), errors, ..SiteSettings::new(folder) };
     let sites = match name {

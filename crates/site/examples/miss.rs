@@ -1,4 +1,4 @@
-//! How long a cache miss takes, apart from the disk, and how much memory is left behind.
+//! Measures how long a cache miss takes, apart from the disk, and how much memory is left behind.
 //!
 //! ```text
 //! cargo run --release -p forebay-site --example miss [REQUESTS [BYTES]]

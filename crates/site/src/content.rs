@@ -1,4 +1,4 @@
-//! What all loops share: the sites with their roots, and the cache.
+//! The content that all loops share: the sites with their roots, and the cache.
 
 mod answer_builder;
 mod watching;
@@ -40,9 +40,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// content was [retired](Content::retire), within a second if not.
 pub struct Content {
     pub(crate) settings: ContentSettings,
-    /// Tells this content from every other one of the process.
+    /// The number of this content, which no other of the process has.
     pub(crate) number: u64,
-    /// In the order of the settings.
+    /// The sites, in the order of the settings.
     pub(crate) vhosts: Vec<VirtualHost>,
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
@@ -52,11 +52,11 @@ pub struct Content {
     pub(crate) pipes: Pipes,
     pub(crate) realms: Arc<Realms>,
     pub(crate) work_limit: WorkLimit,
-    /// For requests that are no site's.
+    /// The pages for requests that are no site's.
     pub(crate) pages: Pages,
-    /// By site: what clients are told that policy turns away.
+    /// The answers of each site to clients that the policy refuses.
     turned: Mutex<Arc<[Turned]>>,
-    /// Whether some site says or does something about TLS.
+    /// Whether a site must be looked at before all else, for TLS, conditions or variables.
     pub(crate) looks_first: bool,
     /// Whether some site has an application.
     pub(crate) has_routes: bool,
@@ -98,7 +98,7 @@ pub struct CacheFigures {
 }
 
 impl Content {
-    /// Opens the roots and begins to watch for changes. `notice` is told what the operator should
+    /// Opens the roots and begins to watch for changes. `notice` gets what the operator should
     /// know; it may be called from several threads.
     ///
     /// # Errors
@@ -162,19 +162,19 @@ impl Content {
         Ok(content)
     }
 
-    /// What clients are told that policy turns away.
+    /// The answers of each site to clients that the policy refuses.
     pub(crate) fn turned(&self) -> Arc<[Turned]> {
         Arc::clone(&self.turned.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the error pages for those that policy turns away again, for loops that
+    /// Reads the error pages for clients that the policy refuses again, for loops that
     /// [take](crate::Site::take_pages) them.
     pub fn look_at_pages(&self) {
         let turned = self.vhosts.iter().map(Turned::read).collect();
         *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = turned;
     }
 
-    /// What the cache holds and did.
+    /// Figures of the cache: its contents and counters.
     pub fn figures(&self) -> CacheFigures {
         CacheFigures {
             bytes: self.store.bytes(),
@@ -188,18 +188,19 @@ impl Content {
         }
     }
 
-    /// Something was too large to be compressed.
+    /// Counts a file or list that was too large to be compressed.
     pub(crate) fn count_uncompressed(&self) {
         self.uncompressed.fetch_add(1, Relaxed);
     }
 
-    /// What it was opened with.
+    /// The settings that the content was opened with.
     pub fn settings(&self) -> &ContentSettings {
         &self.settings
     }
 
     /// Lets go of all that is cached and watched and of empty pipes, and keeps nothing from now on,
-    /// because other content has taken its place. A loop that still holds it answers from the file system.
+    /// because other content has taken its place. A loop that still holds this content answers from
+    /// the file system.
     pub fn retire(&self) {
         let mut struck = Struck::default();
         {
@@ -276,13 +277,13 @@ impl Content {
         }
     }
 
-    /// As if a minute had passed.
+    /// Sweeps now, as is else done once a minute.
     #[cfg(test)]
     pub(crate) fn tidy(&self) {
         self.watcher.iter().for_each(|watcher| watcher.tidy(true));
     }
 
-    /// As if the kernel had lost events.
+    /// Acts as if the kernel had lost events.
     #[cfg(test)]
     pub(crate) fn overflow(&self) {
         if let Some(watcher) = &self.watcher {
@@ -293,7 +294,7 @@ impl Content {
         self.say_once(Notice::EventsLost);
     }
 
-    /// What it watches with.
+    /// The watcher, to see when it is gone.
     #[cfg(test)]
     pub(crate) fn watcher(&self) -> std::sync::Weak<FileWatcher> {
         self.watcher.as_ref().map_or_else(std::sync::Weak::new, Arc::downgrade)

@@ -1,12 +1,12 @@
-//! What a URL means: sites and their rules, files and their variants, and the data cache that holds
+//! Static content: sites and their rules, files and their variants, and the data cache that holds
 //! whole answers.
 //!
 //! This is the process stage of a request's journey for static content. A [`Site`] belongs to one
-//! loop and answers from its own table without a lock, an allocation or a system call. What is not
-//! there is looked up in the cache that all loops share; what is not there either becomes a
-//! [`SiteJob`] for a helper thread, which asks the file system. Watched directories tell when an
-//! answer is no longer true. Rules are applied when an entry is made, so that a hit pays nothing for
-//! them.
+//! loop and answers from its own table without a lock, an allocation or a system call. A path that
+//! is not there is looked up in the cache that all loops share, and one that is not there either
+//! becomes a [`SiteJob`] for a helper thread, which asks the file system. Watched directories
+//! report when an answer is outdated. Rules are applied when an entry is made, so that a hit pays
+//! nothing for them.
 //!
 //! ```text
 //!  Request ─► Site ─► front (by the path as sent) ─► store (by normalised path) ─► SiteJob ─► look, load
@@ -17,21 +17,22 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`settings`], [`rules`] | what a person may decide |
-//! | `vhost` | what a site is while it is served: its directories, its small pages |
-//! | `routing` | which site a host belongs to, and what rules make of a path |
+//! | [`settings`], [`rules`] | the settings of content and its rules |
+//! | `vhost` | a site while it is served: its directories, its small pages |
+//! | `routing` | the site of a host, and the effect of rules on a path |
 //! | `answering` | one loop's part: from a request to what is written, and to an application |
-//! | `access` | who may ask for a path, and for the file that answers: addresses and passwords |
+//! | `access` | access to a path, and to the file that answers: addresses and passwords |
 //! | `cache` | a loop's own table, the shared cache, what both hold, and which change of a file concerns it |
 //! | `making` | a helper thread's part: look, open, read, write the heads of an entry |
-//! | `bodies` | where the bytes of an answer are: memory, disk, pipes; codings that no file has |
-//! | `heads` | what heads are made of: fields, media types, entity tags, small pages |
+//! | `bodies` | the places of an answer's bytes: memory, disk, pipes; codings that no file has |
+//! | `heads` | parts of heads: fields, media types, entity tags, small pages |
 //! | `content` | what all loops share: sites with their roots, the cache, the thread that keeps entries true |
-//! | `request_context` | who asks, as far as a request does not say it itself |
-//! | `notice` | what the operator should know |
+//! | `request_context` | facts about a request that are not in its head: client, scheme, class |
+//! | `notice` | notices for the operator |
 //! | `work` | the handler for tests |
 //!
-//! It deliberately knows no connection and reads no configuration: settings arrive parsed.
+//! This package deliberately knows no connection and reads no configuration: settings arrive
+//! parsed.
 //!
 //! ```
 //! use forebay_conn::TurnTime;

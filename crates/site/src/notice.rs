@@ -1,4 +1,4 @@
-//! What static content has to say to the operator: notices, and why it cannot be served.
+//! Messages of static content to the operator: notices, and errors for which it cannot be served.
 
 use crate::access::auth::UsersError;
 use std::fmt;
@@ -12,35 +12,35 @@ use std::path::PathBuf;
 pub enum Notice {
     /// Directories cannot be watched at all; answers are checked at the interval.
     CannotWatch {
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// A directory cannot be watched; what is below it is checked at the interval.
     CannotWatchDirectory {
         /// The directory, relative to the root.
         directory: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// As many directories are watched as the settings allow; the others are checked at the
-    /// interval.
+    /// The number of watched directories has reached the settings' bound; the others are checked at
+    /// the interval.
     TooManyDirectories {
         /// The bound.
         watched_directories: usize,
     },
-    /// A file system does not tell of changes; what is on it is checked at the interval.
+    /// A file system does not report changes; what is on it is checked at the interval.
     SilentFileSystem {
-        /// Where it begins, relative to the root.
+        /// The directory where the file system begins, relative to the root.
         directory: PathBuf,
     },
-    /// More changed at once than the kernel could tell. Everything cached was dropped; for some
+    /// More changed at once than the kernel could report. Everything cached was dropped; for some
     /// seconds answers are checked at the interval.
     EventsLost,
     /// The root is gone or cannot be reached. Its last directory is served until it is back.
     RootMissing {
         /// The root as configured.
         root: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The root's path leads to another directory now, which is served from now on.
@@ -48,11 +48,11 @@ pub enum Notice {
         /// The root as configured.
         root: PathBuf,
     },
-    /// Something is wrong with a file of users. Told each time the file changes.
+    /// A file of users has an error. Given each time the file changes.
     Users {
         /// The file as configured.
         file: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: UsersError,
     },
 }
@@ -104,7 +104,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Why content cannot be served.
+/// The reason why content cannot be served.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -112,23 +112,23 @@ pub enum OpenError {
     Root {
         /// The root as configured.
         root: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The kernel does not resolve paths beneath a directory: it is older than Linux 5.6, or a
     /// filter forbids openat2(2).
     Beneath {
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The kernel has no random numbers, without which passwords cannot be remembered safely.
     Random {
-        /// What it said.
+        /// The kernel's error.
         error: io::Error,
     },
     /// The thread that waits for changes could not be started.
     Thread {
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }

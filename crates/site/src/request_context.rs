@@ -1,8 +1,8 @@
-//! Who asks, as far as a request does not say it itself.
+//! Facts about a request that are not in its head.
 
 use std::net::SocketAddr;
 
-/// By which scheme a client has asked.
+/// The scheme by which a client has asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestScheme {
     /// Through TLS, to this server or to a proxy.
@@ -13,16 +13,17 @@ pub enum RequestScheme {
     ProxiedHttp,
 }
 
-/// Who asks. Each is found out when it is asked for, and that is where a site has rules that go by it.
+/// The client of a request, and other facts that are not in its head. Each is found out only when a
+/// rule of a site depends on it.
 pub trait RequestContext {
     /// The client's address. Port 0 if only the address is known, `0.0.0.0:0` for a program that came through
     /// a Unix socket.
     fn client(&self) -> SocketAddr;
 
-    /// By which scheme it asks.
+    /// The scheme by which the client has asked.
     fn scheme(&self) -> RequestScheme;
 
-    /// The request is looked at anew: what was made for another is not its own.
+    /// Begins with another request; facts kept for the last one are dropped.
     fn begin(&self) {}
 
     /// Appends the name by which logs know the request.
@@ -31,7 +32,7 @@ pub trait RequestContext {
     /// The class that the rules of the policy have given to the request; empty if that is not known.
     fn class(&self) -> &str;
 
-    /// How overloaded the server is, from 0 to 3.
+    /// The server's degree of overload, from 0 to 3.
     fn overload(&self) -> u8 {
         0
     }

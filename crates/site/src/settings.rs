@@ -1,4 +1,4 @@
-//! What a person may decide about static content.
+//! Settings of static content.
 
 use crate::rules::{
     AccessRule, Alias, Auth, ErrorPage, FileMediaType, GuardedPaths, HeaderRule, Host, Redirect,
@@ -9,10 +9,10 @@ use forebay_http::coding::Coding;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// So many different conditions the header rules and redirects of a site have at most.
+/// The largest number of different conditions that the header rules and redirects of a site have.
 pub const MOST_CONDITIONS: usize = u64::BITS as usize;
 
-/// Which sites there are, and how their content is kept.
+/// The sites, and the way their content is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentSettings {
     /// The sites. A request goes to the one that has its host, else to the one without hosts, of
@@ -20,25 +20,25 @@ pub struct ContentSettings {
     pub sites: Vec<SiteSettings>,
     /// Whether answers to requests that are no site's carry `Server: Forebay`. Default: yes.
     pub server_header: bool,
-    /// What is kept between requests.
+    /// The settings of the cache.
     pub cache: CacheSettings,
-    /// Where their files are read. Default: here.
+    /// The process in which the sites' files are read. Default: this one.
     pub files: FilesLocation,
-    /// Whether what answers is other software, in the place of a stage of this server. It may take path
-    /// parameters for no part of a name, as applications do. Default: no.
+    /// Whether other software answers in the place of a stage of this server. Like applications, it
+    /// may read path parameters as no part of a name. Default: no.
     pub is_answered_elsewhere: bool,
 }
 
-/// Where files are read: those that are served, error pages, users of passwords.
+/// The process in which files are read: those that are served, error pages, users of passwords.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilesLocation {
-    /// In this process.
+    /// This process.
     #[default]
     Here,
-    /// In another one, by the same rules: what hangs on a file is left to it. Here only
+    /// Another process, which has the same rules. All that needs a file is left to it. Here only
     /// [`Site::decide`](crate::Site::decide) is of use, and nothing is read.
     Behind,
-    /// In another one, which knows no rules. Here nothing is read, either, and what must be decided is decided
+    /// Another process, which has no rules. Here nothing is read, either, and rules are applied
     /// without files: errors have pages of our own.
     Elsewhere,
 }
@@ -57,20 +57,20 @@ impl ContentSettings {
     }
 }
 
-/// What one site is.
+/// The settings of one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteSettings {
-    /// What it is called in logs, metrics and messages.
+    /// The site's name in logs, metrics and messages.
     pub name: SiteName,
     /// The hosts it answers for; without any it is the site of all hosts that no other has.
     pub hosts: Vec<Host>,
-    /// The directory whose files are served. Relative to the working directory at start. Without
-    /// one, whatever no rule answers is missing.
+    /// The directory whose files are served. Relative to the working directory at start. A site
+    /// without one answers 404 where no rule answers.
     pub root: Option<PathBuf>,
     /// Other directories beneath paths of the site. The longest path decides.
     pub aliases: Vec<Alias>,
-    /// Where links of the root lead that may lead out of it, beneath the paths of these links. They are parts
-    /// of the root: an application that runs files runs those there, too.
+    /// The targets of links in the root that may lead out of it, beneath the paths of these links.
+    /// They are parts of the root: an application that runs files runs those there, too.
     pub links: Vec<Alias>,
     /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
     pub index: Vec<String>,
@@ -86,47 +86,49 @@ pub struct SiteSettings {
     /// client likes best. Default: br, zstd, gzip.
     pub compress: Vec<Coding>,
     /// The largest file or list that is compressed, in bytes. At most a sixteenth of
-    /// [`CacheSettings::bytes`] counts, as what comes of it is kept there. Default: 4 MiB.
+    /// [`CacheSettings::bytes`] counts, as the outcome is kept there. Default: 4 MiB.
     pub compress_bytes: u64,
-    /// What the tags of files are made of. Default: of their bytes up to [`CacheSettings::file_bytes`], of what
-    /// the file system says of them above.
+    /// The source of files' entity tags. Default: the bytes of files up to
+    /// [`CacheSettings::file_bytes`], and size and times of larger ones.
     pub etag: EtagMode,
-    /// The types of files by their endings, before those that are known anyway.
+    /// The types of files by their endings. They go before the built-in ones.
     pub types: Vec<FileMediaType>,
     /// Directories that are answered with a list of their files if they have no index. Default: none.
     pub listing: Vec<Scope>,
-    /// Files that only grow: what was promised of them is sent though they grow meanwhile. Default: none.
+    /// Files that only grow: an answer that has begun goes on though its file grows meanwhile.
+    /// Default: none.
     pub appended: Vec<Scope>,
     /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
-    /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
+    /// browsers guess how long an answer holds. Default: `no-cache`, by which they ask each time.
     pub cache_control: Option<String>,
-    /// Where files are looked for. Default: at the path itself.
+    /// The places where a file is looked for. Default: the path itself.
     pub try_files: TryFiles,
-    /// For these paths only at the path itself.
+    /// The paths that are looked for only at the path itself.
     pub try_files_except: Vec<Scope>,
-    /// What clients that come through TLS are told about it. Default: nothing.
+    /// The Strict-Transport-Security field for clients that come through TLS. Default: none.
     pub hsts: Option<Hsts>,
-    /// Where clients are sent that do not come through TLS. Default: nowhere.
+    /// The redirect of clients that do not come through TLS. Default: none.
     pub to_https: Option<ToHttps>,
     /// Files that stand for errors, one for each status at most.
     pub errors: Vec<ErrorPage>,
-    /// The first that fits decides.
+    /// Redirects; the first that fits decides.
     pub redirects: Vec<Redirect>,
-    /// The first that fits decides.
+    /// Rewrites; the first that fits decides.
     pub rewrites: Vec<Rewrite>,
-    /// All that fit, in order.
+    /// Header rules; all that fit are applied, in order.
     pub headers: Vec<HeaderRule>,
-    /// The first that fits decides.
+    /// Paths that are protected by passwords; the first that fits decides.
     pub auth: Vec<Auth>,
-    /// All that fit must admit a client.
+    /// Rules about clients' addresses; all that fit must admit a client.
     pub access: Vec<AccessRule>,
     /// Paths for which another server is asked whether a request may pass; the first that fits decides.
     pub asks: Vec<GuardedPaths>,
-    /// Paths that only applications may have sent; clients find nothing there.
+    /// Paths whose files are sent only at the request of applications; clients get 404 there.
     pub internal: Vec<Scope>,
-    /// The first that fits decides.
+    /// Paths of the handler `work`; the first that fits decides.
     pub work: Vec<WorkHandler>,
-    /// Which paths applications answer, by the number of each: see [`route_of`](crate::route_of).
+    /// The paths that applications answer, by the application's number: see
+    /// [`route_of`](crate::route_of).
     pub routes: Vec<Route>,
 }
 
@@ -136,7 +138,7 @@ impl SiteSettings {
         SiteSettings { root: Some(root.into()), ..SiteSettings::default() }
     }
 
-    /// Whether what is in a directory is shown, which has this path.
+    /// Whether the directory with this path is answered with a list of its files.
     pub(crate) fn lists(&self, directory: &[u8]) -> bool {
         self.listing.iter().any(|scope| scope.contains(directory))
     }
@@ -151,17 +153,17 @@ impl SiteSettings {
         self.routes.iter().any(|route| route.scripts.is_some())
     }
 
-    /// Which files an application runs, if it runs any.
+    /// The files that the application of a route runs, if it runs any.
     pub(crate) fn scripts(&self, route: u32) -> Option<&Scripts> {
         self.routes.get(route as usize)?.scripts.as_ref()
     }
 
-    /// Whether files answer first where a route leads.
+    /// Whether files answer first beneath a route.
     pub(crate) fn looks_first(&self, route: u32) -> bool {
         self.routes.get(route as usize).is_some_and(|route| route.files_first)
     }
 
-    /// Where a file is looked for if `path` is asked for; without any, only there.
+    /// The places where a file is looked for if `path` is asked for; if empty, only there.
     pub(crate) fn candidates(&self, path: &[u8]) -> &[TryFile] {
         match self.try_files_except.iter().any(|scope| scope.contains(path)) {
             true => &[],
@@ -208,24 +210,24 @@ impl Default for SiteSettings {
     }
 }
 
-/// What the entity tags of files are made of.
+/// The source of files' entity tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EtagMode {
-    /// Of the bytes of files up to [`CacheSettings::file_bytes`]; of size, time of modification and time of
-    /// change of larger ones.
+    /// The bytes of files up to [`CacheSettings::file_bytes`]; size, time of modification and time
+    /// of change of larger ones.
     #[default]
     Auto,
-    /// Of the bytes, however many: a larger file is read when it is first asked for.
+    /// The bytes, however many: a larger file is read when it is first asked for.
     Content,
-    /// Of size and times, so that no file is read for it.
+    /// Size and times, so that no file is read for it.
     Stat,
-    /// Of size and times, and weak: good for 304, but no part of a file is sent by it (`If-Range`), and
-    /// nothing is continued.
+    /// Size and times, in weak tags: good for 304, but no part of a file is sent by them
+    /// (`If-Range`), and no download is continued.
     Weak,
 }
 
 impl EtagMode {
-    /// Whether a file of so many bytes has a tag of them.
+    /// Whether a file of `bytes` has a tag of its content.
     pub(crate) fn is_of_content(self, bytes: u64, file_bytes: u64) -> bool {
         match self {
             EtagMode::Auto => bytes <= file_bytes,
@@ -235,22 +237,23 @@ impl EtagMode {
     }
 }
 
-/// Sends clients to the same address with https. What answers for authorities that make certificates
-/// (`/.well-known/acme-challenge/`) stays where it is.
+/// The redirect to the same address with https. The answers for authorities that make certificates
+/// (`/.well-known/acme-challenge/`) stay where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToHttps {
     /// 301 or 308.
     pub status: u16,
-    /// Where TLS is spoken. Clients that a proxy says have come to it go to the [usual port](ToHttps::USUAL_PORT).
+    /// The port where TLS is spoken. Clients that have come to a proxy without TLS are sent to the
+    /// [usual port](ToHttps::USUAL_PORT).
     pub port: u16,
 }
 
 impl ToHttps {
-    /// The port that `https` means unless it is said (RFC 9110 §4.2.2).
+    /// The port of an `https` address that names none (RFC 9110 §4.2.2).
     pub const USUAL_PORT: u16 = 443;
 }
 
-/// What is kept between requests.
+/// The settings of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSettings {
     /// Bytes of answers kept in memory; 0 switches the cache off, then every request goes to the
@@ -260,22 +263,23 @@ pub struct CacheSettings {
     /// clients. When they are used up, files are sent by sendfile. Default: 256 MiB.
     pub in_flight_bytes: u64,
     /// The largest file kept in memory, in bytes. Larger ones are kept open and sent by sendfile.
-    /// At most a sixteenth of [`bytes`](CacheSettings::bytes) counts. Default: 512 KiB, where sending from
-    /// memory stops being cheaper (`BENCHMARKING.md`).
+    /// At most a sixteenth of [`bytes`](CacheSettings::bytes) counts. Default: 512 KiB, where
+    /// sending from memory stops being cheaper (`BENCHMARKING.md`).
     pub file_bytes: u64,
-    /// Bodies in memory that are longer than this, and at most twice as long, are given to the kernel in two
-    /// pieces of about this size. 0: each as a whole. What is cheaper depends on the processor
-    /// (`BENCHMARKING.md`). Default: 0.
+    /// The size of pieces in which bodies in memory are given to the kernel. A body that is longer,
+    /// and at most twice as long, is sent in two pieces of about this size. 0: each body as a
+    /// whole. The processor decides which is cheaper (`BENCHMARKING.md`). Default: 0.
     pub segment_bytes: u64,
-    /// Files kept open, about; each takes its part of [`bytes`](CacheSettings::bytes). At least 1.
-    /// Default: 1024.
+    /// The approximate number of files kept open; each takes its part of
+    /// [`bytes`](CacheSettings::bytes). At least 1. Default: 1024.
     pub open_files: u32,
-    /// Pipes in which bodies that are not to be kept wait until they are sent, at most; each takes two
+    /// The largest number of pipes for bodies that are sent once and not kept; each takes two
     /// descriptors. 0 reads all into memory. Default: 64.
     pub pipes: u32,
-    /// How old an answer may get before its file is looked at again where changes are not told:
-    /// network file systems, hard links, more directories than can be watched. Where they are told,
-    /// it is looked at after ten times as long. 0 looks at every request. Default: 1 s.
+    /// The age at which an answer's file is looked at again where changes are not reported: on
+    /// network file systems, for hard links, with more directories than can be watched. Where they
+    /// are reported, a file is looked at after ten times as long. 0 looks at every request.
+    /// Default: 1 s.
     pub check_interval: Duration,
     /// Directories watched for changes, those on the root's path included; 0 watches none, then
     /// only the interval holds. Default: 8192.

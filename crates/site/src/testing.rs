@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a test waits for what must happen, before it fails.
+/// The time after which a test fails that waits for something.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The client, if nothing else is said.
+/// The client's address by default.
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A directory that is removed at the end of the test.
@@ -72,7 +72,7 @@ impl Drop for Folder {
     }
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -80,7 +80,7 @@ pub(crate) struct Answered {
     pub(crate) body: Vec<u8>,
     /// Whether it needed the file system.
     pub(crate) is_miss: bool,
-    /// How many jobs it needed.
+    /// The number of jobs that it needed.
     pub(crate) jobs: u32,
 }
 
@@ -95,7 +95,7 @@ impl Answered {
     }
 }
 
-/// What is known of who asks.
+/// The facts about a test's request that are not in its head.
 #[derive(Clone, Copy)]
 pub(crate) struct TestContext {
     pub(crate) client: IpAddr,
@@ -127,15 +127,15 @@ pub(crate) struct Client {
     pub(crate) site: Site,
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
     pub(crate) now_ms: u64,
-    /// What is asked for, with or without a port.
+    /// The host that is asked for, with or without a port.
     pub(crate) host: &'static str,
-    /// Who asks.
+    /// The client's address.
     pub(crate) client: IpAddr,
-    /// By which scheme.
+    /// The scheme by which the client asks.
     pub(crate) scheme: RequestScheme,
-    /// In which class.
+    /// The class of the request.
     pub(crate) class: &'static str,
-    /// What a job has brought for the next request.
+    /// The result of a job, for the next request.
     done: Option<SiteJobDone>,
     metrics: Arc<Local>,
     /// Jobs that were done for it.
@@ -290,7 +290,8 @@ impl Client {
         (out, status)
     }
 
-    /// Asks for what is answered by `answer` and by no job: the status, or `None` if it says that it has not.
+    /// Asks for a path that `answer` answers without a job: the status, or `None` if it says that
+    /// it did not.
     pub(crate) fn answered_by(
         &mut self,
         method: &str,
@@ -309,7 +310,8 @@ impl Client {
         })
     }
 
-    /// Says which application it is, and all that is asked of it in a query of fields.
+    /// Answers as an application would: fields name the route and the path, and the request's query
+    /// names further fields of the answer.
     fn answer_as_application(
         &self,
         destination: &Destination,
@@ -341,7 +343,7 @@ impl Client {
         reply.head(status, &head);
     }
 
-    /// What a client is told whose request policy refuses with this status.
+    /// The answer to a client whose request the policy refuses with this status.
     pub(crate) fn turned_away(&mut self, status: u16) -> String {
         with_head("", |head| {
             let address = "127.0.0.1:80".parse().unwrap();
@@ -361,7 +363,7 @@ impl Client {
         self.done = self.site.catch_up().map(run);
     }
 
-    /// What a job for this client's content brings.
+    /// The result of a job for this client's content.
     pub(crate) fn job(&self, path: &str) -> SiteJobDone {
         let key = EntryKey { site: 0, path: path.as_bytes().into() };
         let content = Arc::clone(&self.content);
@@ -406,7 +408,7 @@ impl Client {
         Some(true)
     }
 
-    /// Asks again until the answer is as expected: changes are told by another thread.
+    /// Asks again until the answer is as expected, as another thread reports changes.
     #[track_caller]
     pub(crate) fn until(&mut self, target: &str, expected: impl Fn(&Answered) -> bool) -> Answered {
         self.until_with(target, "", expected)
@@ -431,7 +433,7 @@ impl Client {
         }
     }
 
-    /// Waits until the watcher has said so.
+    /// Waits until the notice `what` has been given.
     #[track_caller]
     pub(crate) fn until_noticed(&self, what: &str) {
         let start = Instant::now();
@@ -441,7 +443,7 @@ impl Client {
         }
     }
 
-    /// Waits until so many directories are watched and no more.
+    /// Waits until exactly this many directories are watched.
     #[track_caller]
     pub(crate) fn until_watched(&self, directories: u64, which: &str) {
         let start = Instant::now();

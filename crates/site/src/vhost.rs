@@ -2,9 +2,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `conditions` | on what of a request its rules depend, and which of that holds |
+//! | `conditions` | the conditions of a site's rules, and which of them hold for a request |
 //! | `root` | the directory a site is served from, which may be replaced by another under the same path |
-//! | `turned` | what clients are told that policy refuses, written once |
+//! | `turned` | answers to clients that the policy refuses, written once |
 
 pub(crate) mod conditions;
 pub(crate) mod root;
@@ -35,7 +35,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct VirtualHost {
     pub(crate) settings: SiteSettings,
-    /// Its directories, those beneath longer paths first, the root last; none if it has no files.
+    /// The site's directories, those beneath longer paths first, the root last; none if it has no
+    /// files.
     pub(crate) mounts: Vec<Mount>,
     /// The number of its first realm among those of all sites.
     first_realm: u32,
@@ -43,22 +44,22 @@ pub(crate) struct VirtualHost {
     pub(crate) has_private_rule: bool,
     /// The values of its header rules that have variables, by their numbers.
     pub(crate) values: Vec<Template>,
-    /// What only a request tells, of them and of redirects.
+    /// The variables of these values and of redirects, whose values come from requests.
     pub(crate) variables: Vec<RequestVariable>,
-    /// On what of a request its rules depend.
+    /// The conditions of the site's rules.
     pub(crate) conditions: SiteConditions,
     pub(crate) pages: Pages,
-    /// Where clients go that do not come through TLS, as paths without header rules have it.
+    /// The redirect of clients that do not come through TLS, for paths without header rules.
     pub(crate) to_https: Option<Redirection>,
 }
 
 /// A directory of a site.
 #[derive(Debug)]
 pub(crate) struct Mount {
-    /// Beneath which path; empty for the root.
+    /// The path beneath which the directory is; empty for the root.
     pub(crate) path: Box<[u8]>,
     pub(crate) place: RootDirectory,
-    /// Of it these alone; none for all of it.
+    /// The only files that are served of it; none for all.
     pub(crate) files: Box<[AliasFile]>,
 }
 
@@ -74,7 +75,7 @@ impl Mount {
         Ok(Mount { path: path.as_bytes().into(), place, files: files.into() })
     }
 
-    /// Where in the directory a path leads, if it leads there.
+    /// The path within the directory that a path of the site leads to, if it leads there.
     fn inside<'p>(&'p self, path: &'p [u8]) -> Option<&'p [u8]> {
         place_in(&self.files, &self.path, path)
     }
@@ -87,7 +88,7 @@ pub(crate) struct Protection<'v> {
 }
 
 impl Protection<'_> {
-    /// Those for an answer with these paths.
+    /// The rules for an answer with these paths.
     pub(crate) fn of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
         let VirtualHost { settings, first_realm, .. } = self.vhost;
         self.vhost
@@ -108,7 +109,7 @@ impl VirtualHost {
         let mounts = root.chain(others).filter(|_| files == FilesLocation::Here);
         let mounts = mounts.map(|(path, to, files)| Mount::open(path, to, files));
         let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
-        // a sort that is stable: of two with one path the first decides
+        // the sort is stable: of two mounts with one path the first decides
         mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
         let mut settings = settings.clone();
         if files == FilesLocation::Elsewhere {
@@ -147,33 +148,34 @@ impl VirtualHost {
         })
     }
 
-    /// Whether the first header rule is the one for what is protected by passwords.
+    /// Whether the first header rule is the one for answers behind a password.
     pub(crate) fn has_private_rule(&self) -> bool {
         self.has_private_rule
     }
 
-    /// Whether something is to be known of a request, or done, before all else: about TLS, by conditions, for variables.
+    /// Whether something must be found out about a request, or done, before all else: about TLS, by
+    /// conditions, for variables.
     pub(crate) fn looks_first(&self) -> bool {
         self.is_about_tls() || !self.conditions.is_empty() || self.has_variables()
     }
 
-    /// Whether values of header rules or redirects hang on the request.
+    /// Whether values of header rules or redirects depend on the request.
     pub(crate) fn has_variables(&self) -> bool {
         !(self.values.is_empty() && self.variables.is_empty())
     }
 
-    /// Whether it says or does something about TLS.
+    /// Whether the site has settings about TLS.
     pub(crate) fn is_about_tls(&self) -> bool {
         self.settings.hsts.is_some() || self.to_https.is_some()
     }
 
-    /// Which of the mounts has what is at a path, and where within it.
+    /// The mount that has a path of the site, and the path within it.
     pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
         let mut mounts = self.mounts.iter().enumerate();
         mounts.find_map(|(at, mount)| Some((at, mount.inside(path)?)))
     }
 
-    /// Where a file is, if an alias has it.
+    /// The place of a file, if an alias has it.
     pub(crate) fn file_in_alias(&self, path: &[u8]) -> Option<Box<[u8]>> {
         let (mount, inside) = self.locate(path)?;
         let beneath = &self.mounts.get(mount)?.path;
@@ -183,7 +185,7 @@ impl VirtualHost {
         Some([directory.as_os_str().as_bytes(), b"/", inside].concat().into())
     }
 
-    /// The rules about clients that are for an answer with these paths.
+    /// The rules about clients for an answer with these paths.
     #[inline]
     pub(crate) fn guard_of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
         self.has_rules().then(|| self.protection().of(paths)).flatten()
@@ -195,13 +197,14 @@ impl VirtualHost {
         !(auth.is_empty() && access.is_empty() && asks.is_empty() && internal.is_empty())
     }
 
-    /// The rules about clients as its directories are now, for many paths.
+    /// The rules about clients with the site's directories as they are now, for use with many
+    /// paths.
     pub(crate) fn protection(&self) -> Protection<'_> {
         let directories = if self.has_rules() { self.directories() } else { Vec::new() };
         Protection { vhost: self, directories }
     }
 
-    /// Its directories if there are several, in which one file may have several paths.
+    /// The site's directories if there are several, in which one file may have several paths.
     fn directories(&self) -> Vec<MountedPlace<'_>> {
         let has_others = self.mounts.len() > 1;
         let mounts = self.mounts.iter().filter(|_| has_others);
@@ -223,13 +226,14 @@ impl VirtualHost {
         places.collect()
     }
 
-    /// The paths that the file at one has: of the file it is a compressed form of, and where other
-    /// directories of the site have either.
+    /// The paths of the file at a path: those of the file it is a compressed form of, and those at
+    /// which other directories of the site have either.
     pub(crate) fn paths_of_file(&self, path: &[u8]) -> Vec<Vec<u8>> {
         names::of_file(&self.settings, &self.directories(), path)
     }
 
-    /// Whether a file is a script under one of its paths, or a compressed form of one: no client is to read it.
+    /// Whether a file is a script under one of its paths, or a compressed form of one, which no
+    /// client may read.
     pub(crate) fn is_source(&self, file: &[u8]) -> bool {
         if !self.settings.has_scripts() {
             return false;
@@ -242,9 +246,9 @@ impl VirtualHost {
     /// Whether the file at a path is run there, or is an alias's where a script of this name would be run.
     fn is_script(&self, path: &[u8]) -> bool {
         let settings = &self.settings;
-        // what an application alone may have sent, it has chosen
+        // an application alone may have this file sent, and has chosen it
         let is_internal = settings.internal.iter().any(|scope| scope.contains(path));
-        // for those for whom no condition holds: what runs files has none
+        // for a request for which no condition holds: a route that runs files has none
         let held = self.conditions.held(ConditionBits::default());
         let route = match is_internal {
             true => route::route_for(settings, path, held),
@@ -271,14 +275,14 @@ impl VirtualHost {
         HeaderRuleSet::new(&self.settings.headers, numbers)
     }
 
-    /// The numbers of the header rules for a path, whether what they depend on holds or not.
+    /// The numbers of the header rules for a path, whether their conditions hold or not.
     pub(crate) fn all_header_rules_of(&self, path: &[u8]) -> Box<[u16]> {
         let is_private = || self.guard_of(&[path]).is_some_and(|guard| guard.is_private());
         let first = u16::from(self.has_private_rule && !is_private());
         header_rules_of(&self.settings.headers, first, path)
     }
 
-    /// Of these header rules those for which this is enough.
+    /// The header rules among these that hold for this outcome.
     pub(crate) fn held(&self, header_rules: Box<[u16]>, outcome: ConditionBits) -> Box<[u16]> {
         if self.conditions.is_empty() {
             return header_rules;
@@ -288,7 +292,7 @@ impl VirtualHost {
         held.into()
     }
 
-    /// The numbers of the header rules for a path, where this holds of a request.
+    /// The numbers of the header rules for a path, for a request with this outcome.
     pub(crate) fn header_rules_of(&self, path: &[u8], outcome: ConditionBits) -> Box<[u16]> {
         self.held(self.all_header_rules_of(path), outcome)
     }

@@ -1,5 +1,5 @@
 //! The handler `work`, for tests and demonstrations: a request says how much CPU time, memory and
-//! output its answer costs. It stands for the dynamic part of a site whose cost is known.
+//! output its answer costs. It stands for a site's dynamic part of known cost.
 
 use crate::heads::fields::{AnswerFields, HeaderRuleSet};
 use crate::heads::head_lines::{length_line, server, status_line};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 const MOST_CPU_NS: u64 = 10_000_000_000;
 const MOST_MEMORY_BYTES: u64 = 1 << 30;
 const MOST_OUTPUT_BYTES: u64 = 64 << 20;
-/// What memory and output consist of.
+/// The bytes that fill memory and output.
 const FILL: [u8; 4096] = [b'w'; 4096];
-/// Requests that may be waiting or at work.
+/// The largest number of requests that may be waiting or at work.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
-/// What one request asks for.
+/// The work that one request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effort {
     /// CPU time of the helper thread, memory and output included.
@@ -27,12 +27,12 @@ pub(crate) struct Effort {
     pub(crate) output_bytes: u64,
 }
 
-/// Why a query says no effort.
+/// The reason why a query is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EffortError {
     /// A part of the query is none of the three.
     Unknown,
-    /// One of them came twice.
+    /// A part of the query came twice.
     Repeated,
     /// `cpu` is not a duration.
     NotADuration,
@@ -47,7 +47,7 @@ pub(crate) enum EffortError {
 }
 
 impl EffortError {
-    /// What is wrong, for the client; repeats nothing that it sent.
+    /// The error for the client; repeats nothing that it sent.
     pub(crate) fn text(self) -> &'static str {
         match self {
             EffortError::Unknown => {
@@ -88,7 +88,7 @@ impl Effort {
         })
     }
 
-    /// Does it, on the calling thread. `None` if there is not so much memory.
+    /// Does the work on the calling thread. `None` if there is too little memory.
     ///
     /// The thread's CPU time grows by what was asked for, to within some ten microseconds, unless
     /// writing to memory takes longer than that.
@@ -116,7 +116,7 @@ pub(crate) struct Worked {
 }
 
 impl Worked {
-    /// The head of the answer. It says how much CPU time was used (Server-Timing, by the W3C).
+    /// The head of the answer, which states the CPU time that was used (Server-Timing, by the W3C).
     pub(crate) fn head(&self, is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
         let timing = format!("cpu;dur={:.3}", self.cpu_ns as f64 / 1e6);
         let mut fields = AnswerFields::default();
@@ -124,7 +124,7 @@ impl Worked {
         server(is_server_named, &mut fields);
         fields.push("Server-Timing", timing.as_bytes());
         fields.apply(header_rules, None);
-        // no two answers are the same, whatever the rules for others say
+        // no two answers are the same, whatever header rules say
         drop(fields.take("Cache-Control"));
         fields.push("Cache-Control", b"no-store".as_slice());
         let mut head = status_line(200);
@@ -171,7 +171,7 @@ fn size(text: &str) -> Result<u64, EffortError> {
     quantity(text, &units).ok_or(EffortError::NotASize)
 }
 
-/// A whole number and a unit; what is beyond every bound saturates.
+/// Reads a whole number and a unit; what is beyond every bound saturates.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -185,7 +185,7 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     Some(number.parse().unwrap_or(u64::MAX).saturating_mul(*factor))
 }
 
-/// Counts what waits or is at work, all loops together.
+/// The count of requests that wait or are at work, of all loops together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkLimit(Arc<WorkCounts>);
 
@@ -196,7 +196,7 @@ struct WorkCounts {
 }
 
 impl WorkLimit {
-    /// A place for one more, unless there are too many. It comes back when it is dropped.
+    /// A place for one more request, unless there are too many. Dropping the place gives it back.
     pub(crate) fn enter(&self) -> Option<WorkSlot> {
         let is_full = self.0.now.fetch_add(1, Relaxed) >= MOST_AT_ONCE;
         let number = self.0.ever.fetch_add(1, Relaxed);
@@ -213,7 +213,7 @@ pub(crate) struct WorkSlot {
 }
 
 impl WorkSlot {
-    /// No other has the same.
+    /// The number of the place, which no other has.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(Effort::parse(b"cpu=\xff"), Err(EffortError::Unknown));
     }
 
-    /// The clock of the thread itself, so that a busy machine does not matter. The upper bound only
-    /// says that it ends.
+    /// Uses the clock of the thread itself, so that a busy machine does not matter. The upper bound
+    /// only shows that the work ends.
     #[test]
     fn it_takes_as_much_as_asked_for() {
         let effort = Effort { cpu_ns: 3_000_000, memory_bytes: 100_000, output_bytes: 5000 };

@@ -1,5 +1,5 @@
-//! A program that has the server inside, for experiments: handlers that write more than a socket takes, that answer
-//! at once, and that wait.
+//! A program that has the server inside, for experiments: handlers that write more than a socket
+//! takes, that answer at once, and that wait.
 //!
 //! | path | answer |
 //! |---|---|
@@ -15,9 +15,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a short answer has.
+/// The body of a short answer.
 const SHORT: &str = "echo";
-/// As many bytes are written by one call, at most.
+/// The largest piece that one call writes.
 const PIECE: &[u8] = &[b'x'; 16 * 1024];
 /// Handlers at the same time; the others wait for one to end.
 const MOST: usize = 20_000;
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(server.wait()?)
 }
 
-/// The answer has its length, so that it is begun before its end is written.
+/// Writes an answer that states its length, so that it begins before its end is written.
 fn page(request: &mut Request, response: &mut Response) -> HandlerResult {
     let mut left: usize = number(request, "bytes")?;
     response.field("Content-Type", "text/html")?.length(left as u64)?;

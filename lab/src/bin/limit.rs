@@ -1,8 +1,8 @@
 //! The floor: the least a static answer over TCP can cost a user-space server on this kernel.
 //!
-//! Edge-triggered epoll, one listening socket, per request one read and one write of bytes baked
-//! at start. It parses nothing and knows no files: whatever a real server costs more than this is
-//! its own. The head has the fields of Forebay's answers, so that both send the same bytes.
+//! Edge-triggered epoll, one listening socket, per request one read and one write of bytes baked at
+//! start. The program parses nothing and knows no files: all that a real server costs more than
+//! this is its own. The head has the fields of Forebay's answers, so that both send the same bytes.
 #![forbid(unsafe_code)]
 
 use clap::{Parser, ValueEnum};
@@ -96,7 +96,7 @@ struct LimitConnection {
     readable: bool,
     /// Whether the client will send no more.
     ended: bool,
-    /// What epoll reports for it; nothing before the first wait.
+    /// The events that epoll reports for the connection; none before the first wait.
     interest: EventFlags,
 }
 
@@ -242,8 +242,9 @@ impl LimitConnection {
         Ok(())
     }
 
-    /// Tells epoll what to report; most connections need one call in their life. Write readiness
-    /// is asked for from the first short write on: each later one raises its own edge.
+    /// Sets the events that epoll reports; most connections need one call in their life. Write
+    /// readiness is asked for from the first short write on, and each later one raises its own
+    /// edge.
     fn watch(&mut self, epoll: rustix::fd::BorrowedFd<'_>, slot: u64) -> io::Result<()> {
         let wanted = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(slot);

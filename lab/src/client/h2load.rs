@@ -3,8 +3,8 @@
 use super::{Counted, ProgramLoad};
 use std::process::Command;
 
-/// The command line, but for the URL: so many `streams` at a time on each connection. What h2load counts after
-/// a warm-up of its own has bytes of the warm-up in it, so it does none.
+/// The command line, but for the URL: `streams` at a time on each connection. h2load's counts after
+/// a warm-up of its own include bytes of the warm-up, so there is none.
 pub(super) fn command(streams: u32, load: &ProgramLoad<'_>, seconds: u32) -> Command {
     let mut command = Command::new(load.program);
     command.args(["--threads=1", "--npn-list=h2"]);
@@ -14,7 +14,7 @@ pub(super) fn command(streams: u32, load: &ProgramLoad<'_>, seconds: u32) -> Com
     command
 }
 
-/// What it printed.
+/// Reads the program's output.
 pub(super) fn parse(text: &str) -> Option<Counted> {
     let after = |key| text.lines().find_map(|line| line.strip_prefix(key));
     let seconds = after("finished in ")?.split_once("s,")?.0;

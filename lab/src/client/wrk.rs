@@ -9,7 +9,7 @@ use std::process::Command;
 /// Begins the one line that is read from its output.
 const MARK: &str = "measured ";
 
-/// Prints what is counted in a form made to be read back.
+/// A script that prints the counts in a form that is easy to read back.
 const DONE: &str = r#"
 done = function(summary, latency)
   local errors = summary.errors
@@ -19,7 +19,7 @@ done = function(summary, latency)
 end
 "#;
 
-/// The command line for `case`, but for the URL; `etag` is what the server names its file.
+/// The command line for `case`, but for the URL; `etag` is the server's tag for the file.
 pub(super) fn command(
     case: &StaticCase,
     etag: &str,
@@ -48,7 +48,7 @@ fn lua(case: &StaticCase, etag: &str) -> String {
     requests + DONE
 }
 
-/// What it printed.
+/// Reads the program's output.
 pub(super) fn parse(text: &str) -> Option<Counted> {
     let line = text.lines().find_map(|line| line.strip_prefix(MARK))?;
     let mut numbers = line.split(' ').map(|number| number.parse::<u64>().ok());

@@ -1,5 +1,5 @@
-//! Requests at fixed times, whatever becomes of those before: what is lost while something is in trouble,
-//! and how long the others take.
+//! Requests at fixed times, whatever becomes of those before, by which losses during a failure are
+//! counted, and the times of other answers measured.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,24 +13,24 @@ const STACK_BYTES: usize = 128 * 1024;
 /// The load.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Who is asked.
+    /// The server's address.
     pub address: SocketAddr,
     /// The paths that are asked for in turn, all by GET.
     pub targets: Vec<String>,
     /// Requests per second, each on a connection of its own.
     pub rate: u32,
-    /// For how long.
+    /// The length of the load.
     pub time: Duration,
-    /// An answer that is not whole by then has failed.
+    /// The time after which an answer that is not whole has failed.
     pub timeout: Duration,
 }
 
-/// What has become of one request.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFate {
-    /// When it was due, after the beginning.
+    /// The time it was due, after the beginning.
     pub due: Duration,
-    /// How long the whole answer took from then on; `None` if there was none, or not a 200.
+    /// The time that the whole answer took from then on; `None` if there was none, or not a 200.
     pub took: Option<Duration>,
 }
 
@@ -59,7 +59,7 @@ fn begin(load: &Load, number: u64, begun: Instant, due: Duration, tell: &Sender<
         let is_good = ask(address, &target, begun + due + timeout).is_some();
         let took = begun.elapsed().saturating_sub(due);
         let took = Some(took).filter(|took| is_good && *took <= timeout);
-        // whoever counts waits for all
+        // the receiver that counts waits for all
         let _ = told.send(RequestFate { due, took });
     };
     if thread::Builder::new().stack_size(STACK_BYTES).spawn(ask).is_err() {
@@ -90,19 +90,19 @@ pub fn ask(address: SocketAddr, target: &str, until: Instant) -> Option<()> {
     (head.starts_with("http/1.1 200 ") && is_whole).then_some(())
 }
 
-/// What a part of a run comes to.
+/// The figures of a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunPart {
     /// Requests that were due in it.
     pub requests: usize,
-    /// Of those, how many have failed.
+    /// The number of those that have failed.
     pub lost: usize,
     /// The 99th percentile of the others.
     pub p99: Duration,
 }
 
 impl RunPart {
-    /// Of the requests that were due from `from` to `to`.
+    /// Counts the requests that were due from `from` to `to`.
     #[must_use]
     pub fn of(fates: &[RequestFate], from: Duration, to: Duration) -> RunPart {
         let due: Vec<_> = fates.iter().filter(|fate| (from..to).contains(&fate.due)).collect();

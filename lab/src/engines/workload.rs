@@ -1,4 +1,4 @@
-//! What the engines are asked to do.
+//! Workloads of the engines.
 
 use crate::content::body;
 use crate::load::{client, target};
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 /// Clients that take a large file slowly, beside those that are measured.
 const SLOW_RECEIVERS: u32 = 1000;
-/// What each of them takes.
+/// The rate at which each slow receiver takes its file.
 const SLOW_RATE: &str = "400kbit/s";
 /// Clients that take next to nothing of a large file. They all come from one address, as the others do.
 const STUCK_RECEIVERS: u32 = 70;
-/// What each of them takes.
+/// The rate at which each stuck receiver takes its file.
 const STUCK_RATE: &str = "1000B/s";
-/// Bytes of what they fetch: at their rate it lasts longer than a measurement.
+/// The size of the file that they fetch: at their rate it lasts longer than a measurement.
 const LARGE_BYTES: usize = 16 << 20;
 
 /// One workload.
@@ -47,12 +47,12 @@ pub const ALL: [Workload; 6] = [
 ];
 
 impl Workload {
-    /// The one called so.
+    /// The workload of this name.
     pub fn find(name: &str) -> Option<Workload> {
         ALL.into_iter().find(|workload| workload.name() == name)
     }
 
-    /// As `--workloads` takes it and the tables show it.
+    /// The name, as `--workloads` takes it and the tables show it.
     pub fn name(self) -> &'static str {
         match self {
             Workload::Small => "1k",
@@ -69,7 +69,7 @@ impl Workload {
         self.slow_receivers().map_or(0, |(connections, _)| connections)
     }
 
-    /// How many others take a large file, and what each of them takes.
+    /// The number of other clients that take a large file, and the rate of each.
     fn slow_receivers(self) -> Option<(u32, &'static str)> {
         match self {
             Workload::Slow => Some((SLOW_RECEIVERS, SLOW_RATE)),

@@ -1,4 +1,4 @@
-//! What has to be true of a file as a whole, and of all of them.
+//! Conditions on a file as a whole, and on all of them.
 
 use super::read::ExperimentProblem;
 use super::sheet::{self, SHEET};
@@ -10,18 +10,18 @@ use crate::measure;
 use forebay_load::setting::SETTINGS;
 use std::path::Path;
 
-/// A round is no longer than this.
+/// The longest time that a round may take.
 pub const LONGEST_ROUND_MINUTES: f64 = 100.0;
-/// All short forms together are no longer than this.
+/// The longest time that all short forms together may take.
 pub const LONGEST_QUICK_MINUTES: f64 = 10.0;
 
-/// What is wrong: the text by which its line is found, and a sentence.
+/// An error: the text by which its line is found, and a sentence.
 type CheckFault = (String, String);
 
 /// Columns that every row has.
 const ALWAYS: &[&str] = &["round", "place"];
 
-/// What is wrong with one experiment; `text` is its file, by which lines are found.
+/// The errors of one experiment; `text` is its file, by which lines are found.
 pub fn check(experiment: &Experiment, file: &Path, text: &str) -> Vec<ExperimentProblem> {
     let mut faults = Vec::new();
     of_experiment(experiment, &mut faults);
@@ -35,7 +35,7 @@ pub fn check(experiment: &Experiment, file: &Path, text: &str) -> Vec<Experiment
     faults.into_iter().map(problem).collect()
 }
 
-/// What is wrong with all of them together.
+/// The errors of all of them together.
 pub fn together(experiments: &[Experiment]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut ids: Vec<&str> = Vec::new();
@@ -110,8 +110,8 @@ fn of_experiment(experiment: &Experiment, faults: &mut Vec<CheckFault>) {
     }
 }
 
-/// Settings of groups are those of `forebay load`, measures those that there are; clients that are refused together
-/// do not come again together.
+/// Checks a load: settings of groups are those of `forebay load`, measures are known, and clients
+/// that are refused together do not come again together.
 fn of_load(load: &LoadTask, faults: &mut Vec<CheckFault>) {
     for name in load.measures.iter().filter(|name| !measure::is_known(name)) {
         let what = format!("{name}: there are {}", measure::names().join(", "));
@@ -260,7 +260,7 @@ fn measures(experiment: &Experiment) -> &[String] {
 
 fn of_measure(experiment: &Experiment, figure: &str, marker: &str, faults: &mut Vec<CheckFault>) {
     let measures = measures(experiment);
-    // what a word of the sweep is as a number
+    // the number that a word of the sweep stands for
     let is_axis = |axis: &super::SweepAxis| figure.strip_suffix("_at") == Some(&axis.name);
     if !measures.iter().any(|known| known == figure) && !experiment.sweep.iter().any(is_axis) {
         let what = format!("{figure}: measures are {}", measures.join(", "));

@@ -1,10 +1,10 @@
-//! The tables of a file, with the keys that each may have; every complaint knows its byte.
+//! The tables of a file, with the keys that each may have; every error knows its byte.
 
 use crate::options::a_time;
 use std::time::Duration;
 use toml_edit::{Item, TableLike, Value};
 
-/// Where something is wrong, and what.
+/// The place of an error, and a sentence.
 pub(super) type WrongAt = (usize, String);
 
 /// A name, and numbers; some may be missing.
@@ -13,9 +13,9 @@ pub(super) type NamedCells = (String, Vec<Option<f64>>);
 /// A table whose keys are all known.
 pub(super) struct KnownKeys<'t> {
     table: &'t dyn TableLike,
-    /// Its first byte.
+    /// The table's first byte.
     pub(super) at: usize,
-    /// What it is, for complaints.
+    /// The table's name in errors.
     pub(super) what: &'static str,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn place(item: &Item, otherwise: usize) -> usize {
     item.span().map_or(otherwise, |span| span.start)
 }
 
-/// A value as words of a command have it.
+/// A value as it is written in words of a command.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.value().clone()),
@@ -40,7 +40,7 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 impl<'t> KnownKeys<'t> {
-    /// A table that may have these keys; any, if there are none.
+    /// A table that may have these keys, or any key if there are none.
     pub(super) fn new(
         table: &'t dyn TableLike,
         at: usize,
@@ -57,7 +57,7 @@ impl<'t> KnownKeys<'t> {
         Ok(KnownKeys { table, at, what })
     }
 
-    /// Where a key is; the table's place if it is not there.
+    /// The place of a key; the table's place if it is not there.
     pub(super) fn at(&self, key: &str) -> usize {
         self.table.get(key).map_or(self.at, |item| place(item, self.at))
     }

@@ -1,4 +1,4 @@
-//! A file, read; what is wrong with it, and in which line.
+//! Reading a file, with its errors and their lines.
 
 use super::keys::{KnownKeys, WrongAt};
 use super::{
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml_edit::{Document, Item};
 
-/// Why a file is no experiment.
+/// The reason why a file is no experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExperimentProblem {
     /// The file.
     pub file: PathBuf,
     /// The line, from 1 on.
     pub line: usize,
-    /// What is wrong, and what is allowed.
+    /// The error, and what is allowed.
     pub what: String,
 }
 
@@ -31,13 +31,13 @@ impl fmt::Display for ExperimentProblem {
 
 impl std::error::Error for ExperimentProblem {}
 
-/// So many rounds have to count before there is a verdict.
+/// The number of rounds that have to count before there is a verdict, unless the claim gives one.
 pub const ROUNDS: u32 = 5;
 
 /// Reads a file.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error.
 pub fn read(file: &Path) -> Result<Experiment, ExperimentProblem> {
     let problem =
         |line: usize, what: String| ExperimentProblem { file: file.to_owned(), line, what };
@@ -49,7 +49,7 @@ pub fn read(file: &Path) -> Result<Experiment, ExperimentProblem> {
 /// Reads the text of a file by this name.
 ///
 /// # Errors
-/// The line, from 1 on, and what is wrong there.
+/// The line, from 1 on, and the error there.
 pub fn parse(name: &str, text: &str) -> Result<Experiment, (usize, String)> {
     let of_byte = |(byte, what): WrongAt| {
         (text.bytes().take(byte).filter(|byte| *byte == b'\n').count() + 1, what)
@@ -64,9 +64,9 @@ const KEYS: &[&str] = &[
     "title", "question", "set", "edition", "kind", "minutes", "needs", "repeats", "note", "sweep",
     "skip", "void", "quick", "figure", "measures",
 ];
-/// KnownKeys of kind `program`.
+/// The keys of kind `program`.
 const OF_PROGRAM: &[&str] = &["command", "build", "keys"];
-/// KnownKeys of kind `load`.
+/// The keys of kind `load`.
 const OF_LOAD: &[&str] = &["load", "group", "capacity", "content", "fileset", "place", "servers"];
 
 fn experiment(name: &str, item: &Item) -> Result<Experiment, WrongAt> {
@@ -127,7 +127,7 @@ fn experiment(name: &str, item: &Item) -> Result<Experiment, WrongAt> {
     })
 }
 
-/// A list that is not empty.
+/// A list that must not be empty.
 fn list(keys: &KnownKeys<'_>, key: &'static str) -> Result<Vec<String>, WrongAt> {
     match keys.texts(key)? {
         list if list.is_empty() => Err((keys.at(key), format!("{} needs {key}", keys.what))),
@@ -192,7 +192,7 @@ fn load(keys: &KnownKeys<'_>) -> Result<LoadTask, WrongAt> {
     })
 }
 
-/// `{ "8k.bin" = "8KiB" }`.
+/// Reads `{ "8k.bin" = "8KiB" }`.
 fn content(keys: &KnownKeys<'_>) -> Result<Vec<(String, u64)>, WrongAt> {
     let Some(files) = keys.table("content", "content", &[])? else { return Ok(Vec::new()) };
     let file = |(name, size): (String, String)| {
@@ -204,7 +204,7 @@ fn content(keys: &KnownKeys<'_>) -> Result<Vec<(String, u64)>, WrongAt> {
     files.pairs()?.into_iter().map(file).collect()
 }
 
-/// `"specweb99:1000"`.
+/// Reads `"specweb99:1000"`.
 fn fileset(keys: &KnownKeys<'_>) -> Result<Option<u32>, WrongAt> {
     let text = keys.text("fileset")?;
     if text.is_empty() {
@@ -256,7 +256,7 @@ fn place(keys: &KnownKeys<'_>) -> Result<PlaceText, WrongAt> {
 
 const PLACE: &[&str] = &["network", "cores", "send_buffer", "cpu", "memory", "line"];
 
-/// `"770/s of apache"`.
+/// Reads `"770/s of apache"`.
 fn cpu(place: &KnownKeys<'_>) -> Result<Option<CpuShare>, WrongAt> {
     let text = place.text("cpu")?;
     if text.is_empty() {
@@ -314,7 +314,7 @@ fn void(keys: &KnownKeys<'_>) -> Result<VoidRule, WrongAt> {
     })
 }
 
-/// At least one of `min` and `max`.
+/// Reads at least one of `min` and `max`.
 fn bounds(keys: &KnownKeys<'_>) -> Result<ClaimBounds, WrongAt> {
     let bounds = ClaimBounds { min: bound(keys, "min")?, max: bound(keys, "max")? };
     match bounds == ClaimBounds::default() {
@@ -323,7 +323,7 @@ fn bounds(keys: &KnownKeys<'_>) -> Result<ClaimBounds, WrongAt> {
     }
 }
 
-/// A number, or a text such as `0.9 @flood@`.
+/// Reads a number, or a text such as `0.9 @flood@`.
 fn bound(keys: &KnownKeys<'_>, key: &str) -> Result<Option<ClaimBound>, WrongAt> {
     if let Ok(number) = keys.number(key) {
         return Ok(number.map(|number| ClaimBound { number, of: String::new() }));
@@ -371,7 +371,7 @@ fn figure(keys: &KnownKeys<'_>) -> Result<PaperFigure, WrongAt> {
     })
 }
 
-/// `{ rows = [[name, number, …], …] }`, or a list of `{ name, points }`.
+/// Reads `{ rows = [[name, number, …], …] }`, or a list of `{ name, points }`.
 fn paper(keys: &KnownKeys<'_>) -> Result<PaperNumbers, WrongAt> {
     let mut paper = PaperNumbers::default();
     if let Ok(Some(table)) = keys.table("paper", "a paper's table", &["rows"]) {
@@ -506,7 +506,7 @@ table = ["ms"]
 claim = [{ id = "small", kind = "value", figure = "ms", of = { way = ["a", "b"], load = "2" }, max = "0.5 @load@" }]
 "#;
 
-    /// The first complaint about a text: its line, and what it says.
+    /// The first error of a text: its line, and its sentence.
     fn complaint(text: &str) -> Option<(usize, String)> {
         match parse("a", text) {
             Err(wrong) => Some(wrong),

@@ -1,17 +1,18 @@
 //! Every table and figure of the papers, and the statements that they make in text only.
 //!
-//! A figure that no file has is still listed: it is not forgotten, it is not measured.
+//! A figure that no file has is still listed, as one that is not measured.
 
-/// One of them.
+/// A table, figure or statement of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SheetRow {
-    /// Its name, such as `voigt-f12`.
+    /// The figure's name, such as `voigt-f12`.
     pub id: &'static str,
-    /// What it is about.
+    /// The figure's subject.
     pub about: &'static str,
-    /// Why there is no number of it today, where something is not built; empty if nothing is missing.
+    /// The reason why it cannot be measured today, where a part is not built; empty if nothing is
+    /// missing.
     pub not_built: &'static str,
-    /// Whether the paper lets a part of it not be judged.
+    /// Whether the paper says too little to judge a part of it.
     pub may_be_beyond: bool,
 }
 

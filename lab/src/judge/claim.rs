@@ -1,4 +1,4 @@
-//! A claim in one round: whether it is so, and by which number.
+//! A claim in one round: whether it is true, and by which number.
 
 use super::select::{combinations, is_selected, joined, point, row_at};
 use super::shape;
@@ -10,7 +10,7 @@ use crate::experiment::{
 use crate::rows::RawRow;
 use crate::summary::Spread;
 
-/// What a claim is judged by in a round.
+/// The material by which a claim is judged in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimInRound<'r> {
     /// The file.
@@ -21,27 +21,27 @@ pub struct ClaimInRound<'r> {
     pub claim: &'r Claim,
     /// The rows of the round.
     pub rows: &'r [&'r RawRow],
-    /// Those of all rounds that are judged: by them the best peer is known.
+    /// The rows of all rounds that are judged; they show which peer is best.
     pub all: &'r [&'r RawRow],
-    /// A short form measures some of what a claim lists.
+    /// The mode; a short form measures some of what a claim lists.
     pub mode: JudgeMode,
 }
 
-/// One thing that has to be so.
+/// One condition of a claim.
 struct Check {
     number: f64,
     is_so: bool,
-    /// How far it is from not being so; the least of several is told.
+    /// The distance from the other outcome; of several checks the one with the least counts.
     room: f64,
 }
 
 impl ClaimInRound<'_> {
-    /// Which rows the claim is of.
+    /// The selection of rows that the claim is about.
     pub fn of(&self) -> RowSelector {
         joined(&self.figure.at, &self.claim.of)
     }
 
-    /// What the claim is about somebody.
+    /// Finds out whether the claim is true of a subject.
     pub fn find(&self, subject: &ClaimSubject) -> ClaimFinding {
         let checks = match &self.claim.kind {
             ClaimKind::Value(bounds) => self.values(subject, bounds),
@@ -60,7 +60,7 @@ impl ClaimInRound<'_> {
         }
     }
 
-    /// The rows of somebody; `None` if a word that the claim names is in none of them.
+    /// The rows of a subject; `None` if a word that the claim names is in none of them.
     fn mine(&self, subject: &ClaimSubject, without: &[&str]) -> Option<Vec<&RawRow>> {
         let named = |word: &&SelectedWord| !without.contains(&word.key.as_str());
         let of = RowSelector(self.of().0.iter().filter(named).cloned().collect());
@@ -151,7 +151,7 @@ impl ClaimInRound<'_> {
         let mut checks = Vec::new();
         for row in mine.iter().filter(|row| is_selected(row, first)) {
             let place = point(row, &without);
-            // of several words each is before each of the next
+            // of several words, each comes before each of the next
             let values: Vec<Spread> = order
                 .iter()
                 .map(|selector| {
@@ -165,7 +165,7 @@ impl ClaimInRound<'_> {
                 .collect::<Option<_>>()?;
             for two in values.windows(2) {
                 let (first, next) = (two[0].least, two[1].most);
-                // both are 0: nothing is before the other
+                // both are 0, so none comes before the other
                 let number = if first == next { 1.0 } else { first / next.max(1e-12) };
                 let room = number - (1.0 - slack);
                 checks.push(Check { number, is_so: room >= 0.0, room });
@@ -193,9 +193,9 @@ impl ClaimInRound<'_> {
         let count =
             |place: &[(&str, &str)]| mine.iter().filter(|row| point(row, &[over]) == place).count();
         places.retain(|place| count(place) > 1);
-        // what a curve is made of: the rows of a place, or those beside them
+        // the rows that a curve is made of: those of a place, or those beside them
         let curve_of = |rows: Vec<&RawRow>| -> Option<Vec<(f64, f64)>> {
-            // a limit that is off is at no place of an axis of limits
+            // a limit that is off has no place on an axis of limits
             let placed = rows.iter().filter_map(|row| Some((at(row, over)?, row)));
             let one = |(x, row): (f64, &&RawRow)| Some((x, row.get(&self.claim.figure)?));
             let mut points: Vec<(f64, f64)> = placed.map(one).collect::<Option<_>>()?;
@@ -222,7 +222,7 @@ impl ClaimInRound<'_> {
     }
 }
 
-/// Where a row is along an axis: its column `AXIS_at`, or its word, if that is a number.
+/// The place of a row along an axis: its column `AXIS_at`, or its word, if that is a number.
 pub fn at(row: &RawRow, axis: &str) -> Option<f64> {
     let word = row.text(axis);
     let said = row.get(&format!("{axis}_at")).or_else(|| row.get(axis));
@@ -234,7 +234,8 @@ fn check(number: f64, bounds: &ClaimBounds, row: &RawRow) -> Check {
     Check { number, is_so: room >= 0.0, room }
 }
 
-/// How far a number is from the nearest bound, as a part of it: below 0 it is outside. `None` if nothing bounds it.
+/// The distance of a number from the nearest bound, as a part of the bound; below 0 the number is
+/// outside. `None` if nothing bounds it.
 pub fn room(number: f64, bounds: &ClaimBounds, row: &RawRow) -> Option<f64> {
     let part = |distance: f64, bound: f64| distance / bound.abs().max(1e-9);
     let least = bounds.min.as_ref().and_then(|min| value(min, row));
@@ -255,7 +256,7 @@ fn value(bound: &ClaimBound, row: &RawRow) -> Option<f64> {
     Some(bound.number * at(row, &bound.of)?)
 }
 
-/// What has to be so, for people.
+/// The condition in words.
 pub fn goal(kind: &ClaimKind) -> String {
     let per_cent = |part: f64| format!("{} %", (part * 1000.0).round() / 10.0);
     match kind {

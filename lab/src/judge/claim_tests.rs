@@ -42,7 +42,7 @@ fn row(server: &str, form: &str, load: &str, good: f64) -> RawRow {
     row.word("group", "all").figure("good_per_s", good)
 }
 
-/// So many rounds with the same rows.
+/// A number of rounds with the same rows.
 fn rounds(count: u32, rows: &[RawRow]) -> Vec<KeptRound> {
     let round = |number| KeptRound { number, rows: rows.to_vec(), ..KeptRound::default() };
     (1..=count).map(round).collect()
@@ -61,7 +61,7 @@ fn rows() -> Vec<RawRow> {
     [("1", 1.0), ("2", 2.0), ("3", 3.0)].into_iter().flat_map(one).collect()
 }
 
-/// The verdict of a claim about each, and by what.
+/// The verdict on a claim about each subject, and its number.
 fn found(claim: &str, rows: &[RawRow]) -> Vec<(String, PaperVerdict, ClaimFinding)> {
     let experiment = experiment(&format!("{{ id = \"a\", figure = \"good_per_s\", {claim} }}"), "");
     let judged = judge(&experiment, &experiment.figures[0], &rounds(5, rows), JudgeMode::Whole);
@@ -116,7 +116,7 @@ fn curves_are_along_an_axis() {
     assert_eq!([all[0].1, all[1].1], [DoesNotHold, Holds]);
     let crosses = r#"kind = "along", over = "load", shape = "crosses", of = { server = "apache" }, to = { server = "nginx" }"#;
     assert_eq!(found(crosses, &rows()), [("apache".to_owned(), Holds, True(9.0 / 24.0))]);
-    // what is at no place of the axis is left out
+    // a row without a place on the axis is left out
     let more =
         [rows(), vec![row("pool", "kernel", "off", 1.0), row("pool", "user space", "off", 1.0)]];
     assert_eq!(found(rises, &more.concat())[0].1, Holds);
@@ -149,7 +149,7 @@ fn rows_that_failed_are_void_and_noise_is_marked() {
     );
 }
 
-/// What every load has to show, and what only some rows have to.
+/// Some proofs every load has to give, and others only some rows.
 #[test]
 fn loads_that_are_not_what_they_say_are_void() {
     let claim = r#"{ id = "a", kind = "value", figure = "good_per_s", of = { server = "nginx" }, min = 1 }"#;
@@ -189,6 +189,6 @@ fn a_short_form_is_judged_by_what_it_measures() {
     let claims = judged(&short);
     assert_eq!((claims.len(), claims[0].verdict), (1, Holds), "{claims:?}");
     assert_eq!(claims[0].rounds[0].finding, True(60.0 / 24.0));
-    // what measures nothing has not passed
+    // an experiment that measures nothing has not passed
     assert!(judged(&[]).iter().all(|claim| claim.verdict == NotYet));
 }

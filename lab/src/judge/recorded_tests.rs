@@ -1,4 +1,4 @@
-//! Verdicts of rows that were recorded before there was a judge, good ones and bad.
+//! Verdicts on rows that were recorded before there was a judge, good ones and bad.
 
 use super::verdict::judge;
 use super::*;
@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// The rows of a recorded run of the old `overload` whose case begins so. `limit` and `load` are words of the case,
-/// server and form stood in one column.
+/// The rows of a recorded run of the old `overload` whose case begins with a text. `limit` and
+/// `load` are words of the case; server and form stood in one column.
 fn recorded(run: &str, case: &str) -> Vec<KeptRound> {
     let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
     let text = fs::read_to_string(runs.join("formats.toml")).expect("formats.toml");
@@ -38,7 +38,7 @@ fn as_today(row: &RawRow, case: &str) -> RawRow {
         None => ("", case),
     };
     let per_s = rest.split_once("/s").and_then(|(number, _)| number.parse::<f64>().ok());
-    // what differs from server to server by its capacity is the same part of it
+    // a limit that differs with a server's capacity is the same part of it
     let part = match per_s {
         None if rest.ends_with("connections/s") || rest == "no flood" => rest,
         None => "off",
@@ -234,7 +234,7 @@ fn a_plateau_without_thrashing_is_void() {
     }
     let thrashing = judge(&with(rule("refaults_per_s")), &figure, &rounds, JudgeMode::Whole);
     assert_eq!(thrashing.verdict, PaperVerdict::Holds, "{}", thrashing.sentence);
-    // where the point that shows it is not measured, nothing is shown
+    // where the point that shows the effect is not measured, nothing is shown
     rounds[0].rows.retain(|row| row.text("limit") != "off");
     let unseen = judge(&with(rule("refaults_per_s")), &figure, &rounds, JudgeMode::Whole);
     assert!(unseen.sentence.contains("the point that shows it was not measured"));
@@ -254,7 +254,8 @@ fn orders_need_all_whom_they_name() {
     let event = verdict_of(&judged, "event-policy", "");
     assert_eq!(event.verdict, PaperVerdict::Holds, "{}", judged.sentence);
     assert_eq!(judged.claims[0].rounds[0].finding, ClaimFinding::True(363.5 / 337.0));
-    // pool was never measured there: that is said, and the figure is not passed by the others
+    // `pool` was never measured there: that is reported, and the others do not pass the figure for
+    // it
     assert_eq!(verdict_of(&judged, "pool-policy", "").verdict, PaperVerdict::NotYet);
     assert_eq!(judged.verdict, PaperVerdict::NotYet);
 }

@@ -1,4 +1,4 @@
-//! Which rows are meant, and of whom a claim is made.
+//! Selections: the rows that are meant, and the subjects of a claim.
 
 use super::ClaimSubject;
 use crate::experiment::{
@@ -14,7 +14,7 @@ pub fn is_selected(row: &RawRow, selector: &RowSelector) -> bool {
         .all(|SelectedWord { key, words }| words.iter().any(|word| word == row.text(key)))
 }
 
-/// Both selectors; where both name a key, the second one counts.
+/// Both selectors together; where both name a key, the second one counts.
 pub fn joined(first: &RowSelector, second: &RowSelector) -> RowSelector {
     let first = first.0.iter().filter(|word| second.words(&word.key).is_none());
     RowSelector(first.chain(&second.0).cloned().collect())
@@ -35,7 +35,7 @@ pub fn combinations(selector: &RowSelector) -> Vec<Vec<(&str, &str)>> {
     all
 }
 
-/// The columns that say who was measured: server and form, or the first key of a program.
+/// The columns that name the subject: server and form, or the first key of a program.
 pub fn who_keys(experiment: &Experiment) -> Vec<&str> {
     match &experiment.task {
         ExperimentTask::Load(_) => vec!["server", "form"],
@@ -45,7 +45,7 @@ pub fn who_keys(experiment: &Experiment) -> Vec<&str> {
     }
 }
 
-/// Everybody that an experiment measures: those whom its file names, and those of whom there are rows.
+/// All subjects of an experiment: those that its file names, and those of its rows.
 pub fn everybody(experiment: &Experiment, rows: &[&RawRow]) -> Vec<ClaimSubject> {
     let keys = who_keys(experiment);
     let mut all = Vec::new();
@@ -86,7 +86,7 @@ pub fn compared(claim: &Claim) -> Option<&RowSelector> {
     }
 }
 
-/// Those of whom a claim is made. Whoever the claim names alone, or compares, is no part of it.
+/// The subjects of a claim. A subject that the claim only compares others with is none of them.
 ///
 /// `of` are the rows of the claim and of its figure.
 pub fn subjects(
@@ -100,7 +100,7 @@ pub fn subjects(
     let is_named = |key: &str| order.iter().any(|selector| selector.words(key).is_some());
     let mut found: Vec<ClaimSubject> = Vec::new();
     for one in &all {
-        // of an order whose forms are named, everybody else of one's name has to be there, too
+        // in an order that names forms, all other forms of the same server have to be there, too
         let has_all = order.iter().all(|selector| {
             all.iter().any(|other| {
                 other.0.iter().all(|(key, word)| match selector.words(key) {
@@ -118,13 +118,13 @@ pub fn subjects(
         }
     }
     if found.is_empty() {
-        // nobody is known yet: that is said, too
+        // no subject is known yet: that is reported, too
         found.push(ClaimSubject::default());
     }
     found
 }
 
-/// Everybody; of a program only its rows say whom it measures, and the claim.
+/// All subjects. Those of a program are only known from its rows and from the claim.
 fn known(
     experiment: &Experiment,
     claim: &Claim,
@@ -144,18 +144,18 @@ fn known(
     all
 }
 
-/// Whether a selector means somebody: names the words, or not the keys.
+/// Whether a selector means a subject: names its words, or not its keys.
 fn is_meant(one: &ClaimSubject, selector: &RowSelector) -> bool {
     one.0.iter().all(|(key, word)| selector.words(key).is_none_or(|words| words.contains(word)))
 }
 
-/// Whether somebody would be compared with itself: the selector names it, and nothing else.
+/// Whether a subject would be compared with itself: the selector names it, and nothing else.
 fn is_itself(one: &ClaimSubject, other: &RowSelector) -> bool {
     let names_nothing_else = other.0.iter().all(|word| one.word(&word.key).is_some());
     !other.0.is_empty() && names_nothing_else && is_meant(one, other)
 }
 
-/// The words of a row but for some keys: those of another row that it is compared with.
+/// The words of a row, except for some keys: those of another row that it is compared with.
 pub fn point<'r>(row: &'r RawRow, without: &[&str]) -> Vec<(&'r str, &'r str)> {
     let words = row.words().iter().map(|(key, word)| (key.as_str(), word.as_str()));
     words.filter(|(key, _)| !without.contains(key)).collect()

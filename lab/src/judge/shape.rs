@@ -2,12 +2,12 @@
 
 use crate::experiment::CurveShape;
 
-/// What a curve is, and by which number.
+/// Whether a curve has a shape, and the number that shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurveFinding {
     /// Whether it has the shape.
     pub has_shape: bool,
-    /// What it was told by: the worst step, a share, a slope.
+    /// The number that shows it: the worst step, a share, a slope.
     pub number: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Verdicts over rounds: a claim about somebody, somebody, the figure.
+//! Verdicts over rounds: on a claim about a subject, on a subject, on the figure.
 
 use super::claim::{ClaimInRound, goal, room};
 use super::select::{compared, everybody, ordered, subjects};
@@ -11,9 +11,11 @@ use crate::experiment::{Claim, ClaimKind, Experiment, PaperFigure, RowSelector};
 use crate::rows::{KeptRound, NOISY, RawRow};
 use crate::summary::Spread;
 
-/// So many of the newest rounds are looked at, or twice as many as a claim wants: some may be void.
+/// The number of the newest rounds that are looked at, unless twice as many as a claim wants is
+/// more; some may be void.
 const WINDOW: usize = 10;
-/// True in all but one of so many rounds a claim holds, in one of them it does not.
+/// A claim holds if it is false in at most one of this many rounds, and does not hold if it is true
+/// in at most one of as many.
 const ONE_OF: usize = 5;
 
 /// Judges a figure by the rounds there are, the oldest first.
@@ -45,7 +47,7 @@ pub fn judge(
     JudgedFigure { id: figure.id.clone(), verdict, sentence, subjects, claims }
 }
 
-/// A claim, about everybody of whom it is made.
+/// The verdicts on a claim, one for each subject.
 fn of_claim(
     experiment: &Experiment,
     figure: &PaperFigure,
@@ -90,7 +92,7 @@ fn of_claim(
     everyone.into_iter().map(one).collect()
 }
 
-/// A claim about somebody in a round; of `judged` the rows are another round's.
+/// A claim about a subject in a round; the rows of `judged` are another round's.
 fn in_round(judged: &ClaimInRound<'_>, round: &KeptRound, subject: &ClaimSubject) -> RoundOfClaim {
     let ClaimInRound { experiment, claim, mode, .. } = *judged;
     let rows: Vec<&RawRow> = round.rows.iter().collect();
@@ -115,7 +117,7 @@ fn is_of(row: &RawRow, one: &ClaimSubject) -> bool {
     one.0.iter().all(|(key, word)| row.text(key) == word)
 }
 
-/// Everybody whose rows a claim about somebody needs: whoever it is, and whoever that is compared with.
+/// All subjects whose rows a claim about a subject needs: itself, and those it is compared with.
 fn involved(
     experiment: &Experiment,
     claim: &Claim,
@@ -154,7 +156,7 @@ fn involved(
     .collect()
 }
 
-/// What rounds come to.
+/// The verdict from all rounds.
 fn over_rounds(claim: &Claim, rounds: &[RoundOfClaim], mode: JudgeMode) -> (PaperVerdict, String) {
     let mut numbers = Vec::new();
     let (mut held, mut voids) = (0, Vec::new());
@@ -269,7 +271,7 @@ fn range(numbers: &[(&str, f64)]) -> String {
     if least == most { least } else { format!("{least}–{most}") }
 }
 
-/// What is said of somebody: all that is claimed holds, some of it, or nothing.
+/// The verdict on a subject: all that is claimed holds, some of it, or nothing.
 fn of_subject(subject: &ClaimSubject, claims: &[&JudgedClaim]) -> JudgedSubject {
     let count = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
     let (holds, part, not) =
@@ -300,7 +302,7 @@ fn of_subject(subject: &ClaimSubject, claims: &[&JudgedClaim]) -> JudgedSubject 
     JudgedSubject { subject: subject.clone(), verdict, sentence: worst.unwrap_or_default() }
 }
 
-/// The figure, over everybody of whom something is claimed.
+/// The verdict on the figure, over all subjects.
 fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict, String) {
     if subjects.is_empty() {
         return (PaperVerdict::NotYet, "nothing is claimed of it yet".to_owned());
@@ -323,7 +325,7 @@ fn of_figure(figure: &PaperFigure, subjects: &[JudgedSubject]) -> (PaperVerdict,
     (verdict, sentence(figure, subjects))
 }
 
-/// Who holds, who does not, and why.
+/// A sentence on who holds, who does not, and why.
 fn sentence(figure: &PaperFigure, subjects: &[JudgedSubject]) -> String {
     let of = |verdict| subjects.iter().filter(move |one| one.verdict == verdict);
     let mut parts = Vec::new();

@@ -1,4 +1,5 @@
-//! Where rows do not count: what was to be shown did not happen, or the load was not what it says.
+//! Reasons for which rows do not count: the effect that was to be shown did not happen, or the load
+//! was not as stated.
 
 use super::claim::{bounds_text, room};
 use super::select::{is_selected, who_keys};
@@ -6,19 +7,20 @@ use super::{ClaimSubject, JudgeMode};
 use crate::experiment::{Experiment, ExperimentTask, LoadTask, RowSelector, VoidRule};
 use crate::rows::RawRow;
 
-/// A group whose last third of the time went by so much slower than its first was not measured at rest, or faster.
+/// The bounds of last third ÷ first third of a group's time, outside of which it was not measured
+/// at rest.
 const STEADY: (f64, f64) = (0.85, 1.18);
-/// So many standard deviations of what is counted may come on top.
+/// The number of standard deviations of the count that widen these bounds.
 const DEVIATIONS: f64 = 4.0;
-/// Arrivals that vary by more than so many times what chance brings come in step. 250 clients that do vary by more
-/// than 100 times; clients whose SYNs the kernel drops, and that draw their pauses, by 7: a SYN comes again after 1, 3
-/// and 7 s, whoever sends it.
+/// The largest variance ÷ mean of arrivals; above it, clients come in step. 250 clients in step
+/// vary by more than 100; clients whose SYNs the kernel drops, and that draw their pauses, by 7, as
+/// every client sends a SYN again after 1, 3 and 7 s.
 const IN_STEP: f64 = 20.0;
-/// A generator that is busier, and had to wait for a core for longer, has measured itself.
+/// A generator that is busier, and has waited for a core for longer, has measured itself.
 const CLIENT_BUSY: f64 = 0.95;
 const STARVED: f64 = 0.1;
 
-/// Why the rows of somebody do not count in a round; `None` if they do.
+/// The reason why the rows of a subject do not count in a round; `None` if they do.
 ///
 /// `rows` are all rows of the round.
 pub fn reason(
@@ -42,7 +44,7 @@ pub fn reason(
         .next()
 }
 
-/// A rule for the whole round: whoever it names has to show it.
+/// Checks a rule for the whole round: every subject that it names has to show the effect.
 fn broken_by_any(
     experiment: &Experiment,
     rule: &VoidRule,
@@ -57,7 +59,7 @@ fn broken_by_any(
     })
 }
 
-/// Whether somebody's rows break a rule, and how.
+/// Whether a subject's rows break a rule, and how.
 fn broken(
     experiment: &Experiment,
     rule: &VoidRule,
@@ -93,7 +95,7 @@ fn broken(
     })
 }
 
-/// What every load has to show, whatever is measured.
+/// The proofs that every load has to give, whatever is measured.
 fn proofs(experiment: &Experiment, mine: &[&RawRow]) -> Option<String> {
     let ExperimentTask::Load(load) = &experiment.task else { return None };
     mine.iter().find_map(|row| proof(load, row))
@@ -125,7 +127,7 @@ fn proof(load: &LoadTask, row: &RawRow) -> Option<String> {
     })
 }
 
-/// With three digits that say something.
+/// A number with three significant digits.
 pub fn brief(number: f64) -> String {
     let size = number.abs();
     match size {

@@ -1,4 +1,4 @@
-//! What all parts share: settings, a measurement, capacities, rows.
+//! Code that all parts share: settings, a measurement, capacities, rows.
 
 use super::row::Row;
 use super::server::application::{ApplicationKind, WORKERS};
@@ -13,13 +13,13 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Clients that wait for each answer, by which the capacity of a server is found: enough to keep
-/// every worker busy.
+/// The number of clients that wait for each answer, by which the capacity of a server is found:
+/// enough to keep every worker busy.
 const CLOSED: u32 = 8;
-/// Connections of an open group at most.
+/// The largest number of connections of an open group.
 const CONNECTIONS: &str = "4000";
 
-/// What is measured, and how.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The servers.
@@ -35,7 +35,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of a run.
+    /// The settings in a run's options.
     pub fn of(options: &Options) -> Settings {
         Settings {
             servers: options.servers.iter().filter_map(|name| Server::find(name)).collect(),
@@ -57,11 +57,11 @@ impl Settings {
 pub struct Trial<'t> {
     /// The part of the bench.
     pub part: &'static str,
-    /// Which of the rounds.
+    /// The round's number.
     pub round: u32,
-    /// What is asked of the server.
+    /// The case: the requests of this measurement.
     pub case: &'t str,
-    /// Who answers.
+    /// The server that answers.
     pub server: Server,
     /// CPU time of a request.
     pub cost: Duration,
@@ -73,7 +73,7 @@ pub struct Trial<'t> {
     pub measured: Duration,
     /// Length of a point of the series.
     pub interval: Option<Duration>,
-    /// What answers behind Forebay, too, and waits instead of computing.
+    /// An application behind the server, Forebay included, which waits instead of computing.
     pub application: Option<ApplicationKind>,
     /// Whether clients come from a network of their own, if there is one.
     pub over_pair: bool,
@@ -85,16 +85,15 @@ pub struct Trial<'t> {
 pub struct Bench<'b> {
     /// The run.
     pub run: &'b Run,
-    /// What is measured, and how.
+    /// The settings.
     pub settings: Settings,
     /// Rows that are not written yet, in the order of measurement.
     pub rows: Vec<Row>,
-    /// What each server can do of requests of each cost: requests per second, and processor time
-    /// of one, s.
+    /// The capacity of each server for requests of each cost.
     pub capacities: HashMap<(Server, Duration), Capacity>,
 }
 
-/// What a server can do.
+/// The capacity of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// Requests per second.
@@ -103,17 +102,17 @@ pub struct Capacity {
     pub cpu_s: f64,
 }
 
-/// By when an answer is wanted: ten times what it costs, and some for the way.
+/// The time in which an answer is wanted: ten times its cost, and some for the way.
 pub fn deadline(cost: Duration) -> Duration {
     10 * cost + Duration::from_millis(100)
 }
 
-/// How long clients wait for an answer at all.
+/// The time after which clients give up.
 pub fn patience(cost: Duration) -> Duration {
     (2 * deadline(cost)).max(Duration::from_secs(2))
 }
 
-/// A duration as `/work?cpu=` and the names of cases have it.
+/// A duration as it is written in `/work?cpu=` and in names of cases.
 pub fn cpu(cost: Duration) -> String {
     match cost.as_micros() {
         us if us % 1000 == 0 => format!("{}ms", us / 1000),
@@ -147,7 +146,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Starts the server, has the clients come, stops it. The rows are those of the groups, and
+    /// Starts the server, has the clients connect, stops it. Returns the rows of the groups, which
     /// are not kept yet.
     ///
     /// # Errors
@@ -175,7 +174,7 @@ impl Bench<'_> {
         let plan = LoadPlan {
             duration: trial.measured,
             warmup: trial.warmup,
-            // what is not answered by the end is no answer of the measured time
+            // an answer after the end is no answer of the measured time
             drain: Duration::ZERO,
             interval: trial.interval,
             cores: vec![run.options.client_core],
@@ -199,7 +198,7 @@ impl Bench<'_> {
         Ok((watched, rows))
     }
 
-    /// Keeps rows, and says that they are there: they are written when the part has ended.
+    /// Keeps rows; they are written when the part has ended.
     pub fn keep(&mut self, rows: impl IntoIterator<Item = Row>) {
         for row in rows {
             eprintln!(
@@ -249,7 +248,7 @@ pub fn open(name: &str, base: &LoadTarget, rate: f64, cost: Duration) -> GroupDr
     group
 }
 
-/// The same, whose rates are still to be said.
+/// The same, without a rate yet.
 pub fn patient(name: &str, base: &LoadTarget, cost: Duration) -> GroupDraft {
     let mut group = GroupDraft::new(name, Some(base));
     group.set("url", &format!("/work?cpu={}", cpu(cost)));

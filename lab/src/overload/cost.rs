@@ -1,9 +1,9 @@
-//! What saying no costs: a 503 on a connection that stays beside a small file from memory, and a
+//! The cost of refusals: a 503 on a connection that stays beside a small file from memory, and a
 //! reset at accept beside a connection that is served.
 //!
-//! Twice: the processor time of the server alone, and, as root, what its core did in all while the
-//! kernel's work on what comes in is steered to that core. Over loopback the sender's core does that
-//! work otherwise, and a refusal looks cheaper than it is.
+//! The cost is measured twice: as the processor time of the server alone and, as root, as all that
+//! its core did while the kernel's work on received packets is steered to that core. Over loopback
+//! the sender's core does that work otherwise, and a refusal looks cheaper than it is.
 
 use super::bench::{Bench, Trial, group};
 use super::row::Row;
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// The part's name.
 pub const PART: &str = "cost";
-/// What is compared: a name, what is asked, from where, and whether each request has a connection
-/// of its own.
+/// The cases that are compared: a name, the path, the client's address, and whether each request
+/// has a connection of its own.
 const CASES: [(&str, &str, &str, bool); 5] = [
     ("1 KB hit", "/1k.html", "127.0.4.1", false),
     ("503", "/refused/1k.html", "127.0.4.1", false),
@@ -30,12 +30,12 @@ const CASES: [(&str, &str, &str, bool); 5] = [
 /// The same refusal with a page of 1 KB and header rules of the site.
 pub(super) const SITE_PAGE: &str = "503 with the site's page";
 const CONNECTIONS: &str = "64";
-/// Marks cases in which the kernel's part counts.
+/// The mark of cases in which the kernel's part counts.
 pub(super) const WITH_KERNEL: &str = ": with the kernel's part";
 /// Repetitions in a round: ratios are of the same repetition.
 const REPEATED: u32 = 3;
 
-/// All that is served and refused in the cases.
+/// The policy that serves and refuses in the cases.
 pub(super) const POLICY: &str = "[[class]]\nname = \"all\"\npriority = 0\n\
     [[rule]]\nname = \"too many\"\npath = \"/refused/*\"\n\
     requests = { rate = \"1/m\", burst = 1, over = \"reject\" }\n\
@@ -101,7 +101,7 @@ fn ended(row: &Row) -> f64 {
     row.good + row.refused + row.reset
 }
 
-/// A fast wrong answer is no result.
+/// Checks the statuses: a fast wrong answer is no result.
 fn check(case: &str, row: &Row, statuses: &BTreeMap<u16, u64>) -> Result<(), Error> {
     let (happened, only) = match case {
         "503" | SITE_PAGE => (row.refused, Some(503)),

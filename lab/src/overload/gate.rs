@@ -1,8 +1,8 @@
-//! voigt's tables 3 and 4 and figures 5 to 13 once more, with the policy in the kernel beside the same policy
-//! in user space: clients come from a network of their own, as [`NetworkPair`] has it, and what the kernel drops
-//! it drops without an answer.
+//! voigt's tables 3 and 4 and figures 5 to 13 once more, with the policy in the kernel beside the
+//! same policy in user space. Clients come from a network of their own ([`NetworkPair`]), and what
+//! the kernel drops it drops without an answer.
 //!
-//! In figures 12 and 13 others are beside it: nginx with `limit_req` and HAProxy, in front of the same
+//! In figures 12 and 13 nginx with `limit_req` and HAProxy take part, too, in front of the same
 //! work, with a limit of the same size for the client that floods.
 
 use super::bench::{Bench, Trial};
@@ -29,7 +29,7 @@ const FLOODING: Ipv4Addr = Ipv4Addr::new(10, 1, 1, 1);
 /// The limit of figures 12 and 13.
 const LIMIT: Policed = Policed { client: "10.1.1.1", per_s: 10, burst: 2 };
 
-/// Where a policy is enforced.
+/// The place where a policy is enforced.
 #[derive(Clone, Copy)]
 struct EnforcementPoint {
     name: &'static str,
@@ -40,7 +40,7 @@ const IN_USER_SPACE: EnforcementPoint = EnforcementPoint { name: "user space", g
 const IN_KERNEL: EnforcementPoint = EnforcementPoint { name: "kernel", gate: Some("full") };
 
 impl EnforcementPoint {
-    /// The scene's lines with the policy there.
+    /// The scene's lines of configuration, with the policy enforced there.
     fn lines(self, scene: &Scene) -> String {
         let lines = scene.lines_of_network();
         let Some(gate) = self.gate else { return lines };
@@ -54,7 +54,7 @@ impl EnforcementPoint {
     }
 }
 
-/// One round; the floods only, if it is to be quick.
+/// Measures one round; the short form has the floods only.
 ///
 /// # Errors
 /// When a server does not come up, or the load cannot be made.
@@ -80,15 +80,15 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     invented(bench, round)
 }
 
-/// Whether a scene is about who gets the next free thread.
+/// Whether a scene is about the order in which clients get free threads.
 fn is_of_threads(scene: &Scene) -> bool {
     ["table", "figures 7", "figure 10", "section 4.3"]
         .iter()
         .any(|case| scene.case.starts_with(case))
 }
 
-/// Those of the paper that one enforcer can do as well as the other, and one more: gold's rate is fixed, and the
-/// others' rises (§4.3).
+/// The scenes of the paper for which one enforcer can do as well as the other, and one more: gold's
+/// rate is fixed, and the others' rises (§4.3).
 fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     let mut all = voigt::scenes(small, dynamic);
     all.retain(|scene| !["table 1", "table 2"].contains(&scene.case.as_str()));
@@ -149,7 +149,7 @@ fn one(
     Ok(())
 }
 
-/// Figures 12 and 13: what normal clients have while one floods, who has a limit.
+/// Figures 12 and 13: the rate of normal clients while one client that has a limit floods.
 fn floods(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     let event = Server::Forebay { engine: "event", policy: true };
     let others = [Server::Nginx { limit: false }, Server::Haproxy];
@@ -168,8 +168,8 @@ fn floods(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// What gold has left of its own limit while SYNs come in addresses of its network that nobody has, ten times
-/// as many as its connections.
+/// The rate that gold has left of its own limit while SYNs come from addresses of its network that
+/// no host has, ten times as many as its connections.
 fn invented(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     let server = Server::Forebay { engine: "event", policy: true };
     if !bench.settings.servers.contains(&server) {
@@ -208,7 +208,7 @@ fn invented(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// A limit of gold, who is a network of which a part is not there.
+/// A limit of gold, which is a network of which a part is not there.
 struct GoldLimit {
     rate: f64,
     burst: u32,
@@ -226,19 +226,19 @@ impl GoldLimit {
     }
 }
 
-/// What comes besides the clients.
+/// The load besides the clients.
 #[derive(Clone, Copy)]
 enum Flood {
     /// Connections per second of the client that floods.
     Connections(f64),
-    /// Its SYNs per second.
+    /// SYNs per second from that client.
     Syns(u32),
-    /// SYNs per second in addresses of gold that nobody has.
+    /// SYNs per second from addresses of gold that no host has.
     Invented(u32),
 }
 
 impl Flood {
-    /// How many SYNs are sent per second that no client sends.
+    /// The number of SYNs per second that are sent without a client.
     fn syns(self) -> Option<u32> {
         match self {
             Flood::Connections(_) => None,
@@ -246,7 +246,7 @@ impl Flood {
         }
     }
 
-    /// Where SYN `number` comes from.
+    /// The source address of SYN `number`.
     fn from(self, number: u32) -> Ipv4Addr {
         match self {
             Flood::Connections(_) | Flood::Syns(_) => FLOODING,
@@ -261,11 +261,12 @@ fn flooded(
     (server, enforced): (Server, Option<EnforcementPoint>),
     flood: Option<Flood>,
 ) -> Result<(), Error> {
-    // the same path for all: it is what php-fpm has behind the others
+    // the same path for all, as php-fpm has it behind the others
     let path = "/work?cpu=2600us";
     let mut clients =
         vec![VoigtClients::new("normal", "127.10.9.1", path, ArrivalPattern::Closed(100))];
-    // a bucket is charged by handshakes: whoever sends SYNs connects, too, often enough to find it empty
+    // a bucket is charged by handshakes, so the sender of SYNs connects, too, often enough to find
+    // it empty
     let attempts = match flood {
         None => None,
         Some(Flood::Connections(rate)) => Some(rate),
@@ -298,7 +299,7 @@ fn flooded(
     Ok(())
 }
 
-/// The rows of a trial, with how many SYNs per second came besides.
+/// The rows of a trial, with the number of SYNs per second that were sent besides.
 fn beside(
     bench: &Bench<'_>,
     trial: &Trial<'_>,
@@ -335,7 +336,7 @@ fn beside(
     Ok(rows)
 }
 
-/// Sends SYNs of a flood, once the port is known, until `stop`; how many per second.
+/// Sends SYNs of a flood, once the port is known, until `stop`. Returns their rate per second.
 fn send_syns(
     pair: &NetworkPair,
     port: &AtomicU16,
@@ -377,7 +378,7 @@ fn syn(from: Ipv4Addr, number: u32, to: u16) -> [u8; 44] {
     packet[22..24].copy_from_slice(&to.to_be_bytes());
     packet[24..28].copy_from_slice(&number.to_be_bytes());
     packet[32..36].copy_from_slice(&[0x60, 2, 0xff, 0xff]);
-    // the largest segment is stated, as everybody does
+    // the largest segment is stated, as by every TCP
     packet[40..].copy_from_slice(&[2, 4, 5, 0xb4]);
     let words = packet[12..].chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
     let mut sum = words.sum::<u32>() + 6 + 24;

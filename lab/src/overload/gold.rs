@@ -16,7 +16,7 @@ const GOLD_LOAD: f64 = 0.2;
 /// The flood's load as a part of the capacity for its own.
 const FLOOD_LOAD: f64 = 10.0;
 
-/// Gold first, the others a little of the time; so many threads kept for gold.
+/// The policy: gold first, the others a small share, and `reserve` threads kept for gold.
 fn policy(reserve: u32, pages: &str) -> String {
     format!(
         "{pages}agent = \"on\"\nhelpers.reserve = {reserve}\n\
@@ -26,10 +26,10 @@ fn policy(reserve: u32, pages: &str) -> String {
     )
 }
 
-/// Where nothing is kept for gold, it waits for the longest running job.
+/// A server that keeps nothing in reserve for gold; gold waits for the longest running job.
 const NO_RESERVE: &str = ": no reserve";
 
-/// What is measured of a server, and the lines of its configuration.
+/// The forms in which a server is measured, and the lines of its configuration.
 pub(super) fn variants(server: Server) -> Vec<(&'static str, String)> {
     if server.has_policy() {
         vec![
@@ -42,7 +42,7 @@ pub(super) fn variants(server: Server) -> Vec<(&'static str, String)> {
     }
 }
 
-/// One server, alone with gold and then with the flood.
+/// Measures one server, alone with gold and then with the flood.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
@@ -52,7 +52,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), 
     for (variant, lines) in variants(server) {
         for (load, flood) in [("alone", 0.0), ("flooded", flood)] {
             let case = format!("{load}{variant}");
-            // limits and queues of others are made for what is most of the load
+            // limits and queues of others are made for the requests that are most of the load
             let trial = bench.trial(PART, round, &case, server, FLOOD_COST);
             // a percentile of few requests says little
             let enough = Duration::from_secs_f64(1000.0 / gold).min(3 * trial.measured);

@@ -1,5 +1,5 @@
-//! Goodput over the offered load: answers in time, at parts and multiples of what the server can
-//! do; what a refusal costs; and which requests are too cheap for user space to hold.
+//! Goodput over the offered load: answers in time, at parts and multiples of the capacity; the cost
+//! of a refusal; and the requests that are too cheap for user space to hold.
 
 use super::bench::{Bench, cpu, group, open};
 use super::row::{self, Row, middle, shown};
@@ -15,9 +15,9 @@ pub const PART: &str = "goodput";
 pub const SEARCH: &str = "search";
 /// Loads of the search.
 const ENDS: [f64; 2] = [1.0, 10.0];
-/// What has to be left of the peak.
+/// The share of the peak that has to be left.
 const HELD: f64 = 0.95;
-/// Marks measurements of the search in which the site has pages of its own for what is refused.
+/// The mark of measurements of the search in which the site has pages of its own for refusals.
 const PAGES: &str = ": the site's error pages";
 
 /// One class for all, and the agent keeps its queue short.
@@ -33,7 +33,7 @@ fn case(cost: Duration, load: f64) -> String {
     format!("{} ×{load}", cpu(cost))
 }
 
-/// All costs with all loads, then those of the search.
+/// The points: all costs with all loads, then those of the search.
 pub fn points(
     costs: &[String],
     loads: &[String],
@@ -48,14 +48,14 @@ pub fn points(
     [of(PART, costs, loads), of(SEARCH, search, &ends)].concat()
 }
 
-/// Cost and load of a case.
+/// Reads cost and load from a case.
 fn read(case: &str) -> Option<(Duration, f64)> {
     let (cost, load) = case.split_once(" ×")?;
     let load = load.split(':').next()?.parse().ok()?;
     Some((forebay_load::units::duration(cost).ok()?, load))
 }
 
-/// One server at a point.
+/// Measures one server at a point.
 ///
 /// # Errors
 /// When it does not come up or the load cannot be made.
@@ -100,8 +100,8 @@ fn one(
     Ok(())
 }
 
-/// Processor time of a refusal, µs: what is left when the answers have had what they cost at the
-/// capacity. Says nothing when there are few.
+/// Processor time of a refusal, µs: what is left of the measured time without the cost of the
+/// answers at the capacity. Says nothing when there are few refusals.
 fn refusal_us(row: &Row, answer_s: f64) -> Option<f64> {
     let refused = row.refused + row.reset;
     let left_s = row.server_cores - row.good * answer_s;

@@ -1,6 +1,6 @@
-//! voigt's figures 7 and 8 as he had them: 50 threads, all of which may answer at once, so that classes part
-//! when more clients come than there are threads. Classes are given by address: who gets the next free
-//! thread is decided at accept.
+//! voigt's figures 7 and 8 with his 50 processes as 50 threads, all of which may answer at once, so
+//! that classes differ when more clients come than there are threads. Classes are given by address:
+//! the order in which clients get free threads is decided at accept.
 
 use super::bench::Bench;
 use super::server::Server;
@@ -13,7 +13,7 @@ pub const PART: &str = "processes";
 const CLIENTS: [u32; 6] = [5, 15, 30, 40, 50, 60];
 /// Shares of the classes below the first, percent: the paper's, and some.
 pub(super) const SHARES: [[u32; 2]; 2] = [[0, 0], [20, 5]];
-/// Whose threads work, and whose jobs wait for helpers.
+/// One server whose threads work, and one whose jobs wait for helpers.
 const SERVERS: [&str; 2] = ["pool-policy", "event-policy"];
 
 /// The numbers of clients.
@@ -22,7 +22,8 @@ pub fn points(quick: bool) -> Vec<String> {
     fewer.iter().map(u32::to_string).collect()
 }
 
-/// One server with a policy; both, with the first of those that are asked for, if `pool` is not.
+/// Measures one server with a policy; both, with the first of those that are asked for, if `pool`
+/// is not.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.

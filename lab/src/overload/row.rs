@@ -4,21 +4,21 @@ use crate::rows::{NOISY, RawRow};
 use crate::summary::{Spread, shown as spread_shown};
 use forebay_load::report::GroupReport;
 
-/// More than this of a core's time belongs to somebody else.
+/// The share of a core's time that other programs may have; above it a row is noisy.
 const NOISE: f64 = 0.05;
 
-/// What became of a group's requests, per second of the measured time.
+/// The outcome of a group's requests, per second of the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The part of the bench.
     pub part: String,
-    /// Which of the rounds.
+    /// The round's number.
     pub round: u32,
-    /// What was asked of the server, in the words of the part.
+    /// The requests, in the words of the part.
     pub case: String,
-    /// Who answered.
+    /// The server.
     pub server: String,
-    /// Which clients.
+    /// The group of clients.
     pub group: String,
     /// Requests that were due.
     pub offered: f64,
@@ -26,7 +26,7 @@ pub struct Row {
     pub good: f64,
     /// Good answers in time.
     pub goodput: f64,
-    /// Answers that said no: 503, 429, 502.
+    /// Refusals: 503, 429, 502.
     pub refused: f64,
     /// Connections refused, reset or closed instead of an answer.
     pub reset: f64,
@@ -41,18 +41,18 @@ pub struct Row {
     pub max_ms: f64,
     /// Processor time of all the server's processes per second, for all groups together.
     pub server_cores: f64,
-    /// What the server's core did in processes and interrupts, per second.
+    /// The work of the server's core in processes and interrupts, per second.
     pub core_busy: f64,
-    /// How busy the load generator's core was, 0 to 1.
+    /// The load of the load generator's core, 0 to 1.
     pub client: f64,
     /// The share of the time in which the load generator could run but had no core, 0 to 1.
     pub starved: f64,
-    /// What a part measures besides; its table says what.
+    /// A figure of the part's own; its table says which.
     pub figure: Option<f64>,
 }
 
 impl Row {
-    /// Of a group's part in a report; who and what is left to be said.
+    /// The row of a group's part in a report, without server, case and round.
     pub fn of(group: &GroupReport) -> Row {
         let per_s = |count: u64| count as f64 / group.seconds;
         let failures = |kinds: &[&str]| {
@@ -76,7 +76,7 @@ impl Row {
         }
     }
 
-    /// As all experiments have them.
+    /// The row in the form that all experiments have.
     pub fn record(&self) -> RawRow {
         let row = RawRow::default()
             .word("part", &self.part)
@@ -102,7 +102,7 @@ impl Row {
         row
     }
 
-    /// Of such a one.
+    /// Reads a row of that form.
     pub fn read(row: &RawRow) -> Row {
         let of = |name: &str| row.get(name).unwrap_or_default();
         Row {
@@ -133,7 +133,7 @@ impl Row {
         self.core_busy - self.server_cores > NOISE || self.starved > NOISE
     }
 
-    /// Whether it is of this case and server.
+    /// Whether the row is of this case and server.
     pub fn is(&self, case: &str, server: &str) -> bool {
         self.case == case && self.server == server
     }
@@ -174,7 +174,7 @@ pub fn each<'r>(
 pub(crate) mod tests {
     use super::*;
 
-    /// A row of a group with so much goodput.
+    /// A row of a group with this goodput.
     pub(crate) fn row(case: &str, server: &str, group: &str, goodput: f64) -> Row {
         Row {
             part: "goodput".to_owned(),

@@ -1,8 +1,8 @@
-//! Applications behind: php-fpm, Python and Node with a few workers, which wait rather than compute, at a
-//! multiple of what they can answer. Gold offers a fifth of that.
+//! Applications behind: php-fpm, Python and Node with a few workers, which wait rather than
+//! compute, at a multiple of their capacity. Gold offers a fifth of that.
 //!
-//! Useful is an answer in time. Its peak is that of as many clients as there are workers, each of which
-//! waits for its answer.
+//! An answer in time is useful. The peak is that of as many clients as there are workers, each of
+//! which waits for its answer.
 
 use super::bench::{Bench, Trial, group, open};
 use super::row::{self, Row, middle, shown};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// The part's name.
 pub const PART: &str = "scripts";
-/// How long a script waits.
+/// The time that a script waits.
 const SLEEP: Duration = Duration::from_millis(20);
 const URL: &str = "/work?sleep=20ms";
 /// Loads as multiples of the peak.
@@ -30,10 +30,10 @@ const POLICY: &str = "[[class]]\nname = \"gold\"\npriority = 0\ndelay = \"20ms\"
 
 /// One way to run a server, as the table shows it.
 struct ServerSetup {
-    /// Behind the server's name, and behind the cases' names.
+    /// The text behind the server's name, and behind the cases' names.
     name: String,
     application: ApplicationKind,
-    /// Of Forebay's configuration.
+    /// Lines of Forebay's configuration.
     lines: String,
 }
 
@@ -67,7 +67,7 @@ fn variants(server: Server) -> Vec<ServerSetup> {
     all
 }
 
-/// One server, at its peak, with gold alone, and with everybody.
+/// Measures one server at its peak, with gold alone, and with all clients.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
@@ -110,7 +110,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), 
     Ok(())
 }
 
-/// The table, with what the issue asks for.
+/// The table, with the verdicts.
 pub fn report(all: &[Row]) -> String {
     let rows: Vec<&Row> = all.iter().filter(|row| row.part == PART).collect();
     if rows.is_empty() {

@@ -1,7 +1,7 @@
 //! The servers under overload: Forebay with and without a policy, and others in front of an
-//! application, which is php-fpm if nothing else is said.
+//! application, which is php-fpm by default.
 //!
-//! What a request costs is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
+//! The cost of a request is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
 //! process of php-fpm, busy until its CPU time has grown by 20 ms. Everything runs on one core.
 
 pub mod application;
@@ -28,12 +28,12 @@ pub enum Server {
     Forebay {
         /// The engine.
         engine: &'static str,
-        /// With the policy of the measurement and the agent on.
+        /// Whether the policy of the measurement and the agent are on.
         policy: bool,
     },
     /// nginx.
     Nginx {
-        /// With a limit on requests under way that fits the deadline.
+        /// Whether a limit on requests under way that fits the deadline is set.
         limit: bool,
     },
     /// Apache with its event module.
@@ -49,24 +49,25 @@ pub struct Policed {
     pub client: &'static str,
     /// Connections per second.
     pub per_s: u32,
-    /// How many may come at once.
+    /// The number of connections that may come at once.
     pub burst: u32,
 }
 
-/// What a server is started with.
+/// The parameters with which a server is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'s> {
     /// Processes of php-fpm.
     pub threads: u32,
-    /// What answers behind Forebay, too, and by HTTP behind others; nothing, or php-fpm behind others.
+    /// The application behind the server, Forebay included, to which others speak HTTP; none, or
+    /// php-fpm behind others.
     pub application: Option<ApplicationKind>,
-    /// CPU time of a request, and by when its answer is wanted.
+    /// CPU time of a request, and the time in which its answer is wanted.
     pub cost: Duration,
     /// The deadline that limits and queues are made for.
     pub deadline: Duration,
-    /// Further lines of Forebay's configuration, of which those of a policy.
+    /// Further lines of Forebay's configuration, those of a policy among them.
     pub lines: &'s str,
-    /// Whether it listens at all addresses.
+    /// Whether the server listens at all addresses.
     pub is_reached_from_outside: bool,
     /// A limit for one client, set in others than Forebay.
     pub policed: Option<Policed>,
@@ -92,7 +93,7 @@ impl Server {
         [ours(true).as_slice(), &ours(false), &others].concat()
     }
 
-    /// As `--servers` takes it and the tables show it.
+    /// The name, as `--servers` takes it and the tables show it.
     pub fn name(self) -> String {
         match self {
             Server::Forebay { engine, policy: true } => format!("{engine}-policy"),

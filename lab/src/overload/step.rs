@@ -19,15 +19,15 @@ pub const PART: &str = "step";
 const COST: Duration = Duration::from_millis(1);
 const LOW: f64 = 0.5;
 const HIGH: f64 = 1.4;
-/// How long the load stays low, and how long high.
+/// The time for which the load stays low, and that for which it stays high.
 const LASTS: Duration = Duration::from_millis(1000);
 /// Length of a point.
 const POINT: Duration = Duration::from_millis(10);
 /// Points that are averaged: the middle one has to be settled.
 const WINDOW: usize = 5;
-/// How far what is settled may be from its final value.
+/// The distance from its final value at which a figure counts as settled.
 const WITHIN: f64 = 0.10;
-/// How much longer than in the end answers may take when the delay has settled.
+/// The factor by which answers may take longer than in the end when the delay has settled.
 const SLOWER: f64 = 1.5;
 
 /// All points at one time after the step.
@@ -73,8 +73,8 @@ fn fold(series: &[IntervalPoint]) -> Vec<Folded> {
     means.collect()
 }
 
-/// When `figure` has come near its final value and stays there, ms after the step. The final value
-/// is the mean of the second half.
+/// The time after the step, in ms, at which `figure` has come near its final value and stays there.
+/// The final value is the mean of the second half.
 fn settled_ms(
     folded: &[Folded],
     figure: fn(&Folded) -> f64,
@@ -98,7 +98,7 @@ fn settled(folded: &[Folded]) -> f64 {
     rate.max(delay)
 }
 
-/// One server with a policy.
+/// Measures one server with a policy.
 ///
 /// # Errors
 /// When a server does not come up or the load cannot be made.
@@ -133,7 +133,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), 
     Ok(())
 }
 
-/// Appends to `step.csv` what happened after the step.
+/// Appends the course after the step to `step.csv`.
 fn write_profile(
     bench: &Bench<'_>,
     round: u32,

@@ -1,5 +1,5 @@
 //! voigt's tables 1 to 4 and figures 5 to 11 from user space: the policies of `lab/voigt`, its
-//! clients, and what each of them gets, at some points of each figure.
+//! clients, and the share that each of them gets, at some points of each figure.
 //!
 //! Costs are the paper's: its server took 2.6 ms for a static file of 8 KB and six times that for a
 //! dynamic one. Rates are parts of the capacity that is measured here for the same costs. Where the
@@ -30,7 +30,7 @@ const TABLE_4: &str = include_str!("../../voigt/table-4.toml");
 pub(super) const FIGURE_5: &str = include_str!("../../voigt/figure-5.toml");
 const FIGURE_9: &str = include_str!("../../voigt/figure-9.toml");
 
-/// One run: who comes, under which policy.
+/// One run: its clients and its policy.
 pub(super) struct Scene {
     pub(super) case: String,
     pub(super) policy: String,
@@ -58,8 +58,8 @@ impl Scene {
     }
 }
 
-/// Figures 7 and 8: so many clients of each of three classes by address, the classes below the first with
-/// these shares, in percent.
+/// Figures 7 and 8: this many clients of each of three classes by address, the classes below the
+/// first with these shares, in percent.
 pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
     let of_class = |priority: u32, share: u32| {
         let line = |share: u32| format!("priority = {priority}\nshare = \"{share}%\"");
@@ -75,7 +75,7 @@ pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
     Scene { case, policy, clients: by_address("127.10.1.1", [clients; 3]) }
 }
 
-/// Clients that do the same.
+/// A group of clients that do the same.
 pub(super) struct VoigtClients {
     name: &'static str,
     /// Local addresses.
@@ -90,9 +90,9 @@ pub(super) struct VoigtClients {
 
 #[derive(Clone, Copy)]
 pub(super) enum ArrivalPattern {
-    /// So many clients that ask again when they have their answer.
+    /// This many clients, each of which asks again when it has its answer.
     Closed(u32),
-    /// So many requests per second at random times.
+    /// This many requests per second at random times.
     Open(f64),
     /// The same, and 50 to 80 at once twice a second.
     Bursts(f64),
@@ -112,8 +112,8 @@ impl VoigtClients {
         VoigtClients { expected: Some(good_per_s), ..self }
     }
 
-    /// As the load generator has them: as in the paper, a connection for each request. Their addresses are
-    /// the paper's where the server is in another network.
+    /// The clients as a group of the load generator. As in the paper, each request has a
+    /// connection. The addresses are the paper's where the server is in another network.
     pub(super) fn group(&self, base: &LoadTarget) -> Result<ClientGroup, Error> {
         let mut draft = GroupDraft::new(self.name, Some(base));
         let to = self.to.map_or(String::new(), |to| format!("http://{to}:{}", base.address.port()));
@@ -145,9 +145,9 @@ impl VoigtClients {
 
 pub(super) const SMALL_FILE: &str = "/static/8k.html?cpu=2600us&out=8KiB";
 const SCRIPT: &str = "/cgi-bin/script?cpu=15900us&out=5KiB";
-/// As [`SCRIPT`], with the answer of figure 6.
+/// The same as [`SCRIPT`], with the answer of figure 6.
 const SCRIPT_16K: &str = "/cgi-bin/script?cpu=15900us&out=16KiB";
-/// As [`SCRIPT`], with the answer of figure 11.
+/// The same as [`SCRIPT`], with the answer of figure 11.
 const SCRIPT_29K: &str = "/cgi-bin/script?cpu=15900us&out=29KiB";
 
 /// The policy with the rate and burst of its limit set anew, or without the limit.
@@ -245,7 +245,7 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     all
 }
 
-/// Figure 11: so many times the capacity for scripts, limited or not.
+/// Figure 11: a multiple of the capacity for scripts, limited or not.
 pub(super) fn figure_11(dynamic: f64, load: f64, is_limited: bool) -> Scene {
     let limit = is_limited.then_some((0.95 * dynamic, 10));
     let scripts = VoigtClients::new(
@@ -317,7 +317,7 @@ const LONG_WARMUP: Duration = Duration::from_secs(5);
 /// Handlers for what is asked for.
 const WORK: [&str; 4] = ["/cgi-bin/*", "/static/*", "/shop.html", "/index.html"];
 
-/// One round, on the first server with a policy.
+/// Measures one round, on the first server with a policy.
 ///
 /// # Errors
 /// When it does not come up or the load cannot be made.
@@ -334,7 +334,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32, server: Server) -> Result<(), 
     Ok(())
 }
 
-/// One run of a part.
+/// Measures one run of a part.
 ///
 /// # Errors
 /// When the server does not come up or the load cannot be made.

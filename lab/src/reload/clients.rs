@@ -1,4 +1,5 @@
-//! Clients that ask for a version, with TLS or without, while the server is told to serve the next one.
+//! Clients that ask for a version, with TLS or without, while the server is reloaded with the next
+//! one.
 
 use crate::Error;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What happened to the clients.
+/// Counters of what happened to the clients.
 #[derive(Debug, Default)]
 pub struct ReloadCounts {
     /// Answers that came whole.
@@ -24,21 +25,21 @@ pub struct ReloadCounts {
     pub sent_away: AtomicU64,
     /// A connection could not be made.
     pub refused: AtomicU64,
-    /// An older version, or an older certificate on a new connection, than one whose reload was confirmed
-    /// before the request was sent or the connection made.
+    /// An older version, or an older certificate on a new connection, than one whose reload was
+    /// confirmed before the request was sent or the connection made.
     pub stale: AtomicU64,
     /// The version that was confirmed last.
     pub confirmed: AtomicU64,
-    /// The clients are to end.
+    /// Whether the clients must end.
     pub stop: AtomicBool,
 }
 
-/// Who is asked, and how.
+/// The server that is asked, and the way to ask it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where.
+    /// The server's address.
     pub address: SocketAddr,
-    /// Through TLS, with this.
+    /// The TLS settings, if TLS is used.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
@@ -50,7 +51,7 @@ pub struct VersionCertificates {
 }
 
 impl VersionCertificates {
-    /// Makes those of the versions 0 to `last` in a folder.
+    /// Makes the certificates of the versions 0 to `last` in a folder.
     pub fn make(dir: &Path, last: u64) -> Result<VersionCertificates, Error> {
         let failed =
             |error: rcgen::Error| Error::Client(format!("cannot make a certificate: {error}"));
@@ -76,7 +77,7 @@ impl VersionCertificates {
             .map_err(|error| Error::Client(format!("cannot trust a certificate: {error}")))?;
         let mut client =
             ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        // whoever resumes a session is shown no certificate
+        // a session that is resumed shows no certificate
         client.resumption = Resumption::disabled();
         Ok(VersionCertificates { dir: dir.to_owned(), client: Arc::new(client) })
     }
@@ -86,7 +87,7 @@ impl VersionCertificates {
         files(&self.dir, version)
     }
 
-    /// How clients come.
+    /// The TLS settings of a client.
     pub fn client(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.client)
     }
@@ -146,7 +147,7 @@ impl Write for Bytes {
 }
 
 impl Target {
-    /// Whether somebody is there.
+    /// Whether the server accepts connections.
     pub fn is_there(&self) -> bool {
         self.connect().is_some()
     }
@@ -169,7 +170,8 @@ impl Target {
 }
 
 impl ReloadConnection {
-    /// One answer's version, and whether the connection stays. `None` if none came.
+    /// Asks once. Returns the answer's version, and whether the connection stays; `None` if no
+    /// answer came.
     fn ask(&mut self, keep: bool) -> Option<(u64, bool)> {
         let close = if keep { "" } else { "Connection: close\r\n" };
         let request = format!("GET /version HTTP/1.1\r\nHost: localhost\r\n{close}\r\n");
@@ -203,7 +205,7 @@ impl ReloadConnection {
     }
 }
 
-/// One client, until it is to stop. `keep` says whether it keeps its connection.
+/// Runs one client until it must stop. `keep` says whether it keeps its connection.
 pub fn client(counts: &ReloadCounts, target: &Target, keep: bool, number: u64) {
     let mut kept: Option<ReloadConnection> = None;
     let mut pause = number;

@@ -15,11 +15,11 @@ pub(super) struct Drawings {
     pub(super) ours: String,
 }
 
-/// Two ranges are on the same axis if one reaches no more than so many times as far as the other; the second number
-/// is that of logarithmic axes.
+/// The largest ratio of two ranges that are drawn on the same axis; the second number is that of
+/// logarithmic axes.
 const ALIKE: [f64; 2] = [3.0, 100.0];
 
-/// Both, as large as they are in a section.
+/// The paper's drawing and ours, as large as they are in a section.
 pub(super) fn draw(of: &MeasuredFigure) -> Drawings {
     let paper = &of.figure.paper;
     match &of.figure.view {
@@ -46,7 +46,7 @@ pub(super) fn draw(of: &MeasuredFigure) -> Drawings {
     }
 }
 
-/// Both, as small as a word.
+/// The paper's drawing and ours, as small as a word.
 pub(super) fn sparks(of: &MeasuredFigure) -> Drawings {
     let paper = &of.figure.paper;
     match &of.figure.view {
@@ -165,7 +165,7 @@ fn our_plot(plot: &PlotView, lines: &[ShownLine], reach: Vec<(f64, f64)>) -> Str
     chart.to_svg()
 }
 
-/// How a line looks: the colour is whose it is, the strokes are in which form.
+/// The look of a line: the colour shows the subject, the strokes its form.
 fn look(lines: &[ShownLine], line: &ShownLine) -> (usize, ChartDash) {
     let place = |of: &dyn Fn(&ShownLine) -> Vec<String>| {
         let mut seen: Vec<Vec<String>> = Vec::new();

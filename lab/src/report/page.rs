@@ -1,4 +1,4 @@
-//! The page: what can be read in a minute, then a section for each figure, then what is left.
+//! The page: a summary that can be read in a minute, then a section for each figure, then the rest.
 
 use super::drawing::{Drawings, sparks};
 use super::section::{chip, section};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 
-/// So much of a sentence is in the minute's list; all of it is in the section.
+/// The number of characters of a sentence in the short list; the section has all of it.
 const SENTENCE: usize = 150;
 
 /// The whole page. Writing to a string does not fail.
@@ -36,7 +36,7 @@ pub(super) fn page(report: &LabReport) -> String {
     text + "</main>\n</html>\n"
 }
 
-/// What each paper is about, by the beginnings of its figures' names.
+/// The subject of each paper, by the beginnings of its figures' names.
 const PAPERS: [(&str, &str); 5] = [
     ("keta", "a server as a pipeline of phases, whose threads move to where the work is"),
     ("emu", "fibers in the place of threads"),
@@ -45,7 +45,7 @@ const PAPERS: [(&str, &str); 5] = [
     ("mvmdp", "a pipeline over virtual machines that may fail"),
 ];
 
-/// Two sentences, the machine, and how many of what.
+/// Two sentences, the machine, and the numbers of verdicts.
 fn head(report: &LabReport) -> String {
     let of = |verdict| report.count(verdict);
     let judged = of(PaperVerdict::Holds) + of(PaperVerdict::InPart) + of(PaperVerdict::DoesNotHold);
@@ -101,7 +101,7 @@ fn list(title: &str, figures: &[ReportedFigure]) -> String {
     text + "</div></section>\n"
 }
 
-/// A line of the minute: who, what, verdict, both curves.
+/// A line of the short list: name, subject, verdict, both curves.
 fn line(figure: &ReportedFigure) -> String {
     let id = escape(&figure.id);
     let name = match figure.measured {
@@ -112,7 +112,7 @@ fn line(figure: &ReportedFigure) -> String {
         Some(measured) => sparks(measured),
         None => Drawings { paper: String::new(), ours: String::new() },
     };
-    // of what no file measures nothing is to be said but that
+    // for a figure that no file measures, the sentence says only that
     let sentence = match figure.measured {
         Some(_) => format!("<p>{}</p>", escape(&cut(&figure.judged.sentence))),
         None if figure.judged.verdict == PaperVerdict::NotYet => String::new(),
@@ -135,7 +135,7 @@ fn line(figure: &ReportedFigure) -> String {
     )
 }
 
-/// What the figure is about, and what is claimed of it.
+/// The figure's subject, and its claims.
 fn said(figure: &ReportedFigure) -> String {
     let claims = figure.measured.as_ref().map(|measured| &measured.figure.claims);
     let claims: Vec<&str> =
@@ -155,7 +155,7 @@ fn cut(sentence: &str) -> String {
     start[..end].to_owned() + " …"
 }
 
-/// What the words mean.
+/// The meaning of the words.
 fn how() -> String {
     "<section><h2>How to read this</h2>\n<p>A claim is true, false or void in a round. It holds if it is true in \
      four of five rounds that count, of the newest ten; it does not hold if it is true in one of five or in fewer; else \

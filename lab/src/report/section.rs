@@ -1,5 +1,5 @@
-//! Everything about one figure: the paper's numbers and ours, each claim about everybody with the numbers of all
-//! rounds, what was void, the command, the rows.
+//! The section of one figure: the paper's numbers and ours, each claim about every subject with the
+//! numbers of all rounds, the void rounds, the command, the rows.
 
 use super::drawing::draw;
 use super::{MeasuredFigure, ReportedFigure};
@@ -10,7 +10,7 @@ use forebay_load::chart::escape;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// So many of the newest rows are in the page; the others are in the files.
+/// The number of the newest rows that are in the page; the others are in the files.
 const ROWS: usize = 60;
 
 /// The mark of a verdict.
@@ -82,7 +82,7 @@ fn rounds(count: usize) -> String {
     }
 }
 
-/// Each claim once, and below it everybody of whom it is made.
+/// Each claim once, and below it all its subjects.
 fn claims(all: &[JudgedClaim]) -> String {
     let mut text = String::new();
     let mut seen: Vec<&str> = Vec::new();
@@ -119,7 +119,7 @@ fn claims(all: &[JudgedClaim]) -> String {
     text
 }
 
-/// What a round said.
+/// A round's number, or why it has none.
 fn number(round: &RoundOfClaim) -> String {
     let noisy = if round.is_noisy { "<sup>n</sup>" } else { "" };
     let (class, said) = match &round.finding {
@@ -143,7 +143,7 @@ fn absent(absent: &[(String, String)]) -> String {
     }
 }
 
-/// Why rounds did not count, and how many.
+/// The reasons for which rounds did not count, and their numbers.
 fn voids(claims: &[JudgedClaim]) -> String {
     let mut reasons: BTreeMap<(&str, &str, u32, String), ()> = BTreeMap::new();
     for claim in claims {

@@ -1,4 +1,4 @@
-//! What the rows of a figure come to: the lines of a plot, the rows of a table, over the newest rounds.
+//! The lines of a plot and the rows of a table, made of a figure's rows over the newest rounds.
 
 use super::MeasuredFigure;
 use crate::experiment::{FigureView, PlotView};
@@ -7,15 +7,15 @@ use crate::judge::select::{is_selected, joined};
 use crate::rows::RawRow;
 use crate::summary::Spread;
 
-/// So many of the newest rounds are shown, as many as are judged.
+/// The number of the newest rounds that are shown, as many as are judged.
 const WINDOW: usize = 10;
 
-/// A line of a plot: who it is of, and its points.
+/// A line of a plot: its words, and its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownLine {
     /// The words of its series.
     pub words: Vec<String>,
-    /// Its points, by x.
+    /// The line's points, by x.
     pub points: Vec<ShownPoint>,
 }
 
@@ -30,17 +30,17 @@ pub struct ShownPoint {
     pub rounds: Vec<(f64, f64)>,
 }
 
-/// A row of a table: who it is of, and a value for each figure.
+/// A row of a table: its name, and a value for each figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownRow {
-    /// The words that tell it from the others.
+    /// The words that distinguish it from the others.
     pub name: String,
     /// Median, least and most of each figure.
     pub values: Vec<Option<Spread>>,
 }
 
 impl ShownLine {
-    /// For people.
+    /// The name as reports show it.
     pub fn name(&self) -> String {
         let words: Vec<&str> =
             self.words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();

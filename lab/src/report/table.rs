@@ -1,4 +1,4 @@
-//! One table of markdown: what became of each figure today.
+//! One table of markdown: the verdict on each figure today.
 
 use super::{LabReport, ReportedFigure};
 use std::fmt::Write;

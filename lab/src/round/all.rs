@@ -1,8 +1,8 @@
 //! A round of all experiments of a set, each in a process of its own.
 //!
-//! Its folder is `lab/runs/DATE-round-N`. `round.txt` there says what was built, where and when it began; with
-//! `# whole` at its end nothing is missing. A round that was interrupted goes on, if the build and the machine are
-//! the same and it is younger than a day.
+//! The folder of a round is `lab/runs/DATE-round-N`. `round.txt` there states the build, the place
+//! and the beginning; with `# whole` at its end nothing is missing. A round that was interrupted
+//! goes on, if the build and the machine are the same and it is younger than a day.
 
 use super::{commit, needs, top};
 use crate::catalogue::{Catalogue, minutes};
@@ -16,30 +16,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const POLL: Duration = Duration::from_millis(100);
-/// An experiment that takes so many times what its file says is told of.
+/// The factor by which an experiment may take longer than its file says before a message says so.
 const LONGER: f64 = 1.3;
-/// A round that is older does not go on.
+/// The age from which an interrupted round does not go on.
 const DAY_S: u64 = 24 * 3600;
 
 /// A round under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundFolder {
-    /// Where rows go.
+    /// The folder for rows.
     pub path: PathBuf,
-    /// Its number, from 1 on.
+    /// The round's number, from 1 on.
     pub number: u32,
 }
 
-/// What a round is to be.
+/// The wanted kind of round.
 #[derive(Clone, Debug)]
 pub struct RoundWanted {
-    /// Whose turn it is.
+    /// The set whose turn it is.
     pub set: Option<ExperimentSet>,
-    /// In short forms.
+    /// Whether short forms are measured.
     pub quick: bool,
-    /// Begin another, whatever there is.
+    /// Whether another round is begun, even if one is not finished.
     pub new: bool,
-    /// Where rows go, if not to `lab/runs`.
+    /// The folder for rows, if not `lab/runs`.
     pub out: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The lines of `round.txt` by which a round is known again.
+/// The lines of `round.txt` by which a round is recognised.
 fn identity() -> String {
     format!("commit: {}\nmachine: {}\n", commit(), machine::name())
 }
@@ -97,10 +97,10 @@ fn folder(wanted: &RoundWanted) -> Result<RoundFolder, Error> {
     Ok(RoundFolder { path: runs.join(path), number })
 }
 
-/// Measures all experiments of a set that the round does not have yet; `after` is told of each.
+/// Measures all experiments of a set that the round does not have yet; `after` is called for each.
 ///
 /// # Errors
-/// When something fails, or is missing where nothing may be (`CI=true`); a signal.
+/// When something fails, or is missing where nothing may be missing (`CI=true`); a signal.
 pub fn measure(
     catalogue: &Catalogue,
     wanted: &RoundWanted,
@@ -176,6 +176,7 @@ pub fn measure(
             }
         }
     }
+    // an experiment that the machine cannot measure leaves the round open; only in CI is that a failure
     let is_strict = wanted.quick && std::env::var("CI").is_ok_and(|ci| ci == "true");
     let failed = wrong.iter().any(|one| one.ends_with("failed"));
     if wrong.is_empty() {
@@ -189,7 +190,7 @@ pub fn measure(
     }
 }
 
-/// How long these take, and until when.
+/// The time that these take, and when they will be done.
 fn until(left: &[&Experiment], quick: bool) -> String {
     let all: f64 = left.iter().map(|one| minutes(one, quick)).fold(0.0, |sum, more| sum + more);
     let end = now_s() + (all * 60.0) as u64;
@@ -219,7 +220,7 @@ fn one_of(
     }
 }
 
-/// Waits for a process. Who asks to stop stops it, too.
+/// Waits for a process. A signal that asks this program to stop stops it, too.
 fn ended(mut child: Child, stop: &AtomicBool) -> Result<ExitStatus, Error> {
     loop {
         if let Some(status) = child.try_wait().map_err(Error::io("cannot wait for", "lab run"))? {
@@ -230,7 +231,7 @@ fn ended(mut child: Child, stop: &AtomicBool) -> Result<ExitStatus, Error> {
         }
         if stop.load(Ordering::Relaxed) {
             let pid = rustix::process::Pid::from_child(&child);
-            // what has ended is as it should be
+            // a process that has ended needs no signal
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             let _ = child.wait();
             return Err(Error::Interrupted);

@@ -1,8 +1,8 @@
 //! The file of an experiment's rows, which grows round by round.
 //!
-//! It is `NAME.part.csv` until the last round is there, and `NAME.csv`, with `# whole` at its end, from then on.
-//! After the rows of each round is a line `# round N is whole`: what stands behind the last such line is measured
-//! again.
+//! The file is `NAME.part.csv` until the last round is there, and `NAME.csv`, with `# whole` at its
+//! end, from then on. After the rows of each round is a line `# round N is whole`; rows behind the
+//! last such line are measured again.
 
 use crate::Error;
 use crate::rows::recorded::{RowFile, WHOLE};
@@ -24,8 +24,8 @@ pub struct GrowingRows {
 }
 
 impl GrowingRows {
-    /// Those of a name in a folder, which is made if it is not there. What another build, another machine or
-    /// another form has left is begun anew.
+    /// The rows of a name in a folder, which is made if it is not there. Rows that another build,
+    /// another machine or another form has left are begun anew.
     ///
     /// # Errors
     /// When files cannot be read or written.
@@ -89,7 +89,7 @@ impl GrowingRows {
         Ok(())
     }
 
-    /// Says that nothing is missing. The file.
+    /// Marks the file as whole. Returns the file.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -97,7 +97,7 @@ impl GrowingRows {
         if !self.is_whole {
             let failed = || Error::io("cannot write", &self.part);
             let text = fs::read_to_string(&self.part).map_err(failed())?;
-            // a file that went on after its end has another in its middle
+            // a file that went on after its end has another such mark in its middle
             let lines = text.lines().filter(|line| *line != WHOLE);
             let text: String = lines.flat_map(|line| [line, "\n"]).collect();
             fs::write(&self.part, text + WHOLE + "\n").map_err(failed())?;

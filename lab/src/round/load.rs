@@ -1,4 +1,4 @@
-//! Servers are started, clients come, and both are looked at.
+//! Measurements of kind `load`: servers are started, clients connect, and both are measured.
 
 use super::points::{SweepPoint, is_skipped, points};
 use super::{RoundOptions, wording};
@@ -23,23 +23,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 use wording::PointWords;
 
-/// How long a capacity is measured.
+/// The time for which a capacity is measured.
 const CAPACITY: Duration = Duration::from_secs(2);
-/// More than this of the generator's time belongs to somebody else.
+/// The share of the generator's time that other programs may have; above it a row is noisy.
 const NOISE: f64 = 0.05;
 
-/// What a run of an experiment of kind `load` has for all its rounds.
+/// The state of a run of an experiment of kind `load`, for all its rounds.
 pub struct LoadRun {
     run: Run,
     known: KnownServers,
-    /// By server and name.
+    /// Capacities by server and name.
     capacities: Vec<(String, String, f64)>,
-    /// What servers get while they are measured.
+    /// The limits of servers while they are measured.
     limits: CageLimits,
     is_calibrated: bool,
 }
 
-/// Whoever takes a turn.
+/// A server in a form, which takes a turn.
 #[derive(Clone, Copy, Debug)]
 struct ServerTurn<'t> {
     server: &'t ServerEntry,
@@ -47,8 +47,8 @@ struct ServerTurn<'t> {
 }
 
 impl LoadRun {
-    /// Enters the place. Where that is a network of its own this program is started again within it: to be
-    /// called before anything else is done.
+    /// Enters the place. Where that is a network of its own this program is started again within
+    /// it, so this must be called before anything else is done.
     ///
     /// # Errors
     /// Without the right to make the place, or where `servers.toml` is wrong.
@@ -131,7 +131,8 @@ impl LoadRun {
         for (at, point) in points(experiment, options.quick, &options.set, round).iter().enumerate()
         {
             for place in 0..turns.len() {
-                // whoever came first at the last point, or in the last round, comes later now
+                // the server that came first at the last point, or in the last round, comes later
+                // now
                 let turn = turns[(place + at + round as usize - 1) % turns.len()];
                 let who = [
                     ("server".to_owned(), turn.server.name.clone()),
@@ -213,8 +214,9 @@ impl LoadRun {
         own.map(|(_, name, per_s)| (name.clone(), *per_s)).collect()
     }
 
-    /// Finds the part of a core that servers get, by what an answer costs the named one at the last point of the sweep;
-    /// then slows the cable down. Capacities are those of whole cores, and of a cable that carries all.
+    /// Finds the part of a core that servers get, by the cost of an answer of the named server at
+    /// the last point of the sweep; then slows the cable down. Capacities are those of whole cores,
+    /// and of a cable that carries all.
     fn calibrate(
         &mut self,
         experiment: &Experiment,
@@ -250,7 +252,7 @@ impl LoadRun {
         }
     }
 
-    /// Measures what a server without a policy can do, once.
+    /// Measures the capacity of a server without a policy, once.
     fn capacity(
         &mut self,
         task: &LoadTask,
@@ -281,7 +283,7 @@ impl LoadRun {
         Ok(())
     }
 
-    /// Starts a server, has clients come, stops it.
+    /// Starts a server, has clients connect, stops it.
     fn load(
         &self,
         (server, words, lines): (&ServerEntry, &PointWords, &str),
@@ -298,7 +300,7 @@ impl LoadRun {
         let plan = LoadPlan {
             duration: measured,
             warmup,
-            // what is not answered by the end is no answer of the measured time
+            // an answer after the end is no answer of the measured time
             drain: Duration::ZERO,
             interval: Some(Duration::from_millis(measure::POINT_MS)),
             cores: vec![run.options.client_core],
@@ -312,7 +314,8 @@ impl LoadRun {
             serving.read_once(&run.root)?;
         }
         if limits.cpu.is_some() {
-            // what a process does once, for its first request, is not what a small part of a core is measured by
+            // work that a process does once, for its first request, must not count for a small part
+            // of a core
             come(&LoadPlan { duration: warmup, warmup: Duration::ZERO, ..plan.clone() })?;
             serving.throttle()?;
         }
@@ -346,7 +349,7 @@ impl LoadRun {
         for peer in &server.peers {
             let behind = run.port()?;
             let own = [("HOST", host.to_string()), ("BEHIND", behind.to_string())];
-            // what an experiment does not say of a peer has these
+            // defaults for words that an experiment does not set for a peer
             let usual = [
                 ("THREADS", "2"),
                 ("QUEUE_MS", "5000"),
@@ -374,6 +377,7 @@ impl LoadRun {
             ];
             let part = PeerProcess { tags: &tags, words: &words, cage, ..PeerProcess::new(peer) };
             serving.add(run, &part)?;
+            // the next peer stands behind this one, so clients connect to the first
             port = behind;
         }
         let is_ready = |serving: &Serving| match server.ready.as_str() {
@@ -387,13 +391,13 @@ impl LoadRun {
         Ok(serving)
     }
 
-    /// Whether peers are to limit a client: where one is named.
+    /// Whether peers must limit a client: where one is named.
     fn is_policed(&self, words: &[(&str, String)]) -> bool {
         words.iter().any(|(name, value)| *name == "CLIENT" && !value.is_empty())
     }
 }
 
-/// Everybody who takes turns: ours in each form, and the peers.
+/// All that take turns: ours in each form, and the peers.
 fn turns<'k>(
     experiment: &Experiment,
     task: &LoadTask,
@@ -426,7 +430,7 @@ fn lacking(what: &str, name: &str) -> Error {
     Error::Client(format!("{name}: servers.toml has no such {what}"))
 }
 
-/// A group with its words; none if nobody comes.
+/// A group with its words; `None` if it has no clients.
 fn draft(
     group: &GroupText,
     words: &PointWords,

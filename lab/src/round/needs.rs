@@ -1,4 +1,4 @@
-//! What the machine lacks for an experiment.
+//! Needs of an experiment that the machine lacks.
 
 use crate::catalogue::folder;
 use crate::experiment::{Experiment, ExperimentNeed, ExperimentTask};
@@ -7,7 +7,7 @@ use crate::servers::KnownServers;
 use std::fs;
 use std::path::Path;
 
-/// Everything that is missing, each as a reader has to hear it.
+/// Everything that is missing, each in words for a reader.
 pub fn missing(experiment: &Experiment, built: &Path) -> Vec<String> {
     let need = |need: &ExperimentNeed| match need {
         ExperimentNeed::Root => {
@@ -45,7 +45,7 @@ pub fn missing(experiment: &Experiment, built: &Path) -> Vec<String> {
 
 /// Whether a build of the server has the programs for the kernel.
 fn has_gate(server: &Path) -> bool {
-    // a word of the library that loads them: no command of the program says it to everybody
+    // a word of the library that loads them, as no command of the program reports it
     let bytes = fs::read(server).unwrap_or_default();
     let name = b"LIBBPF_LOG_LEVEL";
     bytes.windows(name.len()).any(|window| window == name)

@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, SweepAxis};
 /// A word for each axis.
 pub type SweepPoint = Vec<(String, String)>;
 
-/// The values that an axis has in a round: fewer in the short form, others if they are said.
+/// The values that an axis has in a round: fewer in the short form, others if some are given.
 fn axes(experiment: &Experiment, quick: bool, set: &[SweepAxis]) -> Vec<SweepAxis> {
     let short = experiment.quick.as_ref().filter(|_| quick);
     let short = short.map(|quick| quick.sweep.as_slice()).unwrap_or_default();

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// No command takes longer.
+/// The longest time that a command may take.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The rows of one round.
@@ -98,7 +98,8 @@ fn one(
     Ok(file)
 }
 
-/// A row for each combination of the keys' words. Of what was measured several times the medians are taken.
+/// A row for each combination of the keys' words, with the medians of what was measured several
+/// times.
 fn middles(rows: Vec<RawRow>, keys: &[String], round: u32) -> Vec<RawRow> {
     let words = |row: &RawRow| keys.iter().map(|key| row.text(key).to_owned()).collect::<Vec<_>>();
     let mut groups: Vec<(Vec<String>, Vec<RawRow>)> = Vec::new();
@@ -114,7 +115,7 @@ fn middles(rows: Vec<RawRow>, keys: &[String], round: u32) -> Vec<RawRow> {
         let row = keys.iter().zip(words);
         let row = row.fold(RawRow::new(round, place), |row, (key, word)| row.word(key, word));
         let valid: Vec<&RawRow> = match group.iter().filter(|row| row.is_valid()).collect() {
-            // rows that do not count are shown as what they are
+            // rows that do not count are shown as such
             valid if Vec::is_empty(&valid) => group.iter().collect(),
             valid => valid,
         };

@@ -1,4 +1,4 @@
-//! What the rows of a folder come to, for who has just measured them.
+//! Verdicts on the rows of a folder, printed right after they were measured.
 
 use crate::experiment::{Experiment, PaperFigure};
 use crate::judge::verdict::judge;
@@ -7,7 +7,7 @@ use crate::rows::kept;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A figure by all that is kept below a folder of runs.
+/// The verdict on a figure by all rows that are kept below a folder of runs.
 pub fn judged(
     experiment: &Experiment,
     figure: &PaperFigure,
@@ -18,7 +18,7 @@ pub fn judged(
     judge(experiment, figure, &kept.rounds, mode)
 }
 
-/// All figures of an experiment by the rows of one folder.
+/// The verdicts on all figures of an experiment by the rows of one folder.
 fn of_one(experiment: &Experiment, folder: &Path, mode: JudgeMode) -> Vec<JudgedFigure> {
     let runs = folder.parent().unwrap_or(folder);
     let mut kept = kept::read(runs, &experiment.name, experiment.edition);
@@ -27,7 +27,7 @@ fn of_one(experiment: &Experiment, folder: &Path, mode: JudgeMode) -> Vec<Judged
     experiment.figures.iter().map(|figure| judge(experiment, figure, &kept.rounds, mode)).collect()
 }
 
-/// A line for each figure, and one for each claim about everybody: its rounds.
+/// A line for each figure, and one for each claim about every subject: its rounds.
 pub fn of_folder(experiment: &Experiment, folder: &Path, mode: JudgeMode) -> String {
     let mut text = String::new();
     for figure in of_one(experiment, folder, mode) {
@@ -49,10 +49,10 @@ pub fn of_folder(experiment: &Experiment, folder: &Path, mode: JudgeMode) -> Str
     text
 }
 
-/// Whether the short form shows what it has to.
+/// Checks that the short form shows what it has to.
 ///
 /// # Errors
-/// What it did not show.
+/// The claims that it did not show.
 pub fn short_form(experiment: &Experiment, folder: &Path) -> Result<(), String> {
     let judged = of_one(experiment, folder, JudgeMode::Quick);
     let claims = judged.iter().flat_map(|figure| &figure.claims);

@@ -18,12 +18,12 @@ pub struct PointWords {
 const OFF: &str = "off";
 
 impl PointWords {
-    /// None yet; parts of these capacities can be said.
+    /// No words yet; parts of these capacities can be named.
     pub fn new(capacities: Vec<(String, f64)>) -> PointWords {
         PointWords { capacities, ..PointWords::default() }
     }
 
-    /// More words; a later one of the same name counts.
+    /// Adds words; a later one of the same name counts.
     pub fn add_all(&mut self, words: &[(String, String)]) {
         for (name, value) in words {
             self.words.retain(|(known, _)| known != name);
@@ -31,7 +31,7 @@ impl PointWords {
         }
     }
 
-    /// More tags.
+    /// Adds tags.
     pub fn tags(&mut self, tags: &[String]) {
         self.tags.extend_from_slice(tags);
     }

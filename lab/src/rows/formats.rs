@@ -11,42 +11,42 @@ use toml_edit::{Document, Item, TableLike, Value};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OldFormats(Vec<OldFormat>);
 
-/// How the rows of one old experiment are read and shown.
+/// The way in which the rows of one old experiment are read and shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OldFormat {
     /// The name of the experiment; folders are named after it.
     pub name: String,
-    /// What its rows are about.
+    /// The subject of its rows.
     pub title: String,
     /// The columns that hold words.
     pub words: Vec<String>,
     /// The words by which rows are put into tables.
     pub tables: Vec<String>,
-    /// Those of a line of a table.
+    /// The words by which rows are put into lines of one table.
     pub lines: Vec<String>,
-    /// What tables show.
+    /// The columns that tables show.
     pub shown: Vec<ShownColumn>,
 }
 
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownColumn {
-    /// Its name in the file.
+    /// The column's name in the file.
     pub name: String,
-    /// What the table calls it.
+    /// The column's title in the table.
     pub title: String,
     /// Digits after the point.
     pub digits: usize,
 }
 
-/// Why `formats.toml` is not taken.
+/// The reason why `formats.toml` is not accepted.
 #[derive(Debug)]
 pub enum FormatError {
-    /// It is no TOML.
+    /// The text is no TOML.
     Toml(toml_edit::TomlError),
     /// A format lacks a key, or has something else there.
     Key {
-        /// Which format, from 1 on.
+        /// The number of the format, from 1 on.
         place: usize,
         /// The key.
         key: &'static str,
@@ -81,7 +81,7 @@ impl OldFormats {
         Ok(OldFormats(all.map(format).collect::<Result<_, _>>()?))
     }
 
-    /// That of a folder such as `2026-11-22-engines-hot`.
+    /// The format of a folder such as `2026-11-22-engines-hot`.
     pub fn of_folder(&self, name: &str) -> Option<&OldFormat> {
         let rest = name.get("2026-11-22-".len()..)?;
         self.0.iter().find(|format| rest.starts_with(&format.name))
@@ -137,7 +137,7 @@ impl OldFormat {
         let titles = columns.iter().map(|column| column.title.as_str());
         let heads: Vec<&str> = self.lines.iter().map(String::as_str).chain(titles).collect();
         let mut text = format!("| {} |\n|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
-        // whoever comes first in the file comes first in each table
+        // the server that comes first in the file comes first in each table
         for values in each(&file.rows, &self.lines) {
             let mine: Vec<_> = here.iter().filter(|row| is(row, &self.lines, &values)).collect();
             if mine.is_empty() {
@@ -185,7 +185,7 @@ mod tests {
         OldFormats::read(&text).expect("formats")
     }
 
-    /// Each cell is a word of the format, a number, or empty: nothing is taken for something else.
+    /// Each cell is a word of the format, a number, or empty; none is taken for something else.
     #[test]
     fn recorded_rows_are_read_whole() {
         let formats = formats();

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is kept of one experiment.
+/// The rows that are kept of one experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptRows {
     /// The rounds of its edition, the oldest first.
     pub rounds: Vec<KeptRound>,
     /// The file of the newest round, and what its header says.
     pub newest: Option<(PathBuf, RowFile)>,
-    /// How many files are of another edition: they are not judged.
+    /// The number of files of another edition: they are not judged.
     pub other_editions: usize,
-    /// How many did not come to their end.
+    /// The number of files that did not come to their end.
     pub broken_off: usize,
 }
 
@@ -28,7 +28,7 @@ pub fn folders(runs: &Path) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// What is kept of the experiment of this name and edition.
+/// Reads what is kept of the experiment of this name and edition.
 pub fn read(runs: &Path, name: &str, edition: u32) -> KeptRows {
     let mut kept = KeptRows::default();
     for run in folders(runs) {

@@ -1,11 +1,11 @@
 //! Files of rows.
 //!
-//! A file begins with lines `# key: value`: what was run, and on what. The next line names the columns:
-//! `round`, `place`, the words, the figures, `flags`. Each further line is a row; a cell with a comma stands in
-//! quotes. The last line is `# whole` where the measurement came to its end.
+//! A file begins with lines `# key: value`: the command, the machine. The next line names the
+//! columns: `round`, `place`, the words, the figures, `flags`. Each further line is a row; a cell
+//! with a comma stands in quotes. The last line is `# whole` where the measurement came to its end.
 //!
-//! `# words: server, form, …` says which columns are words. Files from before that line need somebody who knows
-//! it: [`super::formats`].
+//! `# words: server, form, …` names the columns that are words. For files without that line, which
+//! are older, [`super::formats`] knows them.
 
 use super::RawRow;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ const WORDS: &str = "words";
 /// A file of rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowFile {
-    /// What was run, and on what, in the order of the file.
+    /// The command and the machine, in the order of the file.
     pub header: Vec<(String, String)>,
     /// The columns that hold words.
     pub words: Vec<String>,
@@ -32,14 +32,14 @@ pub struct RowFile {
 }
 
 impl RowFile {
-    /// Reads the text of a file that says itself which of its columns are words.
+    /// Reads the text of a file that names the columns that are words.
     pub fn read(text: &str) -> RowFile {
         RowFile::read_as(text, &[])
     }
 
-    /// The same, where those columns are words if the file does not say it.
+    /// The same, with these columns as words if the file names none.
     ///
-    /// A file without rounds has the next one whenever its words come again.
+    /// In a file without rounds, the next round begins whenever its words come again.
     pub fn read_as(text: &str, words: &[&str]) -> RowFile {
         let mut file = RowFile { header: header(text), ..RowFile::default() };
         file.is_whole = text.lines().next_back().is_some_and(|line| line.trim() == WHOLE);
@@ -131,7 +131,7 @@ fn header(text: &str) -> Vec<(String, String)> {
     lines.filter_map(pair).collect()
 }
 
-/// With at most six digits that say something, and none that say nothing.
+/// A number with at most six significant digits and no trailing zeros.
 fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 1e6 || size == 0.0 {

@@ -1,7 +1,7 @@
 //! The load: three kinds of requests, one after the other, each due at its time.
 //!
-//! An open loop, because what is measured is the mean time to an answer. In a closed loop a server
-//! that is slow is asked less, and its slow answers weigh less for it.
+//! The loop is open, because the mean time to an answer is measured. In a closed loop a server that
+//! is slow gets fewer requests, and its slow answers weigh less for it.
 
 use super::storage::{self, SlowStorage};
 use crate::Error;
@@ -16,26 +16,28 @@ use std::time::Duration;
 
 /// Bytes of the hot file.
 const HOT_BYTES: usize = 1024;
-/// What is cold: more than the server keeps in memory, on storage that takes its time.
+/// The cold files: more than the server keeps in memory, on storage that takes its time.
 pub const STORAGE: storage::StorageShape = storage::StorageShape {
     files: 32 * 1024,
     file_bytes: 16 * 1024,
     read: Duration::from_millis(10),
 };
-/// Bytes of what slow receivers fetch: as much as a thread sends before it looks after others.
+/// The size of the file that slow receivers fetch, in bytes: as much as a thread sends before it
+/// looks after others.
 const SLOW_BYTES: usize = 2 << 20;
-/// What a slow receiver takes, bytes per second.
+/// The rate of a slow receiver, bytes per second.
 const SLOW_BYTES_PER_S: f64 = 10e6;
-/// Its receive buffer: large enough that the client keeps up with all of them.
+/// The receive buffer of a slow receiver's client: large enough that the client keeps up with all
+/// of them.
 const SLOW_BUFFER_BYTES: usize = 64 << 10;
-/// What a socket of the server takes to be sent: as much as when keta was written. With the 4 MiB of
+/// The send buffer of the server's sockets: as much as when keta was written. With the 4 MiB of
 /// today, which loopback grants at once, no thread would ever wait for a receiver.
 pub const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// More connections than a kind ever needs.
+/// A number of connections that no kind ever needs.
 const CONNECTIONS: u32 = 1000;
 /// An answer that takes longer has failed, and counts with this time.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
-/// What is asked for in a phase of the load.
+/// The kind of requests in a phase of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 1 KiB from memory: no thread waits.
@@ -50,7 +52,7 @@ pub enum Kind {
 pub const KINDS: [Kind; 3] = [Kind::Hot, Kind::Cold, Kind::Slow];
 
 impl Kind {
-    /// As tables show it.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         ["hot", "cold", "slow"][self as usize]
     }
@@ -59,14 +61,14 @@ impl Kind {
 /// A phase of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShiftPhase {
-    /// What is asked for.
+    /// The kind of requests.
     pub kind: Kind,
-    /// How often its kind has had its turn, this one included; 0 where nothing else is asked for.
+    /// The number of the kind's turn, from 1; 0 where there are no requests of another kind.
     pub number: u32,
 }
 
 impl ShiftPhase {
-    /// As tables show it.
+    /// The name in tables.
     pub fn name(self) -> String {
         match self.number {
             0 => format!("{} alone", self.kind.name()),
@@ -82,9 +84,9 @@ pub struct Shift {
     pub rates: [f64; 3],
     /// Length of a phase, seconds.
     pub seconds: f64,
-    /// How often each kind has its turn.
+    /// The number of turns of each kind.
     pub cycles: u32,
-    /// This kind has the only one, and nothing is left of another.
+    /// The only kind, if the load has no phases of another.
     pub alone: Option<Kind>,
 }
 
@@ -103,14 +105,14 @@ impl Shift {
         self.seconds * self.turns().len() as f64
     }
 
-    /// The place in [`turns`](Shift::turns) of the phase so long after the start; `None` when the load
-    /// is over.
+    /// The place in [`turns`](Shift::turns) of the phase at this time after the start; `None` when
+    /// the load is over.
     pub fn turn_at(&self, at_s: f64) -> Option<usize> {
         let is_over = at_s < 0.0 || at_s >= self.length_s();
         (!is_over).then(|| (at_s / self.seconds) as usize)
     }
 
-    /// Rates over the whole load, one per phase, of what is asked for in phase `place`.
+    /// Rates over the whole load, one per phase, for the requests of phase `place`.
     fn steps(&self, place: usize) -> Vec<RateStep> {
         let lasts = Some(Duration::from_secs_f64(self.seconds));
         let rate = |(other, turn): (usize, ShiftPhase)| match other == place {
@@ -147,7 +149,8 @@ impl Shift {
         };
         Ok(LoadPlan {
             duration: Duration::from_secs_f64(self.length_s()),
-            // whoever waits at the end is waited for: a cut answer would count with less time
+            // connections that wait at the end are waited for: a cut answer would count with less
+            // time
             drain: TIMEOUT,
             cores: vec![core],
             seed: round.into(),
@@ -162,7 +165,7 @@ fn cold(number: u64) -> MixPath {
     MixPath { path, weight: 1.0, length_bytes: Some(STORAGE.file_bytes) }
 }
 
-/// Writes the files below `root`; the cold ones are there as long as what is returned.
+/// Writes the files below `root`; the cold ones exist as long as the returned storage.
 ///
 /// # Errors
 /// When the disk does not take them, or a file system cannot be mounted.

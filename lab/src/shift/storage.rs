@@ -17,22 +17,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long the kernel may remember names and sizes. They never change here.
+/// The time for which the kernel may remember names and sizes, which never change here.
 const REMEMBER: Duration = Duration::from_secs(3600);
 
-/// What the storage holds, and how fast it is.
+/// The contents and the speed of the storage.
 #[derive(Clone, Copy, Debug)]
 pub struct StorageShape {
     /// Files, in one directory: `0.bin`, `1.bin` and so on.
     pub files: u64,
     /// Bytes of each.
     pub file_bytes: u64,
-    /// How long a read takes, as the mean over the files: half of it for some, half as much again for
-    /// others. Any number of them are under way at once.
+    /// The time that a read takes, as the mean over the files: half of it for some, half as much
+    /// again for others. Any number of them are under way at once.
     pub read: Duration,
 }
 
-/// It, mounted. Unmounted when dropped.
+/// The storage, mounted. Unmounted when dropped.
 #[derive(Debug)]
 pub struct SlowStorage {
     session: Option<BackgroundSession>,
@@ -41,7 +41,7 @@ pub struct SlowStorage {
 }
 
 impl SlowStorage {
-    /// Mounts it on the directory `at`.
+    /// Mounts the storage on the directory `at`.
     ///
     /// # Errors
     /// Without `/dev/fuse`, or the right to mount.
@@ -74,7 +74,7 @@ impl Drop for SlowStorage {
     }
 }
 
-/// Reads under way, by when they are to be answered.
+/// Reads under way, by the time at which they are answered.
 #[derive(Debug, Default)]
 struct Due {
     state: Mutex<State>,
@@ -83,7 +83,7 @@ struct Due {
 
 #[derive(Debug, Default)]
 struct State {
-    /// With a number each, for those that are due at the same time.
+    /// The reads, with a number each, for those that are due at the same time.
     reads: BTreeMap<(Instant, u64), (ReplyData, Vec<u8>)>,
     count: u64,
     has_ended: bool,
@@ -107,7 +107,8 @@ impl Due {
         self.changed.notify_one();
     }
 
-    /// Answers what is due, until told to end; what is under way then is answered at once.
+    /// Answers the reads that are due, until the storage ends; those under way then are answered at
+    /// once.
     fn answer(&self) {
         let mut state = self.lock();
         loop {
@@ -131,7 +132,7 @@ impl Due {
     }
 }
 
-/// What the kernel asks about. Inode 1 is the directory, inode `i + 2` is file `i`.
+/// The files that the kernel asks about. Inode 1 is the directory, inode `i + 2` is file `i`.
 struct Tree {
     shape: StorageShape,
     due: Arc<Due>,
@@ -166,7 +167,8 @@ impl Tree {
         })
     }
 
-    /// How long a read of this file takes: always the same, so that every server finds the same storage.
+    /// The time that a read of this file takes: always the same, so that every server finds the
+    /// same storage.
     fn read_time(&self, ino: INodeNo) -> Duration {
         // multiples of the golden ratio are spread evenly
         let share = (ino.0 as f64 * 0.618_033_988_749_895).fract();
@@ -196,7 +198,7 @@ impl Filesystem for Tree {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // nothing of it stays in memory, or it would be cold only once
+        // no byte stays in memory, or the file would be cold only once
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 

@@ -1,30 +1,31 @@
-//! Whether a law is better than every fixed allocation, and no worse than the best for each phase; whether it
-//! moves no more threads than a shift of the load is worth, and answers no later than another build.
+//! Verdicts on a law of the controller: whether it is better than every fixed allocation, and no
+//! worse than the best for each phase; whether it moves no more threads than a shift of the load is
+//! worth, and answers no later than another build.
 
 use crate::rows::{RawRow, each};
 use crate::summary::Spread;
 use std::fmt::Write;
 
-/// How much slower than the best fixed counts for a phase a law may be there.
+/// The factor by which a law may be slower than the best fixed counts in a phase.
 const WITHIN: f64 = 1.10;
 
-/// Fixed counts that are at most so much slower than the best for a phase are as good.
+/// The factor by which fixed counts may be slower than the best for a phase, and are as good.
 const AS_GOOD: f64 = 1.05;
 
-/// Moved threads of a shift, at most so many times the distance between the best fixed counts before it and
-/// after it.
+/// The largest number of moved threads of a shift, as a multiple of the distance between the best
+/// fixed counts before it and after it.
 const MOVES: f64 = 2.0;
 
 /// Threads of accept and of receive.
 const OTHERS: u32 = 2;
 
-/// Most threads that a law has, where rows do not say it.
+/// The largest number of threads that a law has, where rows do not give it.
 const USUAL_MOST: u32 = 18;
 
 /// The phase that stands for all requests.
 pub(super) const ALL: &str = "all";
 
-/// Behind the name of a kind that has the load for itself.
+/// The text behind the name of a kind that has the load for itself.
 pub(super) const ALONE: &str = " alone";
 
 /// Threads of process and of send, where they stay: `fixed 2×8`.
@@ -71,21 +72,21 @@ fn mean_ms(rows: &[RawRow], policy: &str, round: u32) -> Option<f64> {
     (requests > 0.0).then_some(total / requests)
 }
 
-/// What a law did at one shift of the load.
+/// The moves of a law at one shift of the load.
 #[derive(Clone, Debug)]
 struct Shifted {
     /// The phase that begins.
     to: String,
-    /// The best fixed counts for what is asked for in the phase before, and in this one, where nothing else is
-    /// asked for. Of those that are as good the ones with the fewest threads, and none that the law could not
-    /// have, too.
+    /// The best fixed counts for the kind of requests in the phase before, and for that in this
+    /// one, each measured with no other kind. Among counts that are as good, those with the fewest
+    /// threads, and none that the law could not have, too.
     best: [(u32, u32); 2],
     /// Threads that were moved in this phase.
     moved: Spread,
 }
 
 impl Shifted {
-    /// The fewest moves that lead from the one to the other: a thread that one phase gives and the other
+    /// The fewest moves from the one to the other: a thread that one phase gives and the other
     /// takes is moved once.
     fn distance(&self) -> u32 {
         let [before, after] =
@@ -109,17 +110,16 @@ struct LawResult {
     /// Every fixed policy with the law's mean time divided by its own, pair by pair of the same
     /// repetition. Below 1 the law is ahead. Closest first.
     ratios: Vec<(String, Spread)>,
-    /// For each phase the fixed policy with the least median there, and the law's median divided by
-    /// that.
+    /// The fixed policy with the least median in each phase, and the law's median divided by that.
     phases: Vec<(String, String, f64)>,
-    /// What it did at each shift, from the second phase on.
+    /// The law's moves at each shift, from the second phase on.
     shifts: Vec<Shifted>,
-    /// Its mean time divided by that of the other build, pair by pair, if that was measured.
+    /// The law's mean time divided by that of the other build, pair by pair, if that was measured.
     before: Option<Spread>,
 }
 
 impl LawResult {
-    /// Of a law, if it and fixed counts were measured.
+    /// The result of a law, if it and fixed counts were measured.
     fn of(rows: &[RawRow], law: &str) -> Option<LawResult> {
         let fixed: Vec<_> =
             policies(rows).into_iter().filter(|one| counts(one).is_some()).collect();
@@ -148,28 +148,28 @@ impl LawResult {
         (!verdict.ratios.is_empty()).then_some(verdict)
     }
 
-    /// Whether it is ahead of every fixed one in every repetition: by more than the spread.
+    /// Whether the law is ahead of every fixed one in every repetition: by more than the spread.
     fn is_ahead(&self) -> bool {
         self.ratios.iter().all(|(_, ratio)| ratio.most < 1.0)
     }
 
-    /// Whether it is within 10 % of the best fixed one in each phase.
+    /// Whether the law is within 10 % of the best fixed one in each phase.
     fn is_close(&self) -> bool {
         self.phases.iter().all(|(_, _, ratio)| *ratio <= WITHIN)
     }
 
-    /// Whether it moved at most twice as many threads as needed at every shift.
+    /// Whether the law moved at most twice as many threads as needed at every shift.
     fn is_calm(&self) -> bool {
         self.shifts.iter().all(Shifted::is_calm)
     }
 
-    /// Whether it is no slower than the other build: not in every repetition. `None` if that was not
-    /// measured.
+    /// Whether the law is no slower than the other build: not in every repetition. `None` if that
+    /// was not measured.
     fn is_no_slower(&self) -> Option<bool> {
         self.before.map(|ratio| ratio.least <= 1.0)
     }
 
-    /// As markdown.
+    /// The result as markdown.
     fn text(&self) -> String {
         let answer = |is_so| if is_so { "yes" } else { "**no**" };
         let name = &self.law;
@@ -255,8 +255,8 @@ fn best_counts(rows: &[RawRow], kind: &str) -> Option<(u32, u32)> {
     as_good.map(|(counts, _)| *counts).min_by_key(|(process, send)| (process + send, *process))
 }
 
-/// The rows of one round with what the laws came to in it: their mean time divided by the best of the fixed
-/// counts, and the threads that they moved divided by what the shift was worth.
+/// The rows of one round with the laws' results in it: their mean time divided by the best of the
+/// fixed counts, and the threads that they moved divided by the distance of the shift.
 pub(super) fn judged(rows: Vec<RawRow>) -> Vec<RawRow> {
     let all = phases(&rows);
     let fixed: Vec<_> =
@@ -306,7 +306,7 @@ mod tests {
     const ONE: &str = "fixed 1×8";
     const OTHER: &str = "fixed 8×1";
 
-    /// The rows of a run in which answers of each kind took so long.
+    /// The rows of a run in which answers of each kind took this long.
     fn run(round: u32, policy: &str, means_ms: [f64; 3]) -> Vec<RawRow> {
         let row = |phase: String, ms: f64| {
             let row =
@@ -371,7 +371,7 @@ mod tests {
         law[2] = law[2].clone().figure("moved", 15.0);
         let before = run(1, "delay before", [1.0, 5.0, 7.0]);
         let mut one = run(1, ONE, [1.0, 50.0, 6.0]);
-        // what another kind has left is not held against counts that stay
+        // delays that another kind has left are not held against counts that stay
         one[2] = one[2].clone().figure("mean_ms", 90.0);
         let rest = [
             // for the first phase all are as good, and the fewest threads are the best

@@ -1,13 +1,13 @@
-//! Who may pass: HTTP Basic authentication (RFC 7617).
+//! Passwords of realms: HTTP Basic authentication (RFC 7617).
 //!
 //! Verifying a password takes tens of milliseconds of CPU time, which is what makes a stolen hash
 //! hard to guess from. So it is a job for a helper thread, and its outcome is remembered.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `users` | who is in a realm, and the file that says so |
-//! | `verdict` | what was found out about credentials |
-//! | `verification_limit` | how many may be verified at once |
+//! | `users` | the users of a realm, and the file that lists them |
+//! | `verdict` | the remembered outcomes of verifications |
+//! | `verification_limit` | the bound on verifications that wait |
 
 mod users;
 mod verdict;
@@ -31,7 +31,7 @@ use verification_limit::{VerificationLimit, VerificationSlot};
 /// Credentials longer than this, decoded or not, are no user's.
 const MOST_CREDENTIALS_BYTES: usize = 4096;
 
-/// One realm: what its clients are told, and who they may be.
+/// One realm: the challenge for its clients, and its users.
 #[derive(Debug)]
 struct RealmUsers {
     /// The value of `WWW-Authenticate`.
@@ -45,21 +45,21 @@ pub(crate) struct Realms {
     tagger: Tagger,
     shared: SharedVerdicts,
     verification_limit: Arc<VerificationLimit>,
-    /// One thread at a time reads the files.
+    /// Held by the one thread that reads the files.
     looking: Mutex<()>,
 }
 
-/// What is to be done with a request for something protected.
+/// The next step for a request for something protected.
 pub(crate) enum AuthDecision {
-    /// It may pass.
+    /// The request may pass.
     Pass,
-    /// 401: it has no credentials, or wrong ones.
+    /// 401: the request has no credentials, or wrong ones.
     Refuse,
     /// 500: no user can be verified, because the file of users cannot be read.
     Broken,
     /// 429: too many credentials of one client are being verified already; 503: of all clients.
     LimitReached(u16),
-    /// Its credentials must be verified first.
+    /// The request's credentials must be verified first.
     Verify(Verification),
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct Verification {
     name: Box<[u8]>,
     password: Box<[u8]>,
     asked_ms: u64,
-    /// Given back when the job is done or dropped.
+    /// The place in the limit, given back when the job is done or dropped.
     _slot: VerificationSlot,
 }
 
-/// What came of a [`Verification`].
+/// The outcome of a [`Verification`].
 pub(crate) struct VerifiedPassword {
     realm: u32,
     tag: Tag,
@@ -84,8 +84,8 @@ pub(crate) struct VerifiedPassword {
 }
 
 impl Realms {
-    /// Their numbers are places in `rules`. No user passes a realm with a file before the first
-    /// [`look`](Realms::look).
+    /// The realms of these rules, numbered by their places in `rules`. No user passes a realm with
+    /// a file before the first [`look`](Realms::look).
     ///
     /// # Errors
     /// If the kernel has no randomness.
@@ -110,7 +110,7 @@ impl Realms {
         self.realm(realm).is_some_and(|realm| realm.users.file().is_some())
     }
 
-    /// Reads the files that changed. Returns what is wrong with them. May block.
+    /// Reads the files that changed. Returns their errors. May block.
     pub(crate) fn look(&self) -> Vec<(PathBuf, UsersError)> {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut errors = Vec::new();
@@ -130,8 +130,8 @@ impl Realms {
         self.realms.get(realm as usize)
     }
 
-    /// Whether the request may pass. No lock and no allocation if its credentials are in the
-    /// loop's own table.
+    /// The decision on a request. Takes no lock and allocates nothing if the request's credentials
+    /// are in the loop's own table.
     #[inline]
     pub(crate) fn decide(
         self: &Arc<Realms>,
@@ -184,7 +184,7 @@ impl Realms {
         })
     }
 
-    /// Takes the outcome into the loop's own table, and says what it means.
+    /// Takes the outcome into the loop's own table, and returns the decision that follows from it.
     pub(crate) fn take(&self, verified: &VerifiedPassword, own: &mut Own) -> AuthDecision {
         let Some(verdict) = verified.verdict else { return AuthDecision::Broken };
         own.put(verified.tag, verdict);
@@ -216,8 +216,8 @@ impl Verification {
         VerifiedPassword { realm: *realm, tag: *tag, verdict }
     }
 
-    /// One user's passwords are tried one after another, and all users share a few lanes: a client that
-    /// guesses cannot occupy all helpers.
+    /// One user's passwords are tried one after another, and all users share a few queues, so a
+    /// client that guesses cannot occupy all helpers.
     pub(crate) fn lane(&self) -> u64 {
         let hasher = FixedState::default();
         let user = hasher.hash_one((self.realm, &self.name));
@@ -226,25 +226,25 @@ impl Verification {
 }
 
 impl VerifiedPassword {
-    /// The realm they are for.
+    /// The realm that the credentials are for.
     pub(crate) fn realm(&self) -> u32 {
         self.realm
     }
 }
 
-/// What asks for credentials (RFC 7617 §2, §2.1).
+/// The `WWW-Authenticate` value that asks for credentials (RFC 7617 §2, §2.1).
 fn challenge(name: &RealmName) -> Box<[u8]> {
-    // it has neither quotes nor backslashes
+    // a realm's name has neither quotes nor backslashes
     format!("Basic realm=\"{name}\", charset=\"UTF-8\"").into_bytes().into_boxed_slice()
 }
 
-/// The name that the credentials of a request say; whether they are right is not looked at.
+/// The name in the credentials of a request, which may be wrong.
 pub(crate) fn name(head: &Head<'_>) -> Option<Box<[u8]>> {
     let [name, _] = decode(credentials(head)?)?;
     Some(name)
 }
 
-/// What stands behind `Basic` in the only `Authorization` line, still encoded.
+/// The value behind `Basic` in the only `Authorization` line, still encoded.
 #[inline]
 fn credentials<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     if !head.has(Name::Authorization) {
@@ -258,8 +258,8 @@ fn credentials<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
     (is_basic && credentials.len() <= MOST_CREDENTIALS_BYTES).then_some(credentials)
 }
 
-/// Name and password. `None` if they are no such thing (RFC 7617 §2): not base64, without a
-/// colon, with a control character.
+/// Name and password. `None` if the credentials are malformed (RFC 7617 §2): not base64, without a
+/// colon, or with a control character.
 fn decode(credentials: &[u8]) -> Option<[Box<[u8]>; 2]> {
     let text = std::str::from_utf8(credentials).ok()?;
     let pair = Base64::decode_vec(text).ok()?;

@@ -1,5 +1,5 @@
-//! Which rules about clients concern an answer, and whether a request passes them: those for the path
-//! that is asked for, and those for the file that is found.
+//! Rules about clients: which of them concern an answer, and whether a request passes them. They
+//! are those for the path that is asked for, and those for the file that is found.
 //!
 //! Which rules concern a path is decided when its entry is made. So a hit on a path without such
 //! rules costs a look at an empty field, and one with rules a comparison of addresses.
@@ -15,10 +15,10 @@ use forebay_http::head::Head;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a client refused for too many credentials is told to wait, in seconds.
+/// The `Retry-After` of a client refused for too many credentials, in seconds.
 const RETRY_S: &[u8] = b"1";
 
-/// What a client is told that an access rule does not admit.
+/// The text for a client that an access rule does not admit.
 const BY_ADDRESS: &str = "This is not for clients with your address";
 
 /// The rules of a site that concern one answer.
@@ -31,11 +31,11 @@ pub(crate) struct Guard {
     realms: Box<[u32]>,
     /// The rules that ask another server, by their places in the settings: the first for each path.
     asks: Box<[u16]>,
-    /// Only applications may have it sent.
+    /// The answer is sent only at the request of an application.
     is_internal: bool,
 }
 
-/// Where the rules of a site are that a guard has by number.
+/// The tables that a guard's numbers point into.
 pub(crate) struct GuardRules<'s, A> {
     pub(crate) site: &'s SiteSettings,
     pub(crate) realms: &'s Arc<Realms>,
@@ -43,20 +43,20 @@ pub(crate) struct GuardRules<'s, A> {
     pub(crate) applies: A,
 }
 
-/// What comes before an answer.
+/// The reason why an answer is not sent yet, or not at all.
 pub(crate) enum Stop {
     /// The client is refused.
     Refuse(RefusalPage),
-    /// Its credentials must be verified.
+    /// The client's credentials must be verified.
     Verify(Verification),
     /// Another server must be asked, by the rule with this number.
     Ask(u16),
 }
 
 impl Guard {
-    /// Of the answer that has these paths: the one that is asked for, those under which it is looked for
-    /// and found. `None` if no rule concerns them. The realms of the site are numbered from
-    /// `first_realm` on.
+    /// The guard of the answer with these paths: the one that is asked for, and those under which
+    /// the file is looked for and found. `None` if no rule concerns them. The realms of the site
+    /// are numbered from `first_realm` on.
     pub(crate) fn of(
         site: &SiteSettings,
         directories: &[MountedPlace<'_>],
@@ -89,18 +89,18 @@ impl Guard {
             && (self.is_internal || !other.is_internal)
     }
 
-    /// Whether users of a file may pass.
+    /// Whether some realm reads its users from a file.
     pub(crate) fn reads_files(&self, realms: &Realms) -> bool {
         self.realms.iter().any(|realm| realms.has_file(*realm))
     }
 
-    /// Whether what is there is only for clients that name themselves.
+    /// Whether the answer is only for clients that name themselves.
     pub(crate) fn is_private(&self) -> bool {
         !(self.realms.is_empty() && self.asks.is_empty())
     }
 
-    /// Whether a request may be answered so, if no other server is to be asked: the address first, as it costs
-    /// nothing, by the access rules that apply to the request.
+    /// Checks everything but the servers that must be asked: the address first, as it costs
+    /// nothing, by the access rules that apply to the request, then the credentials.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -117,7 +117,8 @@ impl Guard {
         self.check_with(rules, request.head, client(), own, now_ms)
     }
 
-    /// Whether every server has let a request through that is to be asked, as `is_allowed` says of its rule.
+    /// Checks that every server that must be asked has let the request through; `is_allowed` says
+    /// so of a rule.
     #[inline]
     pub(crate) fn check_asked(&self, is_allowed: impl Fn(u16) -> bool) -> Result<(), Stop> {
         match self.asks.iter().find(|&&number| !is_allowed(number)) {
@@ -160,7 +161,7 @@ fn add_first<'s, N: PartialEq>(
     numbers.extend(first.filter(|number| !numbers.contains(number)));
 }
 
-/// What is answered instead, if anything.
+/// The refusal, or the verification, that a decision leads to.
 pub(crate) fn stop(decision: AuthDecision, realms: &Realms, realm: u32) -> Result<(), Stop> {
     let (status, text) = match decision {
         AuthDecision::Pass => return Ok(()),
@@ -178,9 +179,9 @@ pub(crate) fn stop(decision: AuthDecision, realms: &Realms, realm: u32) -> Resul
     Err(Stop::Refuse(refusal))
 }
 
-/// What is protected by a password is for one person: a header rule for that, which goes before all
-/// others, so that the operator's rules have the last word. What `cache_control` says besides stays.
-/// `None` if that decides already.
+/// The header rule that marks answers behind a password as private. It goes before all others, so
+/// that the operator's rules have the last word. The other directives of `cache_control` stay.
+/// `None` if `cache_control` already says for whom answers may be stored.
 pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
     let said = site.cache_control.as_deref().unwrap_or_default();
     let directives = || said.split(',').map(|at| at.split('=').next().unwrap_or_default().trim());

@@ -1,4 +1,4 @@
-//! Who may ask for a path, and for the file that answers: addresses and passwords.
+//! Access to a path, and to the file that answers: by addresses and passwords.
 //!
 //! | module | what it holds |
 //! |---|---|

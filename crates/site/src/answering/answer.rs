@@ -1,4 +1,4 @@
-//! What one entry answers to one request: variant, conditions, ranges.
+//! The answer of one entry to one request: variant, conditions, ranges.
 
 use crate::answering::body::{Body, BodyPart, BodySource, MOST_COPIED_BYTES};
 use crate::bodies::compress::CodingChoice;
@@ -24,29 +24,30 @@ use std::io::Write;
 pub(crate) struct AnswerParts<'a> {
     pub(crate) vhost: &'a VirtualHost,
     pub(crate) request: &'a Request<'a>,
-    /// Where the entry is; asked only for a body that is not copied.
+    /// The place of the entry; needed only for a body that is not copied.
     pub(crate) source: BodySource,
     pub(crate) boundaries: &'a mut Boundaries,
-    /// Where a head is put together.
+    /// A buffer in which heads are put together.
     pub(crate) head_scratch: &'a mut Vec<u8>,
-    /// What variables stand for.
+    /// The values of variables for this request.
     pub(crate) known: &'a KnownOfRequest,
 }
 
-/// What must come before the answer, or in its place.
+/// The action that must come before the answer, or in its place.
 pub(crate) enum Instead {
-    /// What the alias leads to, or the outcome of the conditions.
+    /// The entry only leads on: answer with the alias's target, or with the outcome of the
+    /// conditions.
     Follow,
     /// The variant that belongs in this place must be made.
     Make(usize),
-    /// What the query asks for must be done.
+    /// The work that the query asks for must be done.
     Work,
     /// An error. Boxed, so that an answer without one pays nothing for its size.
     Refuse(Box<RefusalPage>),
 }
 
-/// What stands between the parts of an answer with several ranges: nothing that the author of a file
-/// could guess and thus put into it.
+/// Separators of the parts of an answer with several ranges: random, so that the author of a file
+/// cannot guess one and put it into the file.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     seeds: [RandomState; 2],
@@ -62,14 +63,14 @@ impl Boundaries {
 }
 
 impl AnswerParts<'_> {
-    /// Writes the answer, or says what must come instead.
+    /// Writes the answer, or returns what must come first or instead.
     #[inline]
     pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Result<(), Instead> {
         match &entry.what {
             EntryKind::Found(found) => match choose(found, self.request.head) {
                 ChosenVariant::Variant(index) => return self.found(found, index, reply),
                 ChosenVariant::Make(place) => return Err(Instead::Make(place)),
-                // what is said about an error need not be in a coding that the client asked for
+                // the page of an error need not be in a coding that the client asked for
                 ChosenVariant::None if found.status >= 400 => return self.found(found, 0, reply),
                 ChosenVariant::None => {
                     let text =
@@ -81,7 +82,7 @@ impl AnswerParts<'_> {
                 let AnswerParts { vhost, request, head_scratch, known, .. } = self;
                 redirect(redirection, vhost, request, known, head_scratch, reply);
             }
-            // an application has it, and was not asked
+            // an application's entry: the application has not been asked
             EntryKind::Missing | EntryKind::Script(_) => self.vhost.pages.missing(reply),
             EntryKind::Denied => self.vhost.pages.denied(reply),
             EntryKind::Page(page) => page.write(reply),
@@ -152,7 +153,7 @@ impl AnswerParts<'_> {
             let header_rules = self.vhost.header_rules(&entry.header_rules);
             return self.vhost.pages.refuse(refusal, header_rules, reply);
         };
-        // what is said about an error need not be in a coding that the client asked for
+        // the page of an error need not be in a coding that the client asked for
         let index = match choose(found, self.request.head) {
             ChosenVariant::Variant(index) => index,
             ChosenVariant::Make(_) | ChosenVariant::None => 0,
@@ -255,13 +256,13 @@ fn has_field(head: &[u8], name: &str) -> bool {
     })
 }
 
-/// What the client is answered with.
+/// The choice of what the client is answered with.
 enum ChosenVariant {
     /// The variant with this index.
     Variant(usize),
     /// The variant for this place, which must be made first.
     Make(usize),
-    /// It accepts none.
+    /// The client accepts no variant.
     None,
 }
 

@@ -1,8 +1,9 @@
 //! Requests that applications answer: which one, and what comes before it.
 //!
-//! Here it is known that a path is an application's, by its number among the routes of the site; what
-//! stands behind the number is not. All rules hold as for files, in the same order: access and passwords,
-//! redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has what is left.
+//! This module knows that a path is an application's, by the number of a route of the site; the
+//! application behind the number it does not know. All rules hold as for files, in the same order:
+//! access and passwords, redirects, rewrites. Then the longest path decides, be it a route's or an
+//! alias's; the root has the rest.
 
 use crate::access::guard::Stop;
 use crate::answering::answer;
@@ -39,13 +40,14 @@ pub struct Destination {
     pub script: Option<Arc<Script>>,
 }
 
-/// What becomes of a request before an application could have it.
+/// The outcome of routing a request, before an application has seen it.
 pub enum Routed {
-    /// It is for no application: [`Site::process`] answers it, with what a job has brought.
+    /// The request is for no application: [`Site::process`] answers it, with the result of a job if
+    /// there is one.
     Here(Option<SiteJobDone>),
     /// The answer is written.
     Replied,
-    /// This must be done first; then it is routed again with the result.
+    /// This job must be done first; then the request is routed again with its result.
     Job(SiteJob),
     /// This application answers.
     To(Destination),
@@ -58,8 +60,8 @@ impl Content {
     }
 }
 
-/// The path as an application reads it that takes what follows a semicolon for no part of a name, as
-/// servlets do (RFC 3986 section 3.3); `None` if there is none.
+/// The path as it is read by an application that takes text behind a semicolon for no part of a
+/// name, as servlets do (RFC 3986 section 3.3); `None` if there is no such text.
 fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     if !path.contains(&b';') {
         return None;
@@ -70,9 +72,9 @@ fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(bare)
 }
 
-/// The paths that rules of the policy go by, as [`Site::judged_paths`] has them, by the settings of sites alone, and
-/// whether they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere): a loop that has a file
-/// for the path in its own table knows better where scripts are run.
+/// The same paths as [`Site::judged_paths`], found from the settings of sites alone, and whether
+/// they are [answered elsewhere](crate::ContentSettings::is_answered_elsewhere). A loop that has a
+/// file for the path in its own table knows better where scripts are run.
 pub fn judged_paths(
     sites: &[SiteSettings],
     is_answered_elsewhere: bool,
@@ -96,14 +98,14 @@ pub fn judged_paths(
     bare.into_iter().filter(|_| may_be).collect()
 }
 
-/// A reading as rules of the policy go by it: without parameters.
+/// A reading in the form that rules of the policy judge: without parameters.
 fn judged_reading(reading: &[u8]) -> Vec<u8> {
     without_parameters(reading).unwrap_or_else(|| reading.to_vec())
 }
 
 impl SiteSettings {
-    /// The application for a request, as far as its path tells, and where these rules hold. `site` is the number of
-    /// this one.
+    /// The application for a request, as far as its path and these rules decide. `site` is this
+    /// site's number.
     fn destination(
         &self,
         site: u32,
@@ -133,7 +135,7 @@ impl SiteSettings {
         Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
     }
 
-    /// Whether an application may answer a request, as far as its head tells.
+    /// Whether an application may answer a request, judged by its head alone.
     fn may_be_for_application(&self, site: u32, request: &Request<'_>) -> bool {
         // files of other paths may be scripts, too
         self.destination(site, request, HeldRules::ALL).is_some()
@@ -141,7 +143,7 @@ impl SiteSettings {
                 && (self.has_scripts() || self.may_lead_to_one(request)))
     }
 
-    /// Whether some rewrite or none, by what holds of a request, leads to an application.
+    /// Whether an application is reached by some rewrite, or by none, whatever conditions hold.
     fn may_lead_to_one(&self, request: &Request<'_>) -> bool {
         let is_conditional = self.rewrites.iter().any(|rule| !rule.conditions().is_empty());
         let Some(path) = request.path().ok().filter(|_| is_conditional) else { return false };
@@ -156,8 +158,9 @@ impl Site {
         self.content.has_routes
     }
 
-    /// Whether an application may answer a request, as far as its head tells: then its body is not for this
-    /// server. Rules, and what is found in the place of a script, may yet answer instead.
+    /// Whether an application may answer a request, judged by its head alone. If so, its body is
+    /// not for this server. Rules, and the file that is found in the place of a script, may yet
+    /// answer instead.
     pub fn may_be_for_application(&mut self, request: &Request<'_>) -> bool {
         if !self.content.has_routes {
             return false;
@@ -168,8 +171,8 @@ impl Site {
         self.vhost(site).settings.may_be_for_application(site, request)
     }
 
-    /// Whether an application is likely to be given the socket of a request, as far as its head tells. Rules may yet
-    /// answer instead.
+    /// Whether an application is likely to be given the socket of a request, judged by its head
+    /// alone. Rules may yet answer instead.
     #[inline]
     pub fn hands_over(&mut self, request: &Request<'_>) -> bool {
         self.content.hands_over && self.is_for_receiver(request)
@@ -185,9 +188,10 @@ impl Site {
         destination.is_some_and(|to| settings.routes[to.route as usize].hands_over)
     }
 
-    /// The paths that rules of the policy go by where an application may answer, or other software in the place of
-    /// a stage, that takes path parameters for no part of a name: more than one if the application is told a path
-    /// with several readings. Empty if it is the request's own alone.
+    /// The paths by which rules of the policy judge a request that is answered by an application,
+    /// or by other software in the place of a stage: such software may read path parameters as no
+    /// part of a name. There are several if the application gets a path with several readings.
+    /// Empty if the request's own path is the only one.
     #[inline]
     pub fn judged_paths(&mut self, request: &Request<'_>) -> Vec<Vec<u8>> {
         let is_elsewhere = self.content.settings.is_answered_elsewhere;
@@ -207,15 +211,15 @@ impl Site {
         bare.into_iter().filter(|_| may_be).collect()
     }
 
-    /// Of these paths the one that a server which decides is asked about next by this rule; `None` if it is the
-    /// request's own.
+    /// The one of the [`judged_paths`](Site::judged_paths) about which this rule's deciding server
+    /// is asked next; `None` if it is the request's own.
     pub fn path_to_ask(&mut self, request: &Request<'_>, rule: u16) -> Option<Vec<u8>> {
         let number = self.content.number;
         let asked = request.passed.map_or(0, |passed| passed.times_allowed(number, rule));
         self.judged_paths(request).into_iter().nth(asked)
     }
 
-    /// What becomes of a path that has several readings, by the site of the request.
+    /// The handling of a path that has several readings, by the site of the request.
     fn ambiguity<'r>(&mut self, request: &Request<'r>) -> Ambiguity<'r> {
         match self.site_of(request) {
             Some(site) => self.vhost(site).settings.ambiguity(request),
@@ -223,8 +227,8 @@ impl Site {
         }
     }
 
-    /// Lets a request through to the application it is for, if rules allow it. To be asked behind
-    /// [`secures`](Site::secures) and before [`process`](Site::process), with what a job has brought.
+    /// Lets a request through to the application it is for, if rules allow it. Called after
+    /// [`secures`](Site::secures) and before [`process`](Site::process), with the result of a job.
     #[inline]
     pub fn route(
         &mut self,
@@ -272,7 +276,7 @@ impl Site {
         };
         let held = self.vhost(site).conditions.held(self.outcome);
         let destination = settings.destination(site, request, held);
-        // whatever else is asked of a file only the application can do
+        // only the application can do anything else with a file
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         let looks_first = |route| is_read && readings.is_none() && settings.looks_first(route);
         let runs_scripts = match &destination {
@@ -329,9 +333,9 @@ impl Site {
         }
     }
 
-    /// What can be said to a request without a look at files: whose site it is for, whether rules about
-    /// clients let it through, whether it is sent elsewhere. [`Routed::Here`] says that the answer is to be
-    /// read where files are.
+    /// Answers what needs no look at files: finds the site of a request, checks its rules about
+    /// clients, and sends redirects. [`Routed::Here`] says that the process with the files must
+    /// answer.
     pub fn decide(
         &mut self,
         request: &Request<'_>,
@@ -369,7 +373,7 @@ impl Site {
             request.head.method,
             Method::Options | Method::Unknown | Method::Connect | Method::Trace
         ) && !vhost.settings.redirects.is_empty();
-        // no stage behind knows a rule, whatever the method
+        // no stage behind has rules, whatever the method
         let is_last = self.content.settings().files == FilesLocation::Elsewhere;
         let has_path = request.head.path.starts_with(b"/");
         let path = match request.path() {
@@ -380,7 +384,7 @@ impl Site {
             }
             _ => return Routed::Here(None),
         };
-        // as for applications: what answers may take parameters for no part of the path
+        // as for applications: the software behind may take parameters for no part of the path
         let bare = if is_last { without_parameters(&path) } else { None };
         let mut paths = vec![&*path];
         paths.extend(bare.as_deref());
@@ -403,7 +407,7 @@ impl Site {
         }
     }
 
-    /// Whether a redirect has the path; then it is the answer.
+    /// Sends a redirect if one fits the path. Returns whether it did.
     fn sends_elsewhere(&mut self, path: &[u8], asked: &mut SiteRequest<'_, '_>) -> bool {
         let SiteRequest { site, request, .. } = *asked;
         let vhost = self.vhost(site);
@@ -425,8 +429,8 @@ impl Site {
         true
     }
 
-    /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
-    /// What an application has is never in its table, but for scripts.
+    /// Whether this loop knows that a path is a file's, so that a hit costs no look at routes.
+    /// Except for scripts, no path of an application is ever in the loop's own table.
     #[inline]
     fn is_file(&self, site: u32, request: &Request<'_>) -> bool {
         let raw = request.head.path;
@@ -436,14 +440,15 @@ impl Site {
         }) && self.is_for_files(site, request)
     }
 
-    /// Whether a file may answer this method, where it would answer others: not if files only come first.
+    /// Whether a file may answer this method at a place where other methods go to an application:
+    /// not where files only come first.
     #[inline]
     fn is_for_files(&self, site: u32, request: &Request<'_>) -> bool {
         matches!(request.head.method, Method::Get | Method::Head)
             || !self.vhost(site).settings.routes.iter().any(|route| route.files_first)
     }
 
-    /// The script that answers, by what is known of the files, which is found out first.
+    /// The script that answers. Files that are not known yet are looked for first.
     fn script_at(
         &mut self,
         path: &[u8],
@@ -493,7 +498,7 @@ impl Site {
         })
     }
 
-    /// What is known of a path, from the loop's own table or the shared cache.
+    /// The entry of a path, from the loop's own table or the shared cache.
     fn known(&mut self, site: u32, path: &[u8], request: &Request<'_>) -> Option<Arc<Entry>> {
         let raw = request.head.path;
         if request.path().is_err() {
@@ -516,7 +521,8 @@ impl Site {
         }
     }
 
-    /// The same, if no file is needed for it. Where files are, the same rules stop it again.
+    /// The same, if no file is needed for it. Where files are, the same rules stop the request
+    /// again.
     fn stopped_here(&mut self, stop: Stop, asked: &mut SiteRequest<'_, '_>) -> Routed {
         let site = asked.site;
         let errors = &self.vhost(site).settings.errors;
@@ -538,15 +544,16 @@ impl Site {
         }
     }
 
-    /// Where a request goes now that went to `before` by another content, as far as that matters to an answer: its
-    /// site, if that is still there, and its route.
+    /// The present destination of a request that went to `before` under another content, as far as
+    /// that matters to an answer: its site, if that is still there, and its route.
     pub fn destination_now(&mut self, request: &Request<'_>, before: &Destination) -> Destination {
         let Some(site) = self.site_of(request) else {
             return Destination { site: u32::MAX, ..Destination::default() };
         };
         let vhost = self.vhost(site);
         let settings = &vhost.settings;
-        // one that runs files, or has what no file answers, is that of the path, whatever was found there
+        // a route that runs files, or answers where no file does, is found by the path, whatever
+        // was there
         let of_path = |path: &[u8]| {
             let rewritten = route::rewrite(settings, path, HeldRules::ALL);
             let held = vhost.conditions.held(ConditionBits::default());
@@ -561,7 +568,8 @@ impl Site {
         Destination { site, route: route.unwrap_or(u32::MAX), ..Destination::default() }
     }
 
-    /// The server that decides about a request by this rule: it stands behind the routes of its site.
+    /// The server that decides about a request by this rule. Its number follows the routes of its
+    /// site.
     pub fn authority(&self, site: u32, rule: u16) -> Destination {
         let vhost = self.content.vhosts.get(site as usize);
         let routes = vhost.map_or(0, |vhost| vhost.settings.routes.len() as u32);

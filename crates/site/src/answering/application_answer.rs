@@ -1,4 +1,5 @@
-//! What becomes of an application's answer: fields, coding, what is sent instead of it, and errors in its place.
+//! An application's answer on its way to the client: fields, coding, a file sent instead of it,
+//! error pages in its place.
 
 use crate::answering::application::Destination;
 use crate::answering::body::Body;
@@ -23,7 +24,7 @@ impl Site {
         self.route_at(destination).is_some_and(|route| !route.sends.is_empty())
     }
 
-    /// Whether that may be what is at this path, which is percent-encoded.
+    /// Whether the route may have the file at this path sent, which is percent-encoded.
     pub fn may_send(&self, destination: &Destination, path: &[u8]) -> bool {
         let (Some(route), mut normal) = (self.route_at(destination), Vec::new()) else {
             return false;
@@ -32,8 +33,8 @@ impl Site {
             && route.sends.iter().any(|scope| scope.contains(&normal))
     }
 
-    /// The values of fields that an application is told and that differ from request to request; None if there are none.
-    /// A field that is `given` stands for the client's of that name.
+    /// The values of the fields that are sent to an application and differ from request to request;
+    /// `None` if there are none. A `given` field replaces the client's of that name.
     #[inline]
     pub fn told_values(
         &mut self,
@@ -59,8 +60,9 @@ impl Site {
         vhost.settings.routes.get(destination.route as usize)
     }
 
-    /// In which coding the body of an application's answer is to go on, by what its route says and
-    /// the rules for files of the site; then `said` speaks of that. `length` is that of the body, if it is known.
+    /// The coding in which the body of an application's answer is passed on, by the settings of its
+    /// route and the site's rules for files; `said` is changed to match. `length` is that of the
+    /// body, if it is known.
     pub fn recode<'f>(
         &self,
         destination: &Destination,
@@ -80,8 +82,9 @@ impl Site {
         rules.choose(request.head, status, length, said)
     }
 
-    /// Finds out which conditions hold for a request that an application has answered, or has not, before
-    /// anything is [written](Site::write_fields) of that: other requests were answered meanwhile.
+    /// Finds out again which conditions hold for a request that went to an application, before
+    /// anything of its answer is [written](Site::write_fields): other requests were answered
+    /// meanwhile.
     #[inline]
     pub fn look_for(
         &mut self,
@@ -113,7 +116,7 @@ impl Site {
             head_lines::server(vhost.pages.is_server_named, &mut fields);
         }
         let mut header_rules = self.header_rules_of(destination.site, request).into_vec();
-        // what the application says of caches that may keep its answer is more than is known here
+        // the application knows better than this server which caches may keep its answer
         let is_private = vhost.has_private_rule && header_rules.first() == Some(&0);
         if is_private && fields.has("Cache-Control") {
             header_rules.remove(0);
@@ -137,7 +140,7 @@ impl Site {
         fields.write(head);
     }
 
-    /// What clients that come through TLS are told about that.
+    /// The Strict-Transport-Security setting for clients that come through TLS.
     pub fn hsts_of(&self, destination: &Destination) -> Option<Hsts> {
         self.content.vhosts.get(destination.site as usize)?.settings.hsts
     }

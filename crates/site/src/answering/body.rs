@@ -1,4 +1,4 @@
-//! The part of an answer that is not copied: which bytes of which variant are still to be sent.
+//! The part of an answer that is not copied: the bytes of a variant that are still to be sent.
 
 use crate::bodies::disk::DiskFile;
 use crate::bodies::piped::Piped;
@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Larger bodies are not copied behind the head but sent from where they are.
+/// The largest body that is copied behind the head; larger ones are sent from where they are.
 pub(crate) const MOST_COPIED_BYTES: u64 = 16 * 1024;
 
 /// A body that the engine asks for piece by piece.
@@ -23,21 +23,21 @@ pub(crate) const MOST_COPIED_BYTES: u64 = 16 * 1024;
 #[derive(Debug)]
 pub struct Body {
     source: BodySource,
-    /// Which variant of the entry.
+    /// The index of the entry's variant.
     variant: usize,
     part: BodyPart,
-    /// What follows, the next one last.
+    /// The parts that follow, the next one last.
     rest: Vec<BodyPart>,
 }
 
-/// Where the entry is.
+/// The place of the entry.
 #[derive(Debug)]
 pub(crate) enum BodySource {
-    /// In a slot that does not change before the next request is processed.
+    /// The entry is in a slot that does not change before the next request is processed.
     Slot(SlotRef),
-    /// Here.
+    /// The entry is held here.
     Held(Arc<Entry>),
-    /// Nowhere: its bytes were read for this answer alone.
+    /// There is no entry: the bytes were read for this answer alone.
     Piped(Box<Piped>),
 }
 
@@ -55,7 +55,7 @@ impl BodySource {
 /// A run of bytes.
 #[derive(Debug)]
 pub(crate) struct BodyPart {
-    /// The bytes it is a run of, if not the variant's.
+    /// The text, if the bytes are not the variant's.
     pub(crate) text: Option<Box<[u8]>>,
     pub(crate) range: Range,
 }
@@ -149,7 +149,7 @@ impl Body {
         self.skip_empty();
     }
 
-    /// The bytes that come next, as many as there is room for, taken off the body.
+    /// Reads the next bytes of the body, as many as there is room for, and advances.
     pub(crate) fn read(&mut self, front: &Front, buffer: &mut [u8]) -> BodyRead {
         let read = match self.piece(front) {
             None => BodyRead::End,
@@ -160,7 +160,7 @@ impl Body {
             }
             Some(Piece::Pipe { pipe, .. }) => {
                 let buffer = fitted(buffer, self.part.range.len);
-                // all of it was in the pipe before the head was written
+                // the whole body was in the pipe before the head was written
                 pipe::read(pipe, buffer)
                     .ok()
                     .filter(|count| *count > 0)
@@ -174,8 +174,8 @@ impl Body {
         read
     }
 
-    /// The file is looked at after each reading, not before: what was read is then known to be of the
-    /// file that the head was written for, and so is the last byte.
+    /// Reads, and looks at the file's state after each reading, not before. So what was read, the
+    /// last byte included, is known to be of the file that the head was written for.
     fn read_file(&self, front: &Front, buffer: &mut [u8]) -> BodyRead {
         let Some((variant, file)) = self.file(front) else { return BodyRead::Changed };
         match file.read_warm(self.part.range, buffer) {
@@ -187,8 +187,8 @@ impl Body {
         }
     }
 
-    /// Whether the file is still the one the head was written for. A text of its own has none, and
-    /// what is in a pipe is not the file's any more.
+    /// Whether the file is still the one the head was written for. A text has no file, and the
+    /// bytes in a pipe are not the file's any more.
     pub(crate) fn is_intact(&self, front: &Front) -> bool {
         let is_text_only = self.part.text.is_some() && self.rest.is_empty();
         let is_piped = matches!(self.source, BodySource::Piped(_));
@@ -205,7 +205,8 @@ impl Body {
         debug_assert!(!matches!(self.source, BodySource::Slot(_)), "a body was held too late");
     }
 
-    /// How much of the file to be sent next can be sent without waiting for the disk.
+    /// The number of bytes of the file to be sent next that can be sent without waiting for the
+    /// disk.
     pub(crate) fn warm_bytes(&self, front: &Front) -> u64 {
         self.file(front).map_or(0, |(_, file)| file.warm_bytes(self.part.range))
     }
@@ -216,8 +217,8 @@ impl Body {
         Some((variant, variant.file.as_ref()?))
     }
 
-    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the place to be sent next; `None` if
-    /// no file is sent.
+    /// The arguments of [`warm`](crate::Site::warm): entry, variant, and the place to be sent next;
+    /// `None` if no file is sent.
     pub(crate) fn next_place<'b>(
         &'b self,
         front: &'b Front,

@@ -1,5 +1,5 @@
-//! What is looked at before all else: the conditions of a request's site, and its scheme. Clients that have come
-//! through TLS are told to come back so, and others are sent there.
+//! The conditions of a request's site, and its scheme, which come before all else. Clients that
+//! come through TLS get Strict-Transport-Security, and others may be redirected to https.
 
 use crate::answering::answer;
 use crate::answering::body::Body;
@@ -10,14 +10,16 @@ use crate::routing::route;
 use crate::settings::ToHttps;
 use forebay_conn::{Reply, Request};
 
-/// Where authorities look for what shows that a host is ours (RFC 8555 §8.3). They come without TLS.
+/// The path of challenges by which authorities verify that a host is ours (RFC 8555 §8.3). They
+/// come without TLS.
 const ACME_CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 impl Site {
-    /// What comes before all else that a site says to a request, each time it is processed: which conditions hold
-    /// for it, by which all that follows goes; clients that have come through TLS are told about it with
-    /// whatever the answer is, others may be sent there. Says whether that is the answer. `context` is asked
-    /// only if some site goes by it.
+    /// Does what comes first, each time a request is processed. Finds out which conditions of the
+    /// site hold for the request, as all later steps depend on them. Clients that have come through
+    /// TLS get the site's Strict-Transport-Security with any answer; others may be redirected.
+    /// Returns whether the redirect is the answer. `context` is asked only if some site depends on
+    /// it.
     #[inline]
     pub fn secures(
         &mut self,
@@ -50,7 +52,7 @@ impl Site {
         let (Some(own), Some(ready)) = (vhost.settings.to_https, &vhost.to_https) else {
             return false;
         };
-        // what has no path is refused, and what is no path of this site is not its to send
+        // a target without a path is refused later, and challenges are answered without TLS
         let is_passed = matches!(vhost.settings.ambiguity(request), Ambiguity::Passed { .. });
         if !is_passed && !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
             return false;

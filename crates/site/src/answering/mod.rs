@@ -1,15 +1,15 @@
-//! From a request to what is written: one loop's part.
+//! One loop's part: from a request to the bytes that are written.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `site` | finds the entry for a request and answers with it |
-//! | `site_request` | what goes with a request through the steps of a site |
-//! | `https` | by which scheme clients have come: who is sent to https, and who is told to stay there |
-//! | `answer` | what an entry answers: variant, conditions, ranges |
+//! | `site_request` | the request as the steps of a site pass it on |
+//! | `https` | the scheme of a request: the redirect to https, and Strict-Transport-Security |
+//! | `answer` | the answer of an entry: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `refuse` | answers that are not what was asked for: errors, and what a site says of itself |
 //! | `application` | requests that applications answer, and the rules that come before them |
-//! | `application_answer` | what becomes of their answers: fields, coding, errors |
+//! | `application_answer` | applications' answers on their way: fields, coding, errors |
 
 pub(crate) mod answer;
 pub(crate) mod application;

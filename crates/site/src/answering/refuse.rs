@@ -1,4 +1,4 @@
-//! The answers that are not what was asked for: errors, and what a site says of itself.
+//! Answers that are not what was asked for: errors, and the server's answers about itself.
 
 use crate::access::guard::Guard;
 use crate::answering::answer::AnswerParts;
@@ -42,7 +42,8 @@ impl Site {
         reply.copy(text.as_bytes());
     }
 
-    /// See [`Process::turn_away`](forebay_conn::Process::turn_away). `context` is asked only where a site goes by it.
+    /// See [`Process::turn_away`](forebay_conn::Process::turn_away). `context` is asked only where
+    /// a site depends on it.
     #[inline]
     pub fn turn_away(
         &mut self,
@@ -112,7 +113,7 @@ impl Site {
         vhost.pages.options(vhost.header_rules(&header_rules), asked.reply);
     }
 
-    /// Answers a request whose target leads nowhere, whatever its method.
+    /// Answers a request whose target names no path that can be looked up, whatever its method.
     pub(crate) fn refuse_no_path(
         &mut self,
         error: PathError,
@@ -121,10 +122,10 @@ impl Site {
         self.refuse_with(no_path(error), Box::default(), None, asked)
     }
 
-    /// The same where other software would answer, which would be asked for what no rule can judge: with a page
-    /// of our own. Says whether the target leads nowhere, and so is answered.
+    /// The same for requests that other software would answer, which must not be asked for a path
+    /// that no rule can judge; the page is our own. Returns whether the request was answered.
     pub fn refuses_no_path(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
-        // what is asked of the server as a whole has no path
+        // a request about the server as a whole has no path
         if !request.head.path.starts_with(b"/") {
             return false;
         }
@@ -208,7 +209,7 @@ impl Site {
     }
 }
 
-/// What is said of a target that leads nowhere.
+/// The page for such a target.
 fn no_path(error: PathError) -> RefusalPage {
     match error.status() {
         404 => RefusalPage::of(404),

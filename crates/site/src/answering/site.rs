@@ -31,9 +31,9 @@ use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Between two sweeps of the loop's own table, at most.
+/// The longest time between two sweeps of the loop's own table.
 const SWEEP_MS: u64 = 1000;
-/// It is swept before the shared cache has let go of this share of what it may hold, too.
+/// A sweep is also due when the shared cache has evicted this share of what it may hold.
 const SWEEP_SHARE: u64 = 4;
 
 /// The process stage for static content. Its methods are those of [`Process`](forebay_conn::Process),
@@ -45,28 +45,29 @@ pub struct Site {
     memo: Memo,
     pub(crate) now_ms: u64,
     swept_ms: u64,
-    /// What the shared cache will have evicted in all when the next sweep is due, in bytes.
+    /// The total that the shared cache will have evicted when the next sweep is due, in bytes.
     sweep_at_bytes: u64,
     /// Room for the path that an alias leads to.
     path: Vec<u8>,
-    /// Where heads are put together.
+    /// A buffer in which heads are put together.
     pub(crate) head_scratch: Vec<u8>,
     pub(crate) boundaries: Boundaries,
-    /// Which conditions of its site hold for the request that is answered.
+    /// The conditions of the site that hold for the request that is answered.
     pub(crate) outcome: ConditionBits,
-    /// What variables stand for of that request.
+    /// The values of variables for that request.
     pub(crate) known: KnownOfRequest,
     /// The values of its site's header rules that have variables.
     values: Arc<HeadValues>,
-    /// What this loop knows of credentials.
+    /// The verdicts on credentials that this loop has seen.
     pub(crate) credentials: Own,
-    /// By site: what clients are told that policy turns away.
+    /// The answers of each site to clients that the policy refuses.
     pub(crate) turned: Arc<[Turned]>,
 }
 
 impl Site {
-    /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
-    /// [`turn`](Site::turn) tells.
+    /// Creates the stage for one loop or thread, with room for about `paths` paths in its own
+    /// table. `metrics` are the loop's own; `now` is its clock, of which every later
+    /// [`turn`](Site::turn) gives the time.
     pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: TurnTime, paths: usize) -> Site {
         let front = Front::new(paths).with_segments(content.settings().cache.segment_bytes);
         Site {
@@ -88,17 +89,17 @@ impl Site {
         }
     }
 
-    /// A reload has looked at error pages again.
+    /// Takes up the error pages, after a reload has looked at them again.
     pub fn take_pages(&mut self) {
         self.turned = self.content.turned();
     }
 
-    /// Whether this is the content it answers from.
+    /// Whether requests are answered from this content.
     pub fn serves(&self, content: &Arc<Content>) -> bool {
         Arc::ptr_eq(&self.content, content)
     }
 
-    /// The content it answers from.
+    /// The content that requests are answered from.
     pub fn content(&self) -> &Arc<Content> {
         &self.content
     }
@@ -108,42 +109,44 @@ impl Site {
         std::mem::replace(&mut self.content, content)
     }
 
-    /// Tells the content it answers from from every other one: numbers of sites and rules are those of one content.
+    /// The number of the present content. Numbers of sites and rules are valid within one content
+    /// only.
     pub fn content_number(&self) -> u64 {
         self.content.number
     }
 
-    /// Whether the result of a job is of the content it answers from.
+    /// Whether the result of a job belongs to the present content.
     pub fn has_made(&self, done: &SiteJobDone) -> bool {
         done.0.content == self.content.number
     }
 
-    /// Which site a request is for, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites);
-    /// `None` if no site has its host.
+    /// The site of a request, as its place in
+    /// [`ContentSettings::sites`](crate::ContentSettings::sites); `None` if no site has its host.
     #[inline]
     pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
         self.memo.site_of(&self.content.hosts, request.head.authority)
     }
 
-    /// The user who is answered: the name in the credentials of the request that was processed last, if
-    /// they were asked for and are right.
+    /// The user who gets the answer: the name in the credentials of the request that was processed
+    /// last, if credentials were asked for and are right.
     #[inline]
     pub fn user(&self, request: &Request<'_>) -> Option<Box<[u8]>> {
         if self.credentials.has_passed { auth::name(request.head) } else { None }
     }
 
-    /// Takes note of every change of files until now, for who promises that no answer is older than one that
-    /// another process has given before; else that is seen a moment later. A system call. What is to be done
-    /// first, if something is: the request is processed after it.
+    /// Takes note of every change of files until now, with a system call. For callers that promise
+    /// that no answer is older than one that another process has given before; without it a change
+    /// is seen a moment later. Returns the job that must be done before the request is processed,
+    /// if there is one.
     pub fn catch_up(&self) -> Option<SiteJob> {
         let awaited = self.content.catch_up()?;
         let content = Arc::clone(&self.content);
         Some(SiteJob(SiteWork::Roots { content, awaited }))
     }
 
-    /// See [`Process::process`](forebay_conn::Process::process), once [`secures`](Site::secures) has let the
-    /// request by. A `done` that comes from other content is not looked at. `client` says which address asks; only
-    /// rules about clients go by it.
+    /// See [`Process::process`](forebay_conn::Process::process); called once
+    /// [`secures`](Site::secures) has let the request by. A `done` of other content is ignored.
+    /// `client` gives the client's address, for rules about clients.
     #[inline]
     pub fn process(
         &mut self,
@@ -161,7 +164,7 @@ impl Site {
         }
     }
 
-    /// A request that was processed before, or does not read a file.
+    /// Answers a request that was processed before, or does not read a file.
     #[cold]
     fn other(
         &mut self,
@@ -173,7 +176,7 @@ impl Site {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(client, done, asked);
         }
-        // what is asked of the server as a whole, or of another, has no path
+        // a request about the server as a whole, or about another one, has no path
         let has_path = request.head.path.starts_with(b"/");
         if has_path && let Err(error) = request.path() {
             return self.refuse_no_path(error, asked);
@@ -219,6 +222,7 @@ impl Site {
             return self.search(client, asked);
         };
         let Hit { ticket, tell, entry } = hit;
+        // this guard is the path's; `follow` checks that of the file which an alias leads to
         if let Some(guard) = &entry.guard
             && let Err(stop) =
                 content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
@@ -227,6 +231,7 @@ impl Site {
             return self.stop_at(&entry, stop, asked);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
+            // not `search`: the rules about clients have let the request through already
             return self.search_on(client, asked);
         };
         if tell {
@@ -267,8 +272,8 @@ impl Site {
         }
     }
 
-    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`, or the conditions of the
-    /// path do.
+    /// Answers with the entry for the key in `self.path`: the target of the alias in slot `outer`
+    /// of the loop's own table, or the outcome of the path's conditions.
     fn follow(
         &mut self,
         outer: Option<SlotRef>,
@@ -294,6 +299,7 @@ impl Site {
         else {
             return self.search_on(client, asked);
         };
+        // the file may be protected where the path that led here is not
         if let Some(guard) = &entry.guard
             && let Err(stop) =
                 content.check(guard, site, (request, *outcome), &client, credentials, *now_ms)
@@ -337,7 +343,8 @@ impl Site {
         }
     }
 
-    /// `entry`, or `inner` if that is there, is not the answer as it is.
+    /// Does what must come before, or instead of, the answer of `entry`, or of `inner` if that is
+    /// there.
     #[cold]
     fn answer_instead(
         &mut self,
@@ -356,12 +363,13 @@ impl Site {
                 ProcessOutcome::Job(SiteJob(SiteWork::Compress { content, entry, inner, place }))
             }
             Instead::Work => self.work(entry, asked),
-            // what an alias leads to is never one
+            // an alias never leads to another alias
             Instead::Follow => self.refuse_with(RefusalPage::of(500), Box::default(), None, asked),
         }
     }
 
-    /// Not in the loop's own table: first the rules about clients, then the shared cache.
+    /// Answers a request that is not in the loop's own table: checks the rules about clients, then
+    /// asks the shared cache.
     #[cold]
     fn search(
         &mut self,
@@ -369,7 +377,7 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let SiteRequest { site, request, .. } = *asked;
-        // what has no normal path is refused for every client
+        // a request without a normal path is refused for every client
         if let Ok(path) = request.path() {
             let guard = self.vhost(site).guard_of(&[&path]);
             if let Err(stop) = self.check(guard.as_deref(), asked, &client) {
@@ -380,7 +388,7 @@ impl Site {
         self.search_on(client, asked)
     }
 
-    /// For a request whose path may be asked for: asks the shared cache by the normal path.
+    /// Asks the shared cache by the normal path, for a request that rules allow.
     #[cold]
     fn search_on(
         &mut self,
@@ -419,9 +427,9 @@ impl Site {
         ProcessOutcome::Job(SiteJob(SiteWork::Load { content, key, want, refusal: None }))
     }
 
-    /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
-    /// clients let it through: what is there may be protected where its path is not. What an alias
-    /// leads to need not be known.
+    /// Answers with an entry that is not in the loop's own table, or was not a moment ago, if the
+    /// rules about clients let it through: the file may be protected where its path is not. The
+    /// target of an alias may still be missing.
     fn answer_with(
         &mut self,
         loaded: Loaded,
@@ -484,7 +492,8 @@ impl Site {
         }
     }
 
-    /// Notes what a job has found out about credentials; says whether they let their request through.
+    /// Notes the verdict of a job on credentials. Refuses the request if they do not let it
+    /// through.
     pub(crate) fn take_verified(&mut self, verified: &VerifiedPassword) -> Result<(), Stop> {
         let Site { content, credentials, .. } = self;
         let realms = &content.realms;
@@ -594,14 +603,14 @@ fn wants_all(head: &Head<'_>) -> bool {
     head.method == Method::Get && !conditions.into_iter().any(|name| head.has(name))
 }
 
-/// What a list should look like for the client.
+/// The format of a directory's list for the client.
 fn shape(head: &Head<'_>) -> ListingFormat {
     let is_json = accept::prefers(head, "application/json", "text/html");
     ListingFormat { is_json, order: SortOrder::of(head.query.unwrap_or_default()) }
 }
 
-/// A file that is sent from the disk may have changed a moment ago, before the watcher was told. Then
-/// the head would promise what cannot be kept.
+/// Whether an entry is still current. A file that is sent from the disk may have changed a moment
+/// ago, before the watcher has seen it; then the head would promise what cannot be kept.
 #[inline]
 fn is_true(entry: &Arc<Entry>) -> bool {
     if !entry.is_on_disk || entry.is_current() {

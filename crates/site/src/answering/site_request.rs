@@ -1,9 +1,9 @@
-//! What goes with a request through the steps of a site.
+//! The request as the steps of a site pass it on.
 
 use crate::answering::body::Body;
 use forebay_conn::{Reply, Request};
 
-/// A request whose site is known, and where its answer goes.
+/// A request whose site is known, and the reply that its answer goes to.
 pub(crate) struct SiteRequest<'s, 'r> {
     /// The site, as its place in [`ContentSettings::sites`](crate::ContentSettings::sites).
     pub(crate) site: u32,

@@ -1,9 +1,9 @@
 //! Compression on demand: the body of a cached answer in a coding that no file has it in.
 //!
-//! It is done once for each answer and coding, by a helper thread, when the first client asks
-//! whose best choice it is; the outcome stays with the answer. That is why the levels may be
-//! higher than a server takes that compresses every answer anew. A file that is sent from the disk is
-//! read for it first, by a job of its own: reading may hang, and threads that compute are few.
+//! A helper thread compresses once for each answer and coding, when the first client asks whose
+//! best choice the coding is; the outcome stays with the answer. So the levels may be higher than
+//! those of a server that compresses every answer anew. A file that is sent from the disk is read
+//! for it first, by a job of its own: reading may hang, and threads that compute are few.
 //!
 //! Measured on 120 pages, scripts and style sheets of 31 KB on average (of rustdoc and mdBook),
 //! with the codecs below, on one core of a virtual machine:
@@ -81,16 +81,18 @@ pub(crate) fn is_compressible(content_type: &str) -> bool {
         || TYPES.iter().any(|known| is(known))
 }
 
-/// Codings an answer can be had in besides those that files have, the best first, and what was
-/// made of them.
+/// The codings that an answer can be had in besides those of files, the best first, and the
+/// variants that were made of it.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     codings: Vec<Coding>,
-    /// In the same order. `None` in it says that the body does not become smaller.
+    /// The variants in the same order. An inner `None` says that the body does not become smaller.
     made: Vec<OnceLock<Option<Variant>>>,
-    /// One is made at a time, from this if the answer's own body is in a file.
+    /// The file that is being compressed, if the body is not in memory. One variant is made at a
+    /// time.
     read: Mutex<Option<WholeFile>>,
-    /// Whether there is such a body: to be asked without waiting for the thread that reads or makes it.
+    /// Whether there is such a file, to be asked without waiting for the thread that reads or
+    /// compresses.
     is_read: AtomicBool,
 }
 
@@ -104,7 +106,7 @@ struct WholeFile {
 /// The memory budget has nothing left to read a file.
 pub(crate) struct NoMemory;
 
-/// What a client gets.
+/// The choice of a coding for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CodingChoice {
     /// The variant that files have.
@@ -116,8 +118,8 @@ pub(crate) enum CodingChoice {
 }
 
 impl OnDemand {
-    /// `None` if there is nothing to be made for a body of this type and size: `wanted` are the
-    /// codings of the settings, `files` those that files have.
+    /// `None` if nothing can be made for a body of this type and size. `wanted` are the codings of
+    /// the settings, `files` those that files have.
     pub(crate) fn new(
         wanted: &[Coding],
         files: &[Coding],
@@ -138,14 +140,14 @@ impl OnDemand {
         })
     }
 
-    /// What was made for the place.
+    /// The variant that was made for this place.
     #[inline]
     pub(crate) fn variant(&self, place: usize) -> Option<&Variant> {
         self.made.get(place)?.get()?.as_ref()
     }
 
-    /// The client's choice. `files` are the variants there are as files, the identity first, with
-    /// the sizes of their bodies. `None` if it accepts none of all.
+    /// The client's choice. `files` are the variants that files have, the identity first, with the
+    /// sizes of their bodies. `None` if the client accepts none of all.
     ///
     /// The highest weight wins. Among equals a file goes before what must be made, which goes
     /// before the identity. So the choice does not depend on what was made already.
@@ -210,13 +212,13 @@ impl OnDemand {
                 *read = Some(WholeFile { body, _reservation: reservation });
                 self.is_read.store(true, Relaxed);
             }
-            // it cannot be read, or has changed, which the answer will be checked for
+            // the file cannot be read, or has changed, for which the answer will be checked
             None => self.give_up(),
         }
         Ok(())
     }
 
-    /// Nothing will be made any more.
+    /// Gives up: no variant will be made any more.
     fn give_up(&self) {
         self.made.iter().for_each(|slot| drop(slot.set(None)));
     }
@@ -246,7 +248,7 @@ impl OnDemand {
             self.give_up();
             return 0;
         }
-        // it was empty, and only this fills it
+        // the place was empty, and only this code fills it
         let _ = slot.set(variant);
         bytes
     }
@@ -278,7 +280,7 @@ fn compress(coding: Coding, body: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The variant that says the same as the identity but for the coding, the length and the tag.
+/// The variant that differs from the identity only in coding, length and tag.
 fn recode(identity: &Variant, coding: Coding, body: &[u8]) -> Variant {
     let tag = identity.tag.recoded(coding, body);
     let mut ready = identity.ready[..identity.layout.type_end].to_vec();

@@ -1,6 +1,6 @@
 //! A file that is sent from the disk, and which parts of it can be sent without waiting for it.
 //!
-//! The kernel tells cheaply which pages have a place in memory, but not whether their bytes have
+//! The kernel says cheaply which pages have a place in memory, but not whether their bytes have
 //! arrived. So a part counts as warm only after a job has read all of it, and as long as all its
 //! pages stay; before a job reads it again it is cold. The file is read in whole parts and no
 //! further, so that reading one part leaves none of another half arrived.
@@ -8,8 +8,8 @@
 //! Some file systems (overlayfs) keep a file's pages where a process cannot ask for them. Therefore a
 //! part that was just read is sent without asking, once.
 //!
-//! A transport that seals what it carries has parts copied a piece at a time. Then the kernel is asked
-//! for the bytes themselves, if they are there.
+//! A transport that encrypts has parts copied to it a piece at a time. Then the bytes are read from
+//! the kernel itself, if they are there.
 
 use forebay_http::range::Range;
 use forebay_sys::{file, pages};
@@ -17,13 +17,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes that are read, and are warm or cold, together: 1 MiB.
+/// The size of a part, which is read as a whole, and is warm or cold as a whole: 1 MiB.
 pub(crate) const PART_BYTES: u64 = 1 << 20;
 
 /// Bytes read at once.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// Parts that are remembered, at most; the size of a sparse file may be anything.
+/// The largest number of parts that are remembered; a sparse file may have any size.
 const MOST_PARTS: u64 = 1024;
 
 /// An open file.
@@ -31,7 +31,8 @@ const MOST_PARTS: u64 = 1024;
 pub(crate) struct DiskFile {
     file: OwnedFd,
     size: u64,
-    /// Whether it may have become longer since: what was promised of it is still there then.
+    /// Whether the file only grows: then the bytes that were promised are still there if it is
+    /// longer.
     pub(crate) is_appended: bool,
     /// The parts that were read whole, each at the place of its number modulo the length: twice its
     /// number and 2, and 1 more if it was not sent since. 0 for none.
@@ -40,15 +41,15 @@ pub(crate) struct DiskFile {
 
 impl DiskFile {
     pub(crate) fn new(file: OwnedFd, size: u64, is_appended: bool) -> DiskFile {
-        // without it more is read than wanted, which costs a job later
+        // without it the kernel reads more than wanted, which costs a job later
         let _ = pages::read_no_further(file.as_fd());
         let parts = size.div_ceil(PART_BYTES).clamp(1, MOST_PARTS);
         let read = (0..parts).map(|_| AtomicU64::new(0)).collect();
         DiskFile { file, size, is_appended, read }
     }
 
-    /// How many bytes at the start of `range` can be sent without waiting for the disk: up to the
-    /// end of their part.
+    /// The number of bytes at the start of `range` that can be sent without waiting for the disk,
+    /// up to the end of their part.
     pub(crate) fn warm_bytes(&self, range: Range) -> u64 {
         let Some(part) = self.part(range.start) else { return 0 };
         let place = self.place(part);
@@ -73,9 +74,9 @@ impl DiskFile {
     /// after it was read.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the kernel
-    /// does not tell what is in memory, a job reads the part again after its end was read here, not
-    /// after each piece of it.
+    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the
+    /// kernel does not say what is in memory, a job reads the part again after its end was read
+    /// here, not after each piece of it.
     pub(crate) fn read_warm(&self, range: Range, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(part) = self.part(range.start) else { return Ok(0) };
         let (place, read) = (self.place(part), mark(part));
@@ -90,7 +91,7 @@ impl DiskFile {
             matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Unsupported)
         };
         let (result, next) = match pages::read_resident_at(self.file.as_fd(), buffer, range.start) {
-            // it was there a moment ago; a job for each try might go on for ever
+            // the part was there a moment ago; a job for each try might go on for ever
             Err(error) if is_unknown(&error) && known != read => {
                 let result = file::read_at(self.file.as_fd(), buffer, range.start);
                 let end = result.as_ref().map_or(0, |count| range.start + *count as u64);
@@ -147,7 +148,7 @@ impl DiskFile {
         &self.read[(number % self.read.len() as u64) as usize]
     }
 
-    /// What it costs besides the file, in bytes.
+    /// The memory this file costs besides its bytes.
     pub(crate) fn weight(&self) -> u64 {
         self.read.len() as u64 * 8
     }

@@ -1,8 +1,9 @@
-//! Which precompressed forms of files may lie in a watched directory.
+//! The precompressed forms of files that may lie in a watched directory.
 //!
 //! Most files have none, and to look for three of them costs more than to find the file. So a
-//! directory in which many were looked for is read once; what comes later is told. The names kept
-//! are those that may be there: one that is removed stays among them, and is looked for in vain.
+//! directory in which many were looked for is read once; the watcher reports names that come later.
+//! The names kept are those that may be there: one that is removed stays among them, and is looked
+//! for in vain.
 
 use forebay_http::coding::Coding;
 use std::collections::HashSet;
@@ -10,22 +11,22 @@ use std::collections::HashSet;
 /// The codings in which a file may lie beside its original.
 pub(crate) const CODINGS: [Coding; 3] = [Coding::Br, Coding::Zstd, Coding::Gzip];
 
-/// Looks at names in a directory before it is read.
+/// The number of names looked at in a directory before it is read.
 const WORTH_READING: u32 = 32;
 
 /// A directory with more names than this is not read to its end, and no more forms are remembered.
 pub(crate) const MOST_NAMES: usize = 1 << 16;
 
-/// What is known of one directory.
+/// The forms in one directory, as far as they are known.
 #[derive(Debug)]
 pub(crate) enum Forms {
-    /// Nothing; so many looks yet.
+    /// Nothing is known; the number of looks for forms so far.
     Unknown(u32),
-    /// The directory is being read. These came meanwhile.
+    /// The directory is being read. These forms came meanwhile.
     Reading(HashSet<Box<[u8]>>),
-    /// No others than these are there.
+    /// The directory has been read; no forms but these are there.
     Known(HashSet<Box<[u8]>>),
-    /// Nothing, and it is no use to try again.
+    /// Nothing is known, and trying again is of no use.
     Unknowable,
 }
 
@@ -35,19 +36,19 @@ impl Default for Forms {
     }
 }
 
-/// What to expect of a file's forms.
+/// The answer to a question for a file's forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExpectedForms {
-    /// Any may be there.
+    /// Forms in any coding may be there.
     Any,
     /// The same, but now it is worth reading the directory: [`Forms::learn`] must follow.
     ReadFirst,
-    /// Only those in these of the [`CODINGS`].
+    /// Forms in these of the [`CODINGS`] alone.
     These([bool; CODINGS.len()]),
 }
 
 impl ExpectedForms {
-    /// Whether to look for the form in this coding.
+    /// Whether the form in this coding must be looked for.
     pub(crate) fn is(self, coding: Coding) -> bool {
         match self {
             ExpectedForms::Any | ExpectedForms::ReadFirst => true,
@@ -59,7 +60,7 @@ impl ExpectedForms {
 }
 
 impl Forms {
-    /// Which forms of the file `name` may be there.
+    /// The forms of the file `name` that may be there.
     pub(crate) fn expected(&mut self, name: &[u8]) -> ExpectedForms {
         match self {
             Forms::Unknown(looks) if *looks < WORTH_READING => {
@@ -81,7 +82,7 @@ impl Forms {
         }
     }
 
-    /// Something happened to a form of this name.
+    /// Notes that something happened to a form of this name.
     pub(crate) fn may_be_there(&mut self, name: &[u8]) {
         match self {
             Forms::Reading(names) | Forms::Known(names) => {
@@ -95,8 +96,8 @@ impl Forms {
         }
     }
 
-    /// The directory was read after [`ExpectedForms::ReadFirst`], and these are all its names; `None` if it
-    /// could not be read to its end.
+    /// Takes all names of the directory, which was read after [`ExpectedForms::ReadFirst`]; `None`
+    /// if it could not be read to its end.
     pub(crate) fn learn(&mut self, all: Option<Vec<Vec<u8>>>) {
         let Forms::Reading(came) = self else { return };
         *self = match all {

@@ -1,4 +1,4 @@
-//! How many bytes of files are in memory as bodies of answers, and how many there may be.
+//! The budget of bytes of files that are in memory as bodies of answers.
 //!
 //! The cache bounds what it holds. But an answer lives on when it is evicted, or is never kept: in the
 //! result of a job, with a client that takes it slowly, in a loop's own table. Thousands of clients that
@@ -33,13 +33,13 @@ pub(crate) struct MemoryReservation {
 }
 
 impl MemoryBudget {
-    /// For so many bytes in all.
+    /// Creates a budget of `most_bytes` in all.
     pub(crate) fn new(most_bytes: u64) -> MemoryBudget {
         let (bytes, refused, spare) = (AtomicU64::new(0), AtomicU64::new(0), Spare::default());
         MemoryBudget(Arc::new(BudgetUse { most_bytes, bytes, refused, spare }))
     }
 
-    /// Reserves memory for a body; `None` if so much is not left.
+    /// Reserves memory for a body; `None` if less is left.
     pub(crate) fn take(&self, bytes: u64) -> Option<MemoryReservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.0.most_bytes);
         if self.0.bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
@@ -59,14 +59,14 @@ impl MemoryBudget {
         self.0.bytes.load(Relaxed)
     }
 
-    /// How often there was not enough left.
+    /// The number of reservations for which not enough was left.
     pub(crate) fn refused(&self) -> u64 {
         self.0.refused.load(Relaxed)
     }
 }
 
 impl MemoryReservation {
-    /// The body is gone; this memory is for another.
+    /// Keeps the memory of a body that is gone, for another one.
     pub(crate) fn vacate(&self, memory: Vec<u8>) {
         self.count.spare.give(memory);
     }

@@ -1,13 +1,13 @@
 //! Bodies that wait in pipes: read from the disk for one answer, and sent without having been copied.
 //!
-//! What is read around the page cache is not worth keeping, so it need not come into this process. A
-//! job fills a pipe with the file, which is one reading like any other: its stamp is compared after it,
-//! and what others do to the file later changes nothing. Then the pipe belongs to the answer. When it
-//! is empty it serves the next one; a client that leaves takes it along.
+//! A file that is read around the page cache is not worth keeping, so it need not come into this
+//! process. A job fills a pipe with the file, which is one reading like any other: its stamp is
+//! compared after it, and later changes of the file do not matter. Then the pipe belongs to the
+//! answer. When it is empty it serves the next one; if its client leaves, it is closed.
 //!
-//! There are only so many pipes, because each costs two descriptors; and they hold only so many bytes,
-//! empty or not, because the kernel counts that against what all programs of a user may have. A job that finds
-//! none left reads into memory.
+//! The number of pipes is bounded, because each costs two descriptors; so are the bytes they can
+//! hold, empty or not, because the kernel counts those against what all programs of a user may
+//! have. A job that finds none left reads into memory.
 
 use crate::bodies::memory_budget::MemoryReservation;
 use forebay_sys::pages::AROUND_BYTES;
@@ -15,9 +15,9 @@ use forebay_sys::pipe::Pipe;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All pipes together hold no more. It is half of what a user has for pipes by default
-/// (`pipe-user-pages-soft`, 64 MiB): beyond that, other programs of this user would get pipes of two
-/// pages.
+/// The number of bytes that all pipes together can hold: half of what a user has for pipes by
+/// default (`pipe-user-pages-soft`, 64 MiB). Beyond that, other programs of this user would get
+/// pipes of two pages.
 const MOST_BYTES: usize = 32 << 20;
 
 /// Pipes for all answers.
@@ -30,18 +30,18 @@ struct PipePool(Mutex<PipesState>);
 #[derive(Debug, Default)]
 struct PipesState {
     most: usize,
-    /// All there are.
+    /// All existing pipes.
     open: usize,
-    /// How many bytes all there are can hold.
+    /// The number of bytes that all existing pipes can hold.
     bytes: usize,
-    /// Those that are empty.
+    /// The pipes that are empty.
     spare: Vec<Pipe>,
 }
 
 /// A pipe with bytes that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct FilledPipe {
-    /// There until it is dropped.
+    /// Present until this is dropped.
     pipe: Option<Pipe>,
     left: u64,
     pipes: Arc<PipePool>,
@@ -56,22 +56,22 @@ pub(crate) struct Piped {
 }
 
 impl Pipes {
-    /// At most so many.
+    /// A pool of at most `most` pipes.
     pub(crate) fn new(most: usize) -> Pipes {
         let state = PipesState { most, ..PipesState::default() };
         Pipes(Arc::new(PipePool(Mutex::new(state))))
     }
 
-    /// There are none any more but those that a request waits for.
+    /// Keeps no pipes any more but those that a request waits for.
     pub(crate) fn retire(&self) {
         let mut state = self.0.state();
         state.most = 0;
         while state.close_spare() {}
     }
 
-    /// A pipe with all of a file, if that has so many bytes. It is to be read around the page cache
-    /// ([`read_around`](forebay_sys::pages::read_around)). `None` if there is no pipe for so much left,
-    /// or the file cannot be read that way. May block.
+    /// A pipe with all of a file, if the file has `size` bytes. The file is read around the page
+    /// cache ([`read_around`](forebay_sys::pages::read_around)). `None` if too little of the pipes'
+    /// memory is left, or the file cannot be read that way. May block.
     pub(crate) fn fill(&self, file: BorrowedFd<'_>, size: usize) -> Option<FilledPipe> {
         let pipe = self.0.take(size.next_multiple_of(AROUND_BYTES))?;
         let count = pipe.fill(file, size);
@@ -88,14 +88,14 @@ impl PipePool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An empty pipe that can hold so many bytes.
+    /// An empty pipe that can hold `bytes`.
     fn take(&self, bytes: usize) -> Option<Pipe> {
         let mut state = self.state();
         let fits = |pipe: &Pipe| pipe.capacity() >= bytes;
         if let Some(at) = state.spare.iter().rposition(fits) {
             return Some(state.spare.swap_remove(at));
         }
-        // what the kernel makes of it, with pages of 4 KiB
+        // the size that the kernel gives a pipe, with pages of 4 KiB
         let capacity = bytes.next_power_of_two().max(1 << 16);
         // smaller ones make room for it
         while !state.has_room(capacity) {
@@ -117,7 +117,7 @@ impl PipesState {
         self.open < self.most && self.bytes + bytes <= MOST_BYTES
     }
 
-    /// Whether there was one.
+    /// Closes an empty pipe. Returns whether there was one.
     fn close_spare(&mut self) -> bool {
         let pipe = self.spare.pop();
         pipe.inspect(|pipe| self.closed(pipe)).is_some()
@@ -130,12 +130,12 @@ impl PipesState {
 }
 
 impl FilledPipe {
-    /// So many bytes were sent.
+    /// Notes that `count` bytes were sent.
     pub(crate) fn taken(&mut self, count: u64) {
         self.left = self.left.saturating_sub(count);
     }
 
-    /// The end that bytes come out of.
+    /// The end from which bytes are read.
     pub(crate) fn end(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(Pipe::as_fd)
     }

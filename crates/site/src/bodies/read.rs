@@ -1,17 +1,18 @@
 //! Reading a file whole into memory: through the page cache, or around it where that has proved too
 //! small for the files that are asked for.
 //!
-//! A file that was read through the page cache, is asked for again and is not there any more, is one of
-//! more files than fit. To read it through the page cache once more evicts others that will be missed
-//! as soon. Taking those pages and giving them back costs more processor time than the reading itself.
-//! So while few files are found again, they are read straight into the answer ([`pages::read_around`]).
+//! A file that was read through the page cache, is asked for again and is not there any more,
+//! belongs to a set of files that is too large for the page cache. To read it through the page
+//! cache once more evicts others that will be missed as soon. Taking those pages and giving them
+//! back costs more processor time than the reading itself. So while few files are found again, they
+//! are read straight into the answer ([`pages::read_around`]).
 //! One reading of a file in sixteen goes through the page cache all the same: it shows how many are
 //! found, and it lets those files come to stay that are asked for most (the bimodal insertion of Qureshi
 //! and others, ISCA 2007).
 //!
-//! Whether a file is in the page cache cannot always be asked without harm: the kernel tells only a
-//! process that owns the file (cachestat), or begins to read what is not there (`RWF_NOWAIT`). That is
-//! why it is sampled; where the kernel tells, what is there is taken from there.
+//! The kernel cannot always be asked without harm whether a file is in the page cache: `cachestat`
+//! answers only the file's owner, and `RWF_NOWAIT` begins to read what is not there. That is why
+//! readings are sampled; where the kernel answers, bytes in the page cache are taken from there.
 
 use crate::bodies::piped::{FilledPipe, Pipes};
 use crate::bodies::spare::Spare;
@@ -30,25 +31,26 @@ const LEAST_BYTES: usize = 4 * AROUND_BYTES;
 /// Files that are remembered, a power of two; each costs four bytes.
 const REMEMBERED: usize = 1 << 17;
 
-/// One reading in so many goes through the page cache, a power of two.
+/// The share of readings that go through the page cache, as one in this number; a power of two.
 const THROUGH_EVERY: u32 = 16;
 
-/// The last reading that could have gone either way went through the page cache.
+/// The note that the last reading that could have gone either way went through the page cache.
 const WAS_THROUGH: u32 = THROUGH_EVERY;
 
-/// What is noted of a file besides which one it is.
+/// The bits of an entry of [`missed`](PageCache::missed) that hold notes; the others tell files
+/// apart.
 const NOTES: u32 = 2 * THROUGH_EVERY - 1;
 
 /// The share of files found in the page cache that stands for all.
 const ALL: u32 = 1 << 16;
 
-/// With a smaller share than this, files are read around it.
+/// The share below which files are read around the page cache.
 const LEAST_SHARE: u32 = ALL / 4;
 
-/// The share follows about so many of the last readings.
+/// The number of the last readings that the share follows.
 const READINGS: u32 = 32;
 
-/// How well the page cache keeps what was read through it.
+/// Statistics of how well the page cache keeps what was read through it.
 pub(crate) struct PageCache {
     /// The share of files that were found again, of [`ALL`].
     share: AtomicU32,
@@ -57,25 +59,25 @@ pub(crate) struct PageCache {
     hasher: FixedState,
 }
 
-/// Where a file is now.
+/// The place of a file that has been read.
 #[derive(Debug)]
 pub(crate) enum FileAt {
-    /// Here; something may follow it.
+    /// The file is in memory; something may follow it.
     Memory {
         /// Room for the head, and the file.
         ready: Vec<u8>,
-        /// Where the file begins.
+        /// The place where the file begins.
         start: usize,
     },
-    /// On its way to one client.
+    /// The file is in a pipe, on its way to one client.
     Pipe(FilledPipe),
 }
 
-/// How a file is to be read.
+/// The way in which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadMode {
-    /// Through the page cache. Whether it is there says nothing: it was not read through it before, as
-    /// far as is known.
+    /// Through the page cache. The file being there or not says nothing, as it was not read through
+    /// the page cache before, as far as is known.
     First,
     /// Through the page cache, which may have kept it.
     Again,
@@ -90,7 +92,7 @@ impl Default for PageCache {
 }
 
 impl PageCache {
-    /// Where it is noted that the file was missed, and as what.
+    /// The entry for the file in the table of missed files, and the file's mark in it.
     fn place(&self, stamp: &Stamp) -> (&AtomicU32, u32) {
         let places = || (0..REMEMBERED).map(|_| AtomicU32::new(0)).collect();
         let hash = self.hasher.hash_one((stamp.device, stamp.inode));
@@ -116,7 +118,7 @@ impl PageCache {
         if was_through > 0 { ReadMode::Again } else { ReadMode::First }
     }
 
-    /// Whether the file was there when it was read.
+    /// Notes whether the file was in the page cache when it was read.
     fn note(&self, stamp: &Stamp, way: ReadMode, was_there: bool) {
         match (way, was_there) {
             (ReadMode::First, false) => {
@@ -160,13 +162,13 @@ impl PageCache {
             return Ok(Some(FileAt::Pipe(filled)));
         }
         let blocks = size.next_multiple_of(AROUND_BYTES);
-        // of few different lengths, so that one piece of memory is as good as another
+        // sizes are rounded so that there are few, and one piece of memory is as good as another
         let mut ready = spare.take((room + AROUND_BYTES).next_multiple_of(1024) + blocks);
         let end = ready.as_ptr().addr() + room;
         let start = room + (end.next_multiple_of(AROUND_BYTES) - end);
         ready.resize(start, 0);
         if is_around {
-            // where it fails, the page cache is asked
+            // where reading around fails, the page cache is asked
             let _ = pages::append_at(file.as_fd(), &mut ready, blocks, 0);
             if ready.len() < start + size {
                 let _ = pages::read_around(file.as_fd(), false);
@@ -185,16 +187,17 @@ impl PageCache {
             // around the page cache whole blocks are read
             ready.truncate(start + size);
         }
-        // what did not come is waited for
+        // wait for what did not come
         let is_whole = read_on(file, &mut ready, start, size)?;
-        // full, it need not be made smaller to be kept, which would leave crumbs of memory all over
+        // the buffer is full: it need not shrink to be kept, which would leave small holes all over
+        // memory
         ready.resize(ready.capacity(), 0);
         Ok(is_whole.then_some(FileAt::Memory { ready, start }))
     }
 }
 
-/// Reads what comes after the bytes from `start` on that are there already; whether all `size` are
-/// there then, and no more.
+/// Reads the bytes behind those from `start` on that are there already. Returns whether exactly
+/// `size` bytes are there then.
 fn read_on(file: &OwnedFd, buffer: &mut Vec<u8>, start: usize, size: usize) -> io::Result<bool> {
     loop {
         let done = buffer.len() - start;

@@ -22,22 +22,22 @@ const BR_ROOM_BYTES: usize = 4096;
 
 type FieldPair<'f> = (&'f str, Cow<'f, [u8]>);
 
-/// What is said of the bytes as they are, and would not hold for others.
+/// Fields that hold for the bytes as they are, and for no coding of them.
 const DIGESTS: [&str; 4] = ["Content-MD5", "Digest", "Content-Digest", "Repr-Digest"];
 
-/// Which answers go on in a coding.
+/// The conditions under which an answer is passed on in a coding.
 pub(crate) struct CodingRules<'r> {
     /// The codings, the best first.
     pub(crate) codings: &'r [Coding],
-    /// Larger ones stay as they are.
+    /// Larger bodies stay as they are.
     pub(crate) most_bytes: u64,
-    /// Whether those with a strong tag do, too.
+    /// Whether answers with a strong tag stay as they are, too.
     pub(crate) keeps_strong_tags: bool,
 }
 
 impl CodingRules<'_> {
-    /// The coding in which an answer with this status and these fields is to go on; then the fields speak of
-    /// that. Where it only depends on the client that there is none, they say so.
+    /// The coding in which an answer with this status and these fields is passed on; the fields are
+    /// changed to match. If only the client's preference is against a coding, they say so.
     pub(crate) fn choose(
         &self,
         head: &Head<'_>,
@@ -81,7 +81,7 @@ impl CodingRules<'_> {
         !self.codings.is_empty() && may_be && fits && media_type.is_some_and(is_text) && !is_fixed()
     }
 
-    /// What the client likes best, if that is not the body as it is.
+    /// The client's favourite coding, if that is not the body as it is.
     fn best(&self, preference: &Preference) -> Option<Coding> {
         let of_identity = preference.weight(Coding::Identity);
         let mut best = None;
@@ -119,7 +119,7 @@ enum Codec {
 }
 
 impl Recoder {
-    /// For this coding, which is not the identity.
+    /// A recoder to this coding, which is not the identity.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -282,7 +282,7 @@ mod tests {
             let (coding, said) = chosen(ANY, status, length, fields);
             assert_eq!((coding, said.contains("Vary")), (None, false), "{status} {fields:?}");
         }
-        // a client that does not take it is told that others do
+        // a client that does not accept the coding learns from Vary that others do
         let (coding, said) = chosen("", 200, None, &[TEXT, ("Vary", "Cookie")]);
         assert!(
             coding.is_none() && said.ends_with("Vary: Cookie; Vary: Accept-Encoding"),

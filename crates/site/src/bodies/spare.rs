@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Smaller pieces are left to the allocator.
 const LEAST_BYTES: usize = 16 * 1024;
 
-/// What is kept at most.
+/// The total size of the buffers that are kept.
 const MOST_BYTES: usize = 4 << 20;
 
 /// Pieces of memory that are not used.

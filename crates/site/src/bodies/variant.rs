@@ -20,19 +20,19 @@ pub(crate) struct Variant {
     pub(crate) tag: EntityTag,
     /// The head of a 304.
     pub(crate) not_modified: Box<[u8]>,
-    /// Where the parts of the 200 head end.
+    /// The ends of the parts of the 200 head.
     pub(crate) layout: Layout,
     /// The 200 head, the same as a block of HTTP/2, and where [`Layout::body_start`] says the body, unless
     /// there is a `file`.
     pub(crate) ready: Box<[u8]>,
     /// The open file, if it is too large for memory, or if the memory budget was used up.
     pub(crate) file: Option<DiskFile>,
-    /// Its body's part of the memory budget, if that was read from a file.
+    /// The body's part of the memory budget, if the body was read from a file.
     pub(crate) reservation: Option<Box<MemoryReservation>>,
 }
 
-/// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
-/// `Content-Length`, and the block; and where the body begins.
+/// The ends of the parts of a 200 head: status line, `Content-Type`, fields that a 206 has too,
+/// `Content-Length`, and the block; and the place where the body begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) status_end: usize,
@@ -112,7 +112,7 @@ impl Variant {
         self.is_intact().then_some(body)
     }
 
-    /// What its heads and its body in memory cost to keep, in bytes.
+    /// The memory that the variant's heads and its body cost, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         (self.ready.len() + self.not_modified.len()) as u64
     }
@@ -131,8 +131,8 @@ fn holds(file: &DiskFile, is_right: impl Fn(&Stamp) -> bool) -> bool {
     look() || look()
 }
 
-/// Whether all the bytes of before are still the same. Where files only grow, they are if none is gone: no stamp
-/// tells bytes that were added from bytes that were written over.
+/// Whether all bytes that the file had before are unchanged. Where files only grow, that is so if
+/// none is gone: no stamp tells bytes that were added from bytes that were written over.
 pub(crate) fn is_kept(before: &Stamp, after: &Stamp, is_appended: bool) -> bool {
     let is_longer = (before.kind, before.device, before.inode)
         == (after.kind, after.device, after.inode)

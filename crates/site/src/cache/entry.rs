@@ -10,8 +10,8 @@ use crate::rules::ConditionBits;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What an entry costs besides its bytes: itself, its key, its place in the cache, and the names
-/// under which changes find it. An estimate.
+/// The memory that an entry costs besides its bytes: itself, its key, its place in the cache, and
+/// the names under which changes find it. An estimate.
 const OVERHEAD_BYTES: u64 = 1024;
 
 /// Everything about one path.
@@ -25,19 +25,21 @@ pub(crate) struct Entry {
     pub(crate) guard: Option<Box<Guard>>,
     /// Whether a body is sent from an open file.
     pub(crate) is_on_disk: bool,
-    /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`] or an instant. Then
+    /// The end of the entry's freshness, in the loops' milliseconds: [`DEAD`] or an instant. Then
     /// its files are looked at again.
     fresh_until_ms: AtomicU64,
-    /// What was made of it since it was put into the store. Changed by the store only.
+    /// The bytes of the variants made since the entry was put into the store. Changed by the store
+    /// only.
     pub(crate) made_bytes: AtomicU64,
-    /// The mark by which the registration is void that changes find it by.
+    /// The mark of the registration by which changes find the entry; set when the registration is
+    /// void.
     registration: Mutex<Weak<AtomicBool>>,
 }
 
-/// Its files changed, or it was evicted.
+/// The freshness of an entry whose files changed, or that was evicted.
 pub(crate) const DEAD: u64 = 0;
 
-/// What is at the path.
+/// The kinds of things at a path.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -46,17 +48,17 @@ pub(crate) const DEAD: u64 = 0;
 pub(crate) enum EntryKind {
     /// A file, or what was made like one.
     Found(FoundFile),
-    /// What other paths have too.
+    /// An answer that other paths have too.
     Alias(AliasKey),
-    /// What depends on conditions.
+    /// An answer that depends on conditions.
     Conditional(ConditionalPath),
-    /// Whatever work the query asks for.
+    /// Work that the query asks for.
     Work,
     /// A file that an application runs.
     Script(Arc<Script>),
-    /// Another address.
+    /// A redirect to another address.
     Redirect(Redirection),
-    /// Nothing that is served. 404.
+    /// A path at which nothing is served. 404.
     Missing,
     /// A file that may not be read. 403.
     Denied,
@@ -66,7 +68,8 @@ pub(crate) enum EntryKind {
     Failed(u16),
 }
 
-/// So many outcomes of the conditions of one path are kept at most. Others are answered all the same.
+/// The largest number of outcomes of the conditions of one path that are kept. Others are answered
+/// all the same.
 const MOST_OUTCOMES: usize = 32;
 
 /// A path whose answer depends on conditions: there is one for each outcome, under a key of its own.
@@ -89,8 +92,8 @@ impl ConditionalPath {
         OutcomeKey { outcome: outcome.about(self.relevant), path }.push(key);
     }
 
-    /// Whether the answer for an outcome is to be kept: clients choose what holds of their requests, and are not
-    /// to fill the cache by that.
+    /// Whether the answer for an outcome is kept. Clients choose the conditions that hold for their
+    /// requests, and must not be able to fill the cache with them.
     pub(crate) fn keeps(&self, outcome: ConditionBits) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !kept.contains(&outcome);
@@ -102,30 +105,30 @@ impl ConditionalPath {
     }
 }
 
-/// A file that an application runs instead of its being sent.
+/// A file that is run by an application instead of being sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
     /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
     pub(crate) route: u32,
     /// The path of the file in the site, decoded.
     pub name: Box<[u8]>,
-    /// What follows it in the path that was asked for; empty, or begins with a slash.
+    /// The part of the path that was asked for behind the file; empty, or begins with a slash.
     pub path_info: Box<[u8]>,
-    /// Where it is, if an alias has it.
+    /// The file's place in the file system, if an alias has it.
     pub file: Option<Box<[u8]>>,
 }
 
 /// A file and its precompressed siblings.
 #[derive(Debug)]
 pub(crate) struct FoundFile {
-    /// 200, or that of an error.
+    /// 200, or the status of an error.
     pub(crate) status: u16,
     /// Whether it is one file, which can be asked for in part or only if it changed.
     pub(crate) is_file: bool,
     /// The file itself; in a coding only if its name says so.
     pub(crate) identity: Variant,
     pub(crate) encoded: Vec<Variant>,
-    /// What can be made of it besides.
+    /// The variants that can be made of the file besides.
     pub(crate) on_demand: Option<Box<OnDemand>>,
 }
 
@@ -152,7 +155,7 @@ impl FoundFile {
 }
 
 impl Entry {
-    /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
+    /// An entry that is not fresh until [`freshen`](Entry::freshen) is called.
     pub(crate) fn new(key: EntryKey, what: EntryKind, header_rules: Box<[u16]>) -> Entry {
         let is_on_disk = match &what {
             EntryKind::Found(found) => found.variants().any(|variant| variant.file.is_some()),
@@ -177,8 +180,8 @@ impl Entry {
         Entry { guard, ..self }
     }
 
-    /// The registration with this mark stands for it from now on. The one before is void: it would stay as long as
-    /// the entry does, however often that is looked at again.
+    /// Notes the mark of the entry's new registration. The registration before becomes void: it
+    /// would stay as long as the entry does, however often that is looked at again.
     pub(crate) fn is_registered_by(&self, mark: &Arc<AtomicBool>) {
         let mut last = self.registration.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *last, Arc::downgrade(mark));
@@ -201,7 +204,7 @@ impl Entry {
         now_ms < self.fresh_until_ms.load(Relaxed)
     }
 
-    /// Marks it dead; whether it was alive.
+    /// Marks the entry dead. Returns whether it was alive.
     pub(crate) fn kill(&self) -> bool {
         self.fresh_until_ms.swap(DEAD, Relaxed) != DEAD
     }
@@ -210,16 +213,16 @@ impl Entry {
         self.fresh_until_ms.load(Relaxed) == DEAD
     }
 
-    /// Lets it be answered with until `until_ms`, unless it is dead.
+    /// Makes the entry fresh until `until_ms`, unless it is dead.
     pub(crate) fn freshen(&self, until_ms: u64) {
         let alive = |old| (old != DEAD).then_some(until_ms.max(1));
-        // Err only says that it is dead, which is what must stay so.
+        // Err only means that the entry is dead, which must stay so.
         let _ = self.fresh_until_ms.fetch_update(Relaxed, Relaxed, alive);
     }
 
-    /// What it costs to keep, in bytes; an open file costs `file_bytes`.
+    /// The memory that keeping the entry costs, in bytes; an open file costs `file_bytes`.
     pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
-        // the path stands in the graph of directories once more
+        // the path is in the graph of directories once more
         let mut weight =
             OVERHEAD_BYTES + 2 * (self.key.path.len() + self.header_rules.len()) as u64;
         weight += self.made_bytes.load(Relaxed);

@@ -1,12 +1,12 @@
-//! What answers are found by: paths of clients, and what several of them lead to.
+//! Keys of answers: paths of clients, and the inner keys that several of them lead to.
 
 use crate::cache::listing_format::ListingFormat;
 use crate::rules::ConditionBits;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What the answer depends on: the site and the decoded, dot-free path; or, with a first byte that
-/// no path has, an [`Inner`] or an [`OutcomeKey`].
+/// The key of an answer: the site and the decoded, dot-free path; or, with a first byte that no
+/// path has, an [`Inner`] or an [`OutcomeKey`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryKey {
     pub(crate) site: u32,
@@ -38,7 +38,7 @@ impl quick_cache::Equivalent<EntryKey> for KeyRef<'_> {
     }
 }
 
-/// Where the answer is: the key of an [`Inner`].
+/// The key of the [`Inner`] that has the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AliasKey(Box<[u8]>);
 
@@ -47,12 +47,12 @@ impl AliasKey {
         AliasKey(inner.key())
     }
 
-    /// What it takes to keep it.
+    /// The memory that keeping the key costs, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Appends the key for a client, which is asked for the shape of a list only if it is one.
+    /// Appends the key for a client. `shape` is called only if the key is a list's.
     #[inline]
     pub(crate) fn push_key(&self, shape: impl FnOnce() -> ListingFormat, key: &mut Vec<u8>) {
         let start = key.len();
@@ -64,8 +64,8 @@ impl AliasKey {
     }
 }
 
-/// What several paths of clients lead to. Where it is kept among them, its key begins with a byte
-/// that no path begins with.
+/// An answer that several paths of clients lead to. In the store its key begins with a byte that no
+/// path begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inner {
     pub(crate) kind: InnerKind,
@@ -77,7 +77,7 @@ pub(crate) struct Inner {
     pub(crate) path: Vec<u8>,
 }
 
-/// What is made of an [`Inner`]'s path.
+/// The form in which the file at an [`Inner`]'s path is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InnerKind {
     /// A file or the index of a directory is the answer.
@@ -134,7 +134,8 @@ impl Inner {
 /// The first byte of an [`OutcomeKey`].
 const OUTCOME: u8 = 1;
 
-/// A path whose answer depends on conditions, and which of them hold. No path begins with its first byte.
+/// A path whose answer depends on conditions, with the conditions that hold. No path begins with
+/// the key's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutcomeKey<'k> {
     pub(crate) outcome: ConditionBits,

@@ -8,11 +8,13 @@ use foldhash::fast::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// Slots in which a path may be.
+/// The number of slots in which a path may be.
 const WAYS: usize = 4;
-/// Longer paths go to the shared cache every time; bounds the table's memory.
+/// The longest path in the table, which bounds its memory; longer ones go to the shared cache every
+/// time.
 const MOST_PATH_BYTES: usize = 512;
-/// A slot tells the shared cache once in so many hits that its entry is in use.
+/// The number of hits of a slot after which it reports to the shared cache that its entry is in
+/// use.
 const TOUCH_EVERY: u32 = 64;
 
 /// A second piece of a body that would be smaller than this goes with the first.
@@ -36,7 +38,7 @@ pub(crate) struct Front {
 struct FrontSlot {
     hash: u64,
     site: u32,
-    /// Hits, less and less as others in the set need room.
+    /// The number of hits, which shrinks when others in the set need room.
     uses: u32,
     /// Moves whenever the slot gets or loses an entry.
     version: u32,
@@ -51,15 +53,15 @@ pub(crate) struct SlotRef {
     version: u32,
 }
 
-/// What was found.
+/// A hit in the table.
 pub(crate) struct Hit<'f> {
     pub(crate) ticket: SlotRef,
-    /// The shared cache should be told now.
+    /// The shared cache should be informed now.
     pub(crate) tell: bool,
     pub(crate) entry: &'f Arc<Entry>,
 }
 
-/// Where to look for a path.
+/// The place in the table where a path is looked for.
 #[derive(Clone, Copy)]
 pub(crate) struct FrontKey {
     hash: u64,
@@ -67,19 +69,19 @@ pub(crate) struct FrontKey {
 }
 
 impl Front {
-    /// Room for about so many paths.
+    /// Creates a table with room for about `paths` paths.
     pub(crate) fn new(paths: usize) -> Front {
         let sets = paths.div_ceil(WAYS).next_power_of_two();
         let slots = (0..sets * WAYS).map(|_| FrontSlot::default()).collect();
         Front { slots, hasher: RandomState::default(), segment_bytes: 0 }
     }
 
-    /// The same, for bodies that are sent in pieces of about so many bytes.
+    /// The same, for bodies that are sent in pieces of about this many bytes.
     pub(crate) fn with_segments(self, bytes: u64) -> Front {
         Front { segment_bytes: bytes.try_into().unwrap_or(usize::MAX), ..self }
     }
 
-    /// How many of `len` bytes in memory are given to the kernel at once.
+    /// The number of bytes, of `len` in memory, that are given to the kernel at once.
     pub(crate) fn piece_bytes(&self, len: usize) -> usize {
         let segment = self.segment_bytes;
         let is_in_two =
@@ -89,7 +91,7 @@ impl Front {
 
     #[inline]
     pub(crate) fn front_key(&self, site: u32, raw: &[u8]) -> FrontKey {
-        // one path of many sites is in many places
+        // a path that many sites have is in many places
         let hash = self.hasher.hash_one(raw) ^ u64::from(site).wrapping_mul(SITE_FACTOR);
         let sets = self.slots.len() / WAYS;
         FrontKey { hash, first: (hash as usize & (sets - 1)) * WAYS }
@@ -123,7 +125,7 @@ impl Front {
         Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
     }
 
-    /// The fresh entry for the path, which is not answered with yet.
+    /// The fresh entry for the path, without counting a hit.
     #[inline]
     pub(crate) fn peek(
         &self,
@@ -143,7 +145,7 @@ impl Front {
         entry.is_fresh(now_ms).then_some(entry)
     }
 
-    /// The entry in the slot, unless the slot changed since the ticket was given.
+    /// The entry in the slot, unless the slot has changed since `ticket` was given.
     #[inline]
     pub(crate) fn entry(&self, ticket: SlotRef) -> Option<&Arc<Entry>> {
         let slot = self.slots.get(ticket.index as usize)?;
@@ -181,7 +183,7 @@ impl Front {
         self.slots.iter_mut().filter(|slot| slot.entry.is_some()).for_each(FrontSlot::clear);
     }
 
-    /// Lets go of everything that is not fresh, so that it does not hold memory or files.
+    /// Lets go of entries that are not fresh, so that they hold no memory and no files.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         for slot in &mut self.slots {
             if slot.entry.as_ref().is_some_and(|entry| !entry.is_fresh(now_ms)) {
@@ -191,7 +193,8 @@ impl Front {
     }
 }
 
-/// The slot to give away. The others grow a little colder, so that none stays for ever.
+/// Chooses the slot to give away. The counts of the others shrink a little, so that none stays for
+/// ever.
 fn least_used(set: &mut [FrontSlot]) -> usize {
     let uses = |slot: &FrontSlot| if slot.entry.is_some() { slot.uses } else { 0 };
     let least = (0..set.len()).min_by_key(|&at| uses(&set[at])).unwrap_or(0);
@@ -233,11 +236,12 @@ mod tests {
         const KIB: usize = 1024;
         assert_eq!(Front::new(4).piece_bytes(100 * KIB), 100 * KIB);
         let front = Front::new(4).with_segments(64 * KIB as u64);
-        // one, the last that is whole, both pieces, the last that is cut, the first that is not
+        // one byte, the last size that is whole, both pieces, the last that is cut, the first that
+        // is not
         let pieces =
             [1, 72 * KIB, 100 * KIB, 128 * KIB, 128 * KIB + 1].map(|len| front.piece_bytes(len));
         assert_eq!(pieces, [1, 72 * KIB, 63 * KIB, 63 * KIB, 128 * KIB + 1]);
-        // what is left is not cut again
+        // the rest is not cut again
         assert_eq!(front.piece_bytes(128 * KIB - 63 * KIB), 65 * KIB);
         for odd in [1, 2, u64::MAX] {
             let front = Front::new(4).with_segments(odd);

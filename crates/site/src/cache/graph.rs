@@ -1,4 +1,4 @@
-//! Which cached answers a change in a watched directory concerns.
+//! The graph that finds the cached answers a change in a watched directory concerns.
 //!
 //! Directories are nodes. An answer is registered in the directory where its file lies, under the
 //! file's name, and wherever a symbolic link led on the way. A directory knows under which names
@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Stands for an answer from before its files are looked at. The job that makes the answer registers
-/// the ticket under a name first and looks then, so that no change falls between.
+/// The stand-in for an answer before its files are looked at. The job that makes the answer
+/// registers it under a name first and looks then, so that no change falls between.
 ///
 /// Both fields are written under the lock of the [`Graph`] only.
 #[derive(Debug, Default)]
@@ -22,22 +22,22 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Whether something changed since it was registered.
+    /// Whether something changed since the registration was made.
     pub(crate) fn is_void(&self) -> bool {
         self.is_void.load(Relaxed)
     }
 
-    /// No request waits for it any more.
+    /// Makes the registration void, as no request waits for it any more.
     pub(crate) fn give_up(&self) {
         self.is_void.store(true, Relaxed);
     }
 
-    /// Whether it stands for an answer that is finished.
+    /// Whether the registration stands for an answer that is finished.
     pub(crate) fn is_settled(&self) -> bool {
         self.entry.get().is_some()
     }
 
-    /// From now on a change concerns `entry`.
+    /// Makes changes concern `entry` from now on.
     pub(crate) fn stand_for(&self, entry: &Arc<Entry>) {
         // Set once: a ticket is used for one answer.
         if self.entry.set(Arc::downgrade(entry)).is_ok() {
@@ -45,7 +45,7 @@ impl Registration {
         }
     }
 
-    /// Whether it may go: it is void, or its answer is gone.
+    /// Whether the registration may go: it is void, or its answer is gone.
     fn is_spent(&self) -> bool {
         let is_gone = |entry: &Weak<Entry>| entry.upgrade().is_none_or(|entry| entry.is_dead());
         self.is_void() || self.entry.get().is_some_and(is_gone)
@@ -80,7 +80,7 @@ struct WatchedName {
     child: Option<WatchId>,
 }
 
-/// What an event did.
+/// The effects of an event.
 #[derive(Debug, Default)]
 pub(crate) struct Struck {
     /// Answers that may be wrong now.
@@ -109,14 +109,15 @@ impl Graph {
         self.roots.insert(number, directory);
     }
 
-    /// The root with this number serves no longer.
+    /// Forgets the root with this number, which is no longer served.
     pub(crate) fn forget_root(&mut self, number: u64, struck: &mut Struck) {
         if let Some(directory) = self.roots.remove(&number) {
             self.strike_below(directory, struck);
         }
     }
 
-    /// More names that decide where the roots' paths lead, until they are [replaced](Graph::set_signposts).
+    /// Adds names that decide where the roots' paths lead, until they are
+    /// [replaced](Graph::set_signposts).
     pub(crate) fn add_signposts(
         &mut self,
         directory: WatchId,
@@ -137,8 +138,8 @@ impl Graph {
         self.nodes.get(&directory)?.names.get(name)?.child
     }
 
-    /// Whatever happens to `name` in `directory` voids the ticket from now on. `false` if the
-    /// directory is not watched any more.
+    /// Registers the ticket: whatever happens to `name` in `directory` voids it from now on.
+    /// Returns `false` if the directory is not watched any more.
     pub(crate) fn register(
         &mut self,
         directory: WatchId,
@@ -157,14 +158,15 @@ impl Graph {
         true
     }
 
-    /// Which precompressed forms of `name` may be in `directory`, besides. A change of one of them also
-    /// voids the tickets of its original.
+    /// The precompressed forms of `name` that may be in `directory`, besides. From now on a change
+    /// of one of them also voids the registrations of its original.
     pub(crate) fn expected(&mut self, directory: WatchId, name: &[u8]) -> ExpectedForms {
         let node = self.nodes.get_mut(&directory);
         node.map_or(ExpectedForms::Any, |node| node.forms.expected(name))
     }
 
-    /// The names in `directory`, read after [`ExpectedForms::ReadFirst`]; `None` if that has failed.
+    /// Takes the names in `directory`, read after [`ExpectedForms::ReadFirst`]; `None` if that has
+    /// failed.
     pub(crate) fn learn(&mut self, directory: WatchId, names: Option<Vec<Vec<u8>>>) {
         if let Some(node) = self.nodes.get_mut(&directory) {
             node.forms.learn(names);
@@ -175,8 +177,8 @@ impl Graph {
         self.nodes.contains_key(&directory)
     }
 
-    /// `name` in `directory` is the watched subdirectory `child`: from now on a change of the name
-    /// reaches what is below.
+    /// Notes that `name` in `directory` is the watched subdirectory `child`: from now on a change
+    /// of the name reaches what is below.
     pub(crate) fn descend(&mut self, directory: WatchId, name: &[u8], child: WatchId) {
         self.add(child);
         let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
@@ -185,8 +187,7 @@ impl Graph {
         }
     }
 
-    /// Changes of `name` reach the ticket's answer through the subdirectory, and no longer
-    /// directly.
+    /// Removes the ticket from `name`: changes of it reach the answer through the subdirectory now.
     pub(crate) fn release(&mut self, directory: WatchId, name: &[u8], ticket: &Arc<Registration>) {
         let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
         let Some(at) = names.and_then(|names| names.get_mut(name)) else { return };
@@ -195,7 +196,7 @@ impl Graph {
         }
     }
 
-    /// Something happened to `name` in `directory`.
+    /// Voids what depends on `name` in `directory`, as something happened to it.
     pub(crate) fn strike_name(&mut self, directory: WatchId, name: &[u8], struck: &mut Struck) {
         let signposts = self.signposts.get(&directory);
         struck.roots |= signposts.is_some_and(|names| names.iter().any(|at| at == name));
@@ -213,14 +214,14 @@ impl Graph {
         }
     }
 
-    /// Something happened to `directory` itself.
+    /// Voids what depends on `directory` itself, as something happened to it.
     pub(crate) fn strike_directory(&mut self, directory: WatchId, struck: &mut Struck) {
         struck.roots |= self.roots.values().any(|root| *root == directory);
         struck.roots |= self.signposts.contains_key(&directory);
         self.strike_below(directory, struck);
     }
 
-    /// `directory` is not watched any more.
+    /// Forgets `directory`, which is not watched any more, and voids what depends on it.
     pub(crate) fn strike_forgotten(&mut self, directory: WatchId, struck: &mut Struck) {
         self.strike_directory(directory, struck);
         self.nodes.remove(&directory);
@@ -228,7 +229,7 @@ impl Graph {
         self.signposts.remove(&directory);
     }
 
-    /// Anything may have happened. Returns what was watched.
+    /// Voids everything, as anything may have happened. Returns the directories that were watched.
     pub(crate) fn strike_all(&mut self, struck: &mut Struck) -> Vec<WatchId> {
         struck.roots = true;
         for at in self.nodes.values().flat_map(|node| node.names.values()) {
@@ -251,13 +252,13 @@ impl Graph {
         }
     }
 
-    /// Registrations that the last sweep has left.
+    /// The number of registrations that the last sweep has left.
     #[cfg(test)]
     pub(crate) fn left(&self) -> usize {
         self.left
     }
 
-    /// Whether enough came that a sweep is worth its time.
+    /// Whether enough registrations came for a sweep to be worth its time.
     pub(crate) fn wants_sweep(&self) -> bool {
         self.registered > self.left.max(4096)
     }

@@ -1,25 +1,28 @@
-//! What files that are not held in memory contain, by their stamps: so that they are hashed once.
+//! Hashes of the contents of files that are not held in memory, by the files' stamps, so that a
+//! file is hashed once.
 //!
-//! A body that waits in the kernel, or is sent from the disk, is not looked at here. A stamp is taken for the
-//! file as long as its file system is there: the kernel gives the number of a device to another one only after
-//! the first has gone. When a root leads elsewhere all is [forgotten](KnownHashes::forget).
+//! Bodies that wait in pipes or are sent from the disk pass by here unread. A stamp stands for its
+//! file as long as the file's file system is mounted: the kernel gives a device's number to another
+//! one only after the first has gone. When a root leads elsewhere all hashes are
+//! [forgotten](KnownHashes::forget).
 
 use crate::heads::entity_tag::ContentHash;
 use forebay_sys::file::Stamp;
 use quick_cache::sync::Cache;
 use std::sync::OnceLock;
 
-/// Files that are remembered, at most: 128 bytes each, about.
+/// The largest number of files that are remembered; each takes about 128 bytes.
 const MOST_FILES: usize = 1 << 16;
 
-/// Smaller files are read as fast as they are found here.
+/// The least size of a file that is remembered; smaller ones are read as fast as they are found
+/// here.
 const LEAST_BYTES: u64 = 16 * 1024;
 
 /// The hashes of files.
 #[derive(Default)]
 pub(crate) struct KnownHashes(OnceLock<Cache<FileState, ContentHash>>);
 
-/// A file, as long as it is not changed.
+/// A file in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FileState {
     device: u64,
@@ -48,7 +51,7 @@ impl KnownHashes {
         }
     }
 
-    /// Another file system may be where one was.
+    /// Forgets all hashes, as another file system may be where one was.
     pub(crate) fn forget(&self) {
         if let Some(known) = self.0.get() {
             known.clear();

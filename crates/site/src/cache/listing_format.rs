@@ -1,21 +1,21 @@
-//! How the files of a directory are shown: as a page or as JSON, and in which order.
+//! The format of a directory's list: a page or JSON, and the order of the files.
 
-/// What a list looks like.
+/// The format and order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListingFormat {
-    /// JSON rather than a page.
+    /// Whether the list is JSON; else it is a page.
     pub(crate) is_json: bool,
     pub(crate) order: SortOrder,
 }
 
-/// How a list is sorted. Directories go first in every order.
+/// The order of a list. Directories go first in every order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SortOrder {
     pub(crate) by: SortColumn,
     pub(crate) is_descending: bool,
 }
 
-/// What a list is sorted by.
+/// The column by which a list is sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SortColumn {
     #[default]
@@ -27,7 +27,7 @@ pub(crate) enum SortColumn {
 impl SortColumn {
     pub(crate) const ALL: [SortColumn; 3] = [SortColumn::Name, SortColumn::Size, SortColumn::Date];
 
-    /// As it stands in a query.
+    /// The column's name in a query.
     pub(crate) fn word(self) -> &'static str {
         match self {
             SortColumn::Name => "name",
@@ -46,7 +46,7 @@ impl SortColumn {
 }
 
 impl ListingFormat {
-    /// Shapes are numbered from 0 on.
+    /// The format's number, from 0 on.
     pub(crate) fn number(self) -> u8 {
         let SortOrder { by, is_descending } = self.order;
         by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)
@@ -60,8 +60,8 @@ impl ListingFormat {
 }
 
 impl SortOrder {
-    /// What a query asks for: `sort=name`, `size` or `date`, and `order=desc`. What it says besides,
-    /// or wrongly, has no meaning.
+    /// The order that a query asks for: `sort=name`, `size` or `date`, and `order=desc`. All else
+    /// in it has no meaning.
     pub(crate) fn of(query: &[u8]) -> SortOrder {
         let mut order = SortOrder::default();
         for pair in query.split(|byte| *byte == b'&') {

@@ -1,13 +1,13 @@
-//! Answers that are kept, and how they stay true.
+//! Cached answers, and the way they stay current.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `front` | a loop's own table, looked up by the path as it was sent |
 //! | `store` | the cache that all loops share |
 //! | `entry` | one cached answer, which both hold |
-//! | `entry_key`, `listing_format` | what answers are found by: paths of clients, and for lists their form and order |
-//! | `watch`, `graph` | directories that are watched, and which answers a change there concerns |
-//! | `known_hashes` | what files that are not held in memory contain, by their stamps |
+//! | `entry_key`, `listing_format` | keys of answers: paths of clients, and for lists their form and order |
+//! | `watch`, `graph` | watched directories, and the answers that a change there concerns |
+//! | `known_hashes` | hashes of files that are not held in memory, by their stamps |
 
 pub(crate) mod entry;
 pub(crate) mod entry_key;

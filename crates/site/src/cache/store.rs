@@ -8,18 +8,18 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of an ordinary answer; the cache sizes its tables by it.
+/// The size of an ordinary answer, by which the cache sizes its tables.
 const TYPICAL_BYTES: u64 = 8 * 1024;
 
 /// The shared cache, or nothing if it is switched off.
 pub(crate) struct Store {
     cache: Option<Cache<EntryKey, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
     evicted: Arc<Evicted>,
-    /// Held while an entry grows, so that it grows by one thing at a time.
+    /// Held while an entry grows, so that its weight changes by one variant at a time.
     growing: Mutex<()>,
 }
 
-/// What was evicted since the start.
+/// Counters of evictions since the start.
 #[derive(Default)]
 struct Evicted {
     entries: AtomicU64,
@@ -45,7 +45,7 @@ struct Evictions {
 }
 
 impl Lifecycle<EntryKey, Arc<Entry>> for Evictions {
-    /// What was evicted ends when the cache's lock is released.
+    /// The entries that were evicted. They are dropped when the cache's lock has been released.
     type RequestState = Vec<Arc<Entry>>;
 
     fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, key: EntryKey, entry: Arc<Entry>) {
@@ -82,7 +82,7 @@ impl Store {
         self.cache.as_ref()?.get(&key).filter(|entry| !entry.is_dead())
     }
 
-    /// Tells the cache that the entry is in use, if that can be told without waiting.
+    /// Reports to the cache that the entry is in use, if the lock is free.
     pub(crate) fn touch(&self, key: KeyRef<'_>) {
         if let Some(cache) = &self.cache {
             // A lock held by another only means that this hint is lost.
@@ -92,13 +92,13 @@ impl Store {
 
     pub(crate) fn insert(&self, entry: Arc<Entry>) {
         let Some(cache) = &self.cache else { return };
-        // what was evicted ends when the cache's lock is released
+        // the evicted entries are dropped here, after the cache's lock is released
         let mut evicted = Vec::new();
         cache.insert_with_lifecycle(entry.key.clone(), entry, &mut evicted);
     }
 
-    /// Lets the entry weigh so many bytes more. The cache counts a weight when an entry comes and
-    /// when it goes, so the entry is outside while it changes.
+    /// Raises the entry's weight by `bytes`. The cache counts a weight when an entry comes and when
+    /// it goes, so the entry is outside while its weight changes.
     pub(crate) fn grow(&self, entry: &Arc<Entry>, bytes: u64) {
         let Some(cache) = &self.cache else { return };
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl Store {
         entry.made_bytes.fetch_add(bytes, Relaxed);
         if was_in {
             cache.insert(entry.key.clone(), Arc::clone(entry));
-            // its files may have changed while it could not be found
+            // the entry's files may have changed while it could not be found
             if entry.is_dead() {
                 self.remove(entry);
             }
@@ -120,7 +120,7 @@ impl Store {
         }
     }
 
-    /// Removes all entries of a site and marks them dead; how many.
+    /// Removes all entries of a site and marks them dead. Returns their number.
     pub(crate) fn flush(&self, site: u32) -> u64 {
         let flushed = AtomicU64::new(0);
         if let Some(cache) = &self.cache {
@@ -188,7 +188,7 @@ mod tests {
         entries.iter().for_each(|entry| store.grow(entry, 50_000));
         assert!(store.bytes() <= 1 << 20);
         assert!(store.evictions() > 70);
-        // the weights that were counted are those that go
+        // the weights that were counted are those that are taken off
         assert!(store.flush(0) > 5);
         assert_eq!((store.bytes(), store.entries()), (0, 0));
     }

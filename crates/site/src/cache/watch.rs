@@ -1,4 +1,4 @@
-//! Watching the directories on the way to a file, and telling the graph what changed.
+//! Watching the directories on the way to a file, and passing changes on to the graph.
 
 use crate::bodies::forms::{ExpectedForms, MOST_NAMES};
 use crate::cache::graph::{Graph, Registration, Signposts, Struck};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MOST_LINKS: u32 = 40;
 /// Events handled before the lock is released once.
 const BATCH: usize = 1024;
-/// Nothing is watched for so many ticks after events were lost.
+/// The number of ticks for which nothing is watched after events were lost.
 const SUSPENDED_TICKS: u32 = 10;
 
 /// The watched directories and what depends on them.
@@ -27,14 +27,14 @@ const SUSPENDED_TICKS: u32 = 10;
 pub(crate) struct FileWatcher {
     watch: Watch,
     graph: Mutex<Graph>,
-    /// Held by who takes events, until what they did is done.
+    /// Held by the thread that takes events, until it has done what follows from them.
     taking: Mutex<()>,
     most_directories: usize,
-    /// How many ticks are left in which nothing is watched.
+    /// The number of ticks left in which nothing is watched.
     suspended_ticks: AtomicU32,
 }
 
-/// What one batch of changes was.
+/// The state of the event queue after one batch of changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch {
     /// Events were lost.
@@ -43,7 +43,7 @@ pub(crate) struct Batch {
     pub(crate) is_full: bool,
 }
 
-/// Why changes on the way to a file will not all be told.
+/// The reason why changes on the way to a file will not all be reported.
 #[derive(Debug)]
 pub(crate) enum Untold {
     /// Nothing is watched for now.
@@ -54,14 +54,14 @@ pub(crate) enum Untold {
     Notice(Notice),
 }
 
-/// What was seen on the way to a path.
+/// The findings on the way to a path.
 #[derive(Debug, Default)]
 pub(crate) struct PathLook {
-    /// What is at its end, if that is a file and no link led there.
+    /// The stamp of the file at the path's end, if it is a file and no link led there.
     pub(crate) stamp: Option<Stamp>,
-    /// What to expect of the file's precompressed forms.
+    /// The file's precompressed forms that may be there.
     pub(crate) forms: Option<ExpectedForms>,
-    /// The directory of the path's last name, if it is to be read.
+    /// The directory of the path's last name, if it is worth reading.
     pub(crate) unread: Option<Unread>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct PathLook {
 #[derive(Debug)]
 pub(crate) struct Unread {
     directory: WatchId,
-    /// Its path from the root, free of links.
+    /// The directory's path from the root, free of links.
     place: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ impl FileWatcher {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits at most `timeout_ms` for changes; whether there are some.
+    /// Waits at most `timeout_ms` for changes. Returns whether there are some.
     pub(crate) fn wait(&self, timeout_ms: u64) -> bool {
         // The only errors are those of a wrong call; a wait without end would be worse.
         self.watch.wait(timeout_ms).unwrap_or_else(|_| {
@@ -94,13 +94,13 @@ impl FileWatcher {
         })
     }
 
-    /// Applies one batch of changes, if there are some. `strike` gets what they did while the lock is still held.
-    /// Who takes events after another finds done what those did.
+    /// Applies one batch of changes, if there are some. `strike` gets their effects while the lock
+    /// is still held, so a thread that takes events after another finds the first one's work done.
     pub(crate) fn take_events(&self, strike: impl FnOnce(Struck)) -> Batch {
         let mut struck = Struck::default();
         let (mut is_lost, mut count) = (false, 0);
         let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        // where nothing has happened nobody waits for the graph
+        // where nothing has happened no thread waits for the graph
         let mut locked = None;
         let outcome = self.watch.read(BATCH, |event| {
             count += 1;
@@ -124,13 +124,13 @@ impl FileWatcher {
         Batch { is_lost, is_full: count >= BATCH }
     }
 
-    /// Anything may have changed: starts over with nothing watched.
+    /// Starts over with nothing watched, as anything may have changed.
     fn lose(&self, graph: &mut Graph, struck: &mut Struck) {
         self.suspended_ticks.store(SUSPENDED_TICKS, Relaxed);
         self.unwatch(graph.strike_all(struck));
     }
 
-    /// The same as an overflow of the kernel's queue.
+    /// Acts as if the kernel's queue had overflowed.
     #[cfg(test)]
     pub(crate) fn overflow(&self, strike: impl FnOnce(Struck)) {
         let mut struck = Struck::default();
@@ -139,18 +139,18 @@ impl FileWatcher {
         strike(struck);
     }
 
-    /// Forgets everything, and watches nothing until told otherwise.
+    /// Forgets everything, and watches nothing from now on.
     pub(crate) fn retire(&self, struck: &mut Struck) {
         self.lose(&mut self.graph(), struck);
     }
 
-    /// A tick has passed: some time after events were lost it watches again.
+    /// Counts a tick: some time after events were lost, directories are watched again.
     pub(crate) fn tick(&self) {
         let left = |ticks: u32| ticks.checked_sub(1);
         let _ = self.suspended_ticks.fetch_update(Relaxed, Relaxed, left);
     }
 
-    /// Forgets what is not needed any more, if there is much of it or `is_due` anyway.
+    /// Forgets registrations that are not needed any more, if there are many or `is_due` says so.
     pub(crate) fn tidy(&self, is_due: bool) {
         let mut graph = self.graph();
         if is_due || graph.wants_sweep() {
@@ -160,13 +160,14 @@ impl FileWatcher {
 
     fn unwatch(&self, directories: Vec<WatchId>) {
         for directory in directories {
-            // It may be gone already, which the kernel told or is about to tell.
+            // It may be gone already, which the kernel has reported or is about to report.
             let _ = self.watch.remove(directory);
         }
     }
 
-    /// Watches the names that decide where a root's path leads. What cannot be watched is found by
-    /// the periodic look at the root. Of however many roots one descriptor is open at a time.
+    /// Watches the names that decide where a root's path leads. Names that cannot be watched are
+    /// found by the periodic look at the root. However many roots there are, one descriptor is open
+    /// at a time.
     pub(crate) fn set_signposts(&self, names: impl IntoIterator<Item = (PathBuf, Vec<u8>)>) {
         let mut by_path: HashMap<PathBuf, HashSet<Vec<u8>>> = HashMap::new();
         for (path, name) in names {
@@ -190,7 +191,7 @@ impl FileWatcher {
     /// Registers `ticket` everywhere on the way from `root` to `path`, so that whatever changes
     /// where the path leads, and whatever happens to precompressed forms of it, from now on voids it.
     ///
-    /// Goes by hand where the kernel went or will go when it opens the path: a link is registered
+    /// Follows by hand the way that the kernel takes when it opens the path: a link is registered
     /// and then followed. Ends at the first name that is not there.
     pub(crate) fn follow(
         &self,
@@ -230,7 +231,7 @@ impl FileWatcher {
         let place = place.strip_suffix(b"/").unwrap_or(place);
         let opened = file::open_beneath(root.directory.as_fd(), place).ok()?;
         {
-            // another directory may lie in this place by now; that is not to be watched
+            // another directory may be in this place by now, which must not be watched
             let graph = self.graph();
             let found = self.watch.add(opened.as_fd(), WatchInterest::Names).ok()?;
             if found != *directory {
@@ -289,7 +290,7 @@ impl FileWatcher {
     }
 }
 
-/// A path relative to the root, for people.
+/// A path relative to the root, for messages.
 fn display(place: &[u8]) -> PathBuf {
     let place = if place.is_empty() { b"." } else { place };
     Path::new(OsStr::from_bytes(place)).to_owned()
@@ -303,8 +304,8 @@ struct Walk<'w> {
     /// The directories above this one, each with the length of its place.
     above: Vec<(WatchId, usize)>,
     at: WatchId,
-    /// Where the way led from one directory into another. The ticket is registered there too until
-    /// the walk is over: a change behind its back would leave it in a directory that the path
+    /// The places where the way led from one directory into another. The ticket is registered there
+    /// too until the walk is over: an unnoticed change would leave it in a directory that the path
     /// does not lead to any more.
     crossed: Vec<(WatchId, Vec<u8>)>,
     /// The path of `at` from the root, free of links; empty or ends in a slash.
@@ -316,7 +317,7 @@ struct Walk<'w> {
     way: PathLook,
 }
 
-/// Where one name leads.
+/// The target of one name.
 enum Lead {
     Down(WatchId),
     Link(Vec<u8>),
@@ -347,7 +348,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// All of the way is watched, unless it changed meanwhile.
+    /// Ends the walk: all of the way is watched, unless it changed meanwhile.
     fn finish(self) -> Result<PathLook, Untold> {
         if !self.crossed.is_empty() {
             let mut graph = self.watcher.graph();
@@ -361,8 +362,8 @@ impl Walk<'_> {
         Ok(self.way)
     }
 
-    /// Goes down as far as it is known where names lead. Registers the ticket under the name where that
-    /// ends, and returns it; `None` where there is nothing more.
+    /// Goes down as far as targets of names are known. Registers the ticket under the name where
+    /// that ends, and returns the name; `None` at the end of the path.
     ///
     /// The names before it need no registration: under one lock nothing changes between them, and a
     /// change after that reaches all that is registered below.
@@ -383,7 +384,8 @@ impl Walk<'_> {
             if !graph.register(self.at, &name, self.ticket) {
                 return Err(Untold::Moved);
             }
-            // what a link at the end leads to has forms of its own, which are not the path's
+            // the file that a link at the end leads to has forms of its own, which are not the
+            // path's
             if is_last && self.with_forms && self.way.forms.is_none() {
                 let forms = graph.expected(self.at, &name);
                 self.way.forms = Some(forms);
@@ -404,7 +406,7 @@ impl Walk<'_> {
         self.place.push(b'/');
     }
 
-    /// Where a name leads that is registered.
+    /// The target of a name that is registered.
     fn lead(&mut self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
         let path = [&self.place, name].concat();
         let root = self.root.directory.as_fd();

@@ -1,4 +1,4 @@
-//! How an answer comes into the cache: what is looked at meanwhile, and whether it changed.
+//! Builders of answers for the cache, which notice what changes meanwhile.
 
 use super::Content;
 use crate::cache::entry::{DEAD, Entry};
@@ -13,15 +13,15 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) struct AnswerBuilder<'c> {
     content: &'c Content,
     vhost: &'c VirtualHost,
-    /// Of each mount, the directory that it is now.
+    /// The present directory of each mount.
     roots: Vec<Arc<Root>>,
     ticket: Arc<Registration>,
-    /// Whether every change is told.
+    /// Whether every change is reported.
     is_told: bool,
 }
 
 impl Content {
-    /// Begins to make an answer for a site: whatever changes from now on is noticed.
+    /// Begins to make an answer for a site; changes from now on are noticed.
     pub(crate) fn builder(&self, site: u32) -> Option<AnswerBuilder<'_>> {
         let vhost = self.vhosts.get(site as usize)?;
         let ticket = Arc::default();
@@ -33,17 +33,17 @@ impl Content {
 }
 
 impl AnswerBuilder<'_> {
-    /// The directory that has what is at a path of the site, and where within it.
+    /// The directory that has a path of the site, and the path within it.
     pub(crate) fn locate<'p>(&'p self, path: &'p [u8]) -> Option<(&'p Root, &'p [u8])> {
         let (mount, inside) = self.vhost.locate(path)?;
         Some((&**self.roots.get(mount)?, inside))
     }
 
-    /// The way to `path`, one of the site, matters for the answer. What was seen on it holds as long as
-    /// the answer. `with_forms` asks for the forms of the file, too.
+    /// Notes that the way to `path`, one of the site, matters for the answer. The findings on it
+    /// hold as long as the answer. `with_forms` asks for the forms of the file, too.
     pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> PathLook {
         let watcher = self.content.watcher.as_ref().filter(|_| self.is_told);
-        // One untold change is enough to make the answer expire.
+        // One change that is not reported is enough to make the answer expire.
         let Some(watcher) = watcher else { return PathLook::default() };
         let Some((root, inside)) = self.locate(path) else { return PathLook::default() };
         let untold = match watcher.follow(root, inside, &self.ticket, with_forms) {
@@ -64,13 +64,13 @@ impl AnswerBuilder<'_> {
         }
     }
 
-    /// Whether every change on the ways followed is told.
+    /// Whether every change on the ways followed is reported.
     pub(crate) fn is_told(&self) -> bool {
         self.is_told
     }
 
-    /// Puts the answer into the cache, fresh until then, unless something changed meanwhile or it
-    /// is to be [`DEAD`] anyway.
+    /// Puts the answer into the cache, fresh until `until_ms`, unless something changed meanwhile
+    /// or `until_ms` is [`DEAD`].
     pub(crate) fn settle(self, entry: &Arc<Entry>, until_ms: u64, is_new: bool) {
         let graph = self.content.watcher.as_ref().map(|watcher| watcher.graph());
         let mut mounts = self.roots.iter().zip(&self.vhost.mounts);

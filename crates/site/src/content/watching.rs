@@ -1,5 +1,5 @@
-//! Changes of files, of the ways to roots, of files of users: the thread that waits for them, and requests that
-//! look for them first.
+//! Changes of files, of the ways to roots, of files of users: the thread that waits for them, and
+//! requests that look at them first.
 
 use super::Content;
 use crate::cache::graph::Struck;
@@ -12,16 +12,18 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Between two looks at what no event tells, at most.
+/// The longest time between two looks at what no event reports.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two sweeps of what is watched, at most, in ticks.
+/// The number of ticks between two sweeps of what is watched.
 const SWEEP_TICKS: u32 = 60;
-/// Batches of changes that one request takes, at most: four of the kernel's queues, with its defaults.
+/// The largest number of batches of changes that one request takes: four of the kernel's queues,
+/// with its defaults.
 const MOST_BATCHES: u32 = 64;
-/// So long after a change requests wait for the look at the roots: one of them may be on a file system that hangs.
+/// The time after a change for which requests wait for the look at the roots. It is bounded as a
+/// root may be on a file system that hangs.
 const LOOK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who looks at the roots, and for which changes: one thread at a time.
+/// The state of looks at the roots, which one thread at a time does: which changes have been seen.
 #[derive(Debug, Default)]
 pub(super) struct RootLooks {
     state: Mutex<LookState>,
@@ -33,12 +35,13 @@ struct LookState {
     /// Changes so far that may concern roots, and how many of them were looked at.
     found: u64,
     seen: u64,
-    /// Since when there are others.
+    /// The time of the first change that has not been looked at.
     since: Option<Instant>,
     is_looking: bool,
 }
 
-/// What a request waits for: that so many changes were looked at; and until when.
+/// The condition that a request waits for: the number of changes that must have been looked at, and
+/// a time to give up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AwaitedLook {
     found: u64,
@@ -50,7 +53,7 @@ impl LookState {
         self.seen < self.found
     }
 
-    /// What a request that comes now waits for.
+    /// The condition for a request that comes now.
     fn awaited(&self) -> Option<AwaitedLook> {
         let left = LOOK_PATIENCE.checked_sub(self.since?.elapsed())?;
         Some(AwaitedLook { found: self.found, until: Instant::now() + left })
@@ -62,14 +65,15 @@ impl RootLooks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change may concern a root.
+    /// Notes that a change may concern a root.
     fn strike(&self) {
         let mut state = self.state();
         state.found += 1;
         state.since.get_or_insert_with(Instant::now);
     }
 
-    /// Whether who asks is to [look](RootLooks::look): it is due, or time for it, and nobody is at it.
+    /// Whether the caller must [look](RootLooks::look): a look is due, or it is a tick, and no
+    /// thread looks already.
     fn begin(&self, is_tick: bool) -> bool {
         let mut state = self.state();
         let begins = !state.is_looking && (is_tick || state.is_due());
@@ -77,7 +81,7 @@ impl RootLooks {
         begins
     }
 
-    /// Has `look` done, and again for what was found meanwhile.
+    /// Calls `look`, and again if changes came meanwhile.
     fn look(&self, look: impl Fn()) {
         let _gives_up = GivesUp(self);
         let mut state = self.state();
@@ -96,7 +100,8 @@ impl RootLooks {
         state.is_looking = false;
     }
 
-    /// Who was to look cannot: it is left to the next tick, and nobody waits for that.
+    /// Leaves the look to the next tick, as the thread for it could not be started. No request
+    /// waits for that.
     fn give_up(&self) {
         let mut state = self.state();
         (state.seen, state.since, state.is_looking) = (state.found, None, false);
@@ -113,7 +118,7 @@ impl RootLooks {
     }
 }
 
-/// A look that panics is given up.
+/// Gives a look up if it panics.
 struct GivesUp<'l>(&'l RootLooks);
 
 impl Drop for GivesUp<'_> {
@@ -150,8 +155,9 @@ impl Content {
 
     /// Follows the roots' paths anew, and drops what came from a root that serves no longer.
     fn look_at_roots(&self) {
-        // First the signposts, then the look: a change between the two is told. A path that leads
-        // elsewhere has other signposts. What changes faster than that is looked at in a tick.
+        // First the signposts, then the look, so that a change between the two is reported. A path
+        // that leads elsewhere has other signposts. What changes faster than that is looked at in a
+        // tick.
         for _ in 0..4 {
             if let Some(watcher) = &self.watcher {
                 let signposts = self.places().flat_map(|(_, place)| place.signposts());
@@ -164,7 +170,7 @@ impl Content {
         }
     }
 
-    /// Looks at the roots, if that is due or `is_tick`, and no other thread is at it.
+    /// Looks at the roots, if that is due or `is_tick`, and no other thread does so already.
     fn look_in_turn(&self, is_tick: bool) {
         if self.root_looks.begin(is_tick) {
             self.root_looks.look(|| self.look_at_roots());
@@ -198,7 +204,7 @@ impl Content {
     }
 
     fn flush(&self, site: u32, before: &Root) {
-        // The lock keeps answers from the root before out of the store from now on.
+        // The lock keeps answers of the old root out of the store from now on.
         let mut graph = self.watcher.as_ref().map(|watcher| watcher.graph());
         let mut struck = Struck::default();
         if let Some(graph) = &mut graph {
@@ -208,9 +214,9 @@ impl Content {
         self.invalidated.fetch_add(self.store.flush(site), Relaxed);
     }
 
-    /// Applies the changes that happened before now, so that an answer from here is no older than one from
-    /// another process. If a root's path may lead elsewhere a thread that serves nobody looks, and the request is
-    /// to [wait](Content::wait_for_roots).
+    /// Applies the changes that happened before now, so that an answer from here is no older than
+    /// one from another process. If a root's path may lead elsewhere, a thread of its own looks at
+    /// it, and the request must [wait](Content::wait_for_roots).
     ///
     /// A system call.
     pub(crate) fn catch_up(self: &Arc<Content>) -> Option<AwaitedLook> {
@@ -235,7 +241,7 @@ impl Content {
         self.root_looks.wait(awaited);
     }
 
-    /// Applies a batch of the changes that happened; whether there may be more.
+    /// Applies a batch of the changes that happened. Returns whether there may be more.
     fn take_events(&self, watcher: &FileWatcher) -> bool {
         let batch = watcher.take_events(|struck| {
             if self.strike(struck) {
@@ -336,7 +342,7 @@ mod tests {
             waits.join().unwrap();
         });
         looks.strike();
-        // who waited for the look before does not wait for this one
+        // a request that waited for an earlier look does not wait for this one
         looks.wait(AwaitedLook { until: Instant::now() + Duration::from_secs(3600), ..awaited });
         let (struck, awaited) = (Instant::now(), looks.state().awaited().unwrap());
         looks.wait(awaited);

@@ -1,13 +1,14 @@
-//! Entity tags of files: of their bytes, or of what the file system says of them.
+//! Entity tags of files, made of their bytes, or of their state in the file system.
 //!
-//! A strong tag promises that bytes are the same (RFC 9110 §8.8.1). What the file system says of a file
-//! repeats: images of file systems are made with fixed times and numbers, and a program that writes into a
-//! file can put its time back. So a file that is small enough has a tag of its bytes. Larger ones have size,
-//! time of modification and time of change, which no program can put back; where there is no such time of its own the
-//! tag is weak. The number of the inode says nothing of the bytes, and differs between machines.
+//! A strong tag promises that bytes are the same (RFC 9110 §8.8.1). The state in the file system
+//! can repeat: images of file systems are made with fixed times and numbers, and a program that
+//! writes into a file can put its time back. So a file that is small enough has a tag of its bytes.
+//! Larger ones have size, time of modification and time of change, which no program can put back;
+//! where the time of change is not a time of its own the tag is weak. The number of the inode says
+//! nothing of the bytes, and differs between machines.
 //!
-//! Which of the two it is depends on the size and on settings alone, never on whether the file is in memory
-//! or sent from the disk: so a file has one tag, whichever way it is sent.
+//! The size and the settings alone decide which of the two it is, never whether the file is in
+//! memory or sent from the disk. So a file has one tag, whichever way it is sent.
 
 use crate::settings::EtagMode;
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -16,18 +17,18 @@ use forebay_sys::file::{self, Stamp};
 use std::io;
 use std::os::fd::AsFd;
 
-/// How long after a change a file may still change without its time stamp moving.
+/// The time after a change in which a file may change again without its time stamp moving.
 const YOUNG_NS: i64 = 2_000_000_000;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// 128 bits: of so many nobody finds two texts with the same hash.
+/// 128 bits, so that finding two texts with the same hash is out of reach.
 const HASH_BYTES: usize = 16;
 
 /// Bytes read at once.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// What the bytes of a body are known by.
+/// The hash of a body's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentHash([u8; HASH_BYTES]);
 
@@ -42,7 +43,7 @@ impl ContentHash {
         ContentHash(short)
     }
 
-    /// The hash of a file of so many bytes; `None` if it has another length. May block.
+    /// The hash of a file of `size` bytes; `None` if the file has another length. May block.
     pub(crate) fn read(file: impl AsFd, size: u64) -> io::Result<Option<ContentHash>> {
         let mut hasher = blake3::Hasher::new();
         let mut scratch = vec![0; SCRATCH_BYTES];
@@ -62,21 +63,22 @@ impl ContentHash {
     }
 }
 
-/// What the tag of a variant is made of.
+/// The source of a variant's tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Validator {
-    /// Its bytes.
+    /// The bytes of the body.
     Content(ContentHash),
-    /// What the file system says of its file.
+    /// The file's state in the file system.
     Stat,
 }
 
 /// The tag of one variant.
 #[derive(Clone, Debug)]
 pub(crate) struct EntityTag {
-    /// As it stands in `ETag`.
+    /// The text of the `ETag` field.
     pub(crate) text: Box<[u8]>,
-    /// If it is weak because the file may still change unnoticed: until when, in nanoseconds since 1970.
+    /// The end of the time in which the tag is weak because the file may still change unnoticed, in
+    /// nanoseconds since 1970; `None` if it is not weak for that.
     pub(crate) young_until_ns: Option<i64>,
 }
 
@@ -91,7 +93,7 @@ impl EntityTag {
     ) -> EntityTag {
         let changed_ns = match validator {
             Validator::Content(_) => stamp.mtime_ns,
-            // the time of modification says nothing once it was put back
+            // the time of modification says nothing once a program has put it back
             Validator::Stat => latest(stamp, now_ns),
         };
         let young_until_ns =
@@ -107,25 +109,25 @@ impl EntityTag {
         EntityTag { text: written(is_weak, &opaque, coding), young_until_ns }
     }
 
-    /// A tag that is weak because nothing strong can be said: the file changes whenever it is read.
+    /// A weak tag for a file that changes whenever it is read, of which nothing strong can be said.
     pub(crate) fn of_moment(coding: Coding, stamp: &Stamp, now_ns: i64) -> EntityTag {
         EntityTag::of_file(Validator::Stat, coding, stamp, EtagMode::Weak, now_ns)
     }
 
-    /// One that takes as much room in a head as any of a content does, in HTTP/2 too: no code of HPACK is
-    /// shorter than its text.
+    /// A tag that takes as much room in a head as the longest of a content does, in HTTP/2 too: no
+    /// text of this length has a longer code in HPACK.
     pub(crate) fn widest(coding: Coding) -> EntityTag {
         let opaque = "X".repeat(Base64UrlUnpadded::encoded_len(&[0; HASH_BYTES]));
         EntityTag { text: written(true, &opaque, coding), young_until_ns: None }
     }
 
-    /// Of what has none.
+    /// The empty tag of a body that has none.
     pub(crate) fn none() -> EntityTag {
         EntityTag { text: Box::default(), young_until_ns: None }
     }
 
-    /// That of the same content in a coding: of these bytes, because another release of a codec may write
-    /// others; and as strong as this one.
+    /// The tag of the same content in a coding. The tag depends on these bytes, because another
+    /// release of a codec may write others; it is as strong as this one.
     pub(crate) fn recoded(&self, coding: Coding, bytes: &[u8]) -> EntityTag {
         let opaque = Base64UrlUnpadded::encode_string(&ContentHash::of(bytes).0);
         EntityTag {
@@ -135,7 +137,8 @@ impl EntityTag {
     }
 }
 
-/// The tag as it is written. Two codings of a file may have the same stamp, or no bytes both.
+/// The text of a tag. Two codings of a file may have the same stamp, or both no bytes, so the
+/// coding is a part of it.
 fn written(is_weak: bool, opaque: &str, coding: Coding) -> Box<[u8]> {
     let weak = if is_weak { "W/" } else { "" };
     let (dash, coding) = match coding {
@@ -219,7 +222,7 @@ mod tests {
             }
             assert_eq!(tag(hash, time_ns, EtagMode::Auto), (false, None));
         }
-        // of a file of a disk both are the same moment, to a fraction of a second
+        // on a file system on a disk both are the same moment, to a fraction of a second
         let moment_ns = 1_600_000_000 * SECOND_NS + 5;
         assert!(
             text(Validator::Stat, Coding::Identity, &stamp(moment_ns, moment_ns), now_ns)

@@ -28,7 +28,7 @@ impl<'f> AnswerFields<'f> {
         self.position(name).map(|at| self.0.remove(at).1)
     }
 
-    /// What a field says.
+    /// The value of a field.
     pub(crate) fn value(&self, name: &str) -> Option<Cow<'f, [u8]>> {
         self.position(name).map(|at| self.0[at].1.clone())
     }
@@ -41,14 +41,14 @@ impl<'f> AnswerFields<'f> {
     fn set(&mut self, name: &'f str, value: &'f [u8]) {
         let Some(at) = self.position(name) else { return self.push(name, value) };
         if !name.eq_ignore_ascii_case("Vary") {
-            // an application may have said it several times
+            // an application may have sent the field several times
             let mut place = 0..;
             self.0
                 .retain(|(other, _)| place.next() == Some(at) || !other.eq_ignore_ascii_case(name));
         }
         let held = &mut self.0[at];
         if name.eq_ignore_ascii_case("Vary") {
-            // what the answer depends on already it still depends on
+            // the answer still depends on what it depended on before
             for one in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
                 let mut known = held.1.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
                 if !known.any(|known| known.eq_ignore_ascii_case(one)) {
@@ -91,8 +91,9 @@ impl<'f> AnswerFields<'f> {
         });
     }
 
-    /// What rules say about a path they say about its content: an error must not be kept as long. Then what the
-    /// application has said of that holds, if that is to keep it for no time.
+    /// Changes a Cache-Control that rules have set for a path's content: an error must not be kept
+    /// as long. If the application's `own` value forbids keeping the answer, it is put in its
+    /// place.
     pub(crate) fn shorten_for_error(&mut self, own: Option<Cow<'f, [u8]>>) {
         let Some(at) = self.position("Cache-Control") else { return };
         if !lets_keep(&self.0[at].1) {
@@ -113,13 +114,13 @@ impl<'f> AnswerFields<'f> {
     }
 }
 
-/// Whether a Cache-Control has answers kept for a time.
+/// Whether a Cache-Control lets answers be kept for a time.
 fn lets_keep(value: &[u8]) -> bool {
     let value = String::from_utf8_lossy(value).to_ascii_lowercase();
     ["max-age", "s-maxage", "public", "immutable"].iter().any(|word| value.contains(word))
 }
 
-/// Whether it says that nobody keeps an answer, or asks again each time.
+/// Whether a Cache-Control forbids keeping an answer, or has it validated each time.
 fn forbids_keeping(value: &[u8]) -> bool {
     let value = String::from_utf8_lossy(value).to_ascii_lowercase();
     value.contains("no-cache") || value.contains("no-store")
@@ -141,7 +142,7 @@ pub(crate) struct HeaderRuleSet<'r> {
 }
 
 impl<'r> HeaderRuleSet<'r> {
-    /// Of all rules of the site, those with these numbers.
+    /// The rules with these numbers, of all rules of the site.
     pub(crate) fn new(all: &'r [HeaderRule], which: &'r [u16]) -> HeaderRuleSet<'r> {
         HeaderRuleSet { all, which }
     }
@@ -221,7 +222,7 @@ mod tests {
             let mut own = fields.clone();
             fields.shorten_for_error(None);
             assert_eq!(fields.take("Cache-Control").as_deref(), left.map(str::as_bytes), "{said}");
-            // of an application that has said something of that, too
+            // an application has sent such a field, too
             own.shorten_for_error(Some(Cow::Borrowed(b"no-cache, max-age=0")));
             let left = left.unwrap_or("no-cache, max-age=0");
             assert_eq!(own.take("Cache-Control").as_deref(), Some(left.as_bytes()), "{said}");

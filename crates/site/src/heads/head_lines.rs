@@ -1,4 +1,4 @@
-//! Lines that every head has: the status, who answers, how long the body is.
+//! Lines that every head has: the status, the server's name, the length of the body.
 
 use crate::heads::fields::AnswerFields;
 use forebay_http::{decimal, status};
@@ -10,7 +10,7 @@ pub(crate) fn status_line(status: u16) -> Vec<u8> {
     head
 }
 
-/// Names the server, if it is to be named.
+/// Names the server, unless the site keeps the name secret.
 pub(crate) fn server(is_named: bool, fields: &mut AnswerFields<'_>) {
     if is_named {
         fields.push("Server", b"Forebay".as_slice());

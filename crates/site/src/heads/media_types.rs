@@ -1,4 +1,4 @@
-//! Which media type a file has, by the ending of its name.
+//! Media types of files, by the endings of their names.
 
 //!
 //! The table is that of a crate, which follows those of mime-db and of freedesktop.org. [`OURS`] goes before
@@ -11,7 +11,8 @@ use forebay_http::coding::Coding;
 const OURS: [(&[&str], &str); 15] = [
     // RFC 9239
     (&["js", "mjs", "cjs"], "text/javascript"),
-    // the crate has films for what are programs nearly everywhere, and no type is registered for these
+    // the crate has films for endings that are programs nearly everywhere, and no type is
+    // registered for these
     (&["ts", "mts", "cts", "tsx"], "text/plain"),
     // RFC 8216 §4
     (&["m3u8"], "application/vnd.apple.mpegurl"),
@@ -25,19 +26,19 @@ const OURS: [(&[&str], &str); 15] = [
     (&["dll"], "application/vnd.microsoft.portable-executable"),
     (&["arrow"], "application/vnd.apache.arrow.file"),
     (&["sqlite", "sqlite3"], "application/vnd.sqlite3"),
-    // text/rtf is registered, too, but has no charset that could be told
+    // text/rtf is registered, too, but has no charset parameter
     (&["rtf"], "application/rtf"),
     // RFC 6713; what is inside has its own
     (&["tgz"], "application/gzip"),
-    // no type is registered; these are what their specifications ask for
+    // no type is registered; these are the ones in their specifications
     (&["ndjson"], "application/x-ndjson"),
     (&["jsonl"], "application/jsonl"),
-    // a part of a film, as .mpd and .m3u8 name them; RFC 8216 §4 has none, and IANA this one
+    // a part of a film, as .mpd and .m3u8 name them; RFC 8216 §4 has none, and IANA has this one
     (&["m4s"], "video/iso.segment"),
 ];
 
-/// The coding a file is in by its name alone, whatever a client accepts: `.svgz` is a picture that was
-/// compressed (SVG §1.1), and nothing else has it as it was before.
+/// The coding of a file by its name alone, whatever a client accepts: `.svgz` is a picture that was
+/// compressed (SVG §1.1), and no other file has it uncompressed.
 pub(crate) fn coding_of(types: &[FileMediaType], path: &[u8]) -> Coding {
     const END: &[u8] = b".svgz";
     let at = path.len().checked_sub(END.len());
@@ -49,8 +50,8 @@ pub(crate) fn coding_of(types: &[FileMediaType], path: &[u8]) -> Coding {
     }
 }
 
-/// The media type of a file by the end of its name, with the charset where it is text: what `types`
-/// says of it, else what is known.
+/// The media type of a file by the end of its name, with the charset where it is text. `types` go
+/// before the built-in ones.
 pub(crate) fn content_type(types: &[FileMediaType], path: &[u8]) -> Box<str> {
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
     let extension = name.iter().rposition(|&b| b == b'.').map(|dot| &name[dot + 1..]);

@@ -1,11 +1,11 @@
-//! What heads of answers are made of.
+//! Parts of the heads of answers.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `head_lines` | lines that every head has: the status, who answers, how long the body is |
+//! | `head_lines` | lines that every head has: the status, the server's name, the length of the body |
 //! | `fields` | the fields of an answer while they are put together, and the rules that change them |
-//! | `media_types` | which media type a file has, by the ending of its name |
-//! | `entity_tag` | what tells one content of a file from another |
+//! | `media_types` | media types of files, by the endings of their names |
+//! | `entity_tag` | entity tags of files and of bodies in codings |
 //! | `pages` | small pages for answers without content: errors and redirects |
 
 pub(crate) mod entity_tag;

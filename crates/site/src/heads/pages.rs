@@ -5,13 +5,13 @@ use crate::heads::head_lines::{length_line, server, status_line};
 use forebay_conn::Reply;
 use forebay_http::status;
 
-/// What the server answers to.
+/// The methods that the server answers.
 const ALLOWED: &[u8] = b"GET, HEAD, OPTIONS";
 
-/// In each page, because an error has no other files.
+/// The style sheet in each page, because an error has no other files.
 const STYLE: &str = include_str!("page.css");
 
-/// How each page ends; the id of a request stands before it.
+/// The end of each page; the id of a request stands before it.
 const END: &str = "</main>\n</body>\n</html>\n";
 
 /// The statuses of redirects.
@@ -30,7 +30,7 @@ pub(crate) struct RefusalPage {
 }
 
 impl RefusalPage {
-    /// With the fields that its status always needs.
+    /// A page with the fields that its status always needs.
     pub(crate) fn new(status: u16, text: &'static str) -> RefusalPage {
         let mut fields = Vec::new();
         match status {
@@ -41,7 +41,7 @@ impl RefusalPage {
         RefusalPage { status, text, fields }
     }
 
-    /// Nothing is known but the status.
+    /// A page for a status alone.
     pub(crate) fn of(status: u16) -> RefusalPage {
         let text = match status {
             404 => "There is nothing at this address",
@@ -62,7 +62,7 @@ pub(crate) struct Pages {
     pub(crate) is_server_named: bool,
     missing: Page,
     denied: Page,
-    /// What is said to clients that policy refuses.
+    /// The page for clients that policy refuses.
     busy: Page,
     limited: Page,
     options: Vec<u8>,
@@ -76,8 +76,8 @@ pub(crate) struct Page {
     pub(crate) status: u16,
     head: Vec<u8>,
     body: Vec<u8>,
-    /// Of a page of the server's own: where its fields end before that of its length, and where the id of the
-    /// request is told in its body.
+    /// The end of the fields before `Content-Length`, and the place of the request's id in the
+    /// body. Only in pages of the server's own.
     id_places: Option<(usize, usize)>,
 }
 
@@ -91,7 +91,7 @@ impl Page {
         reply.copy(&self.body);
     }
 
-    /// The same, and people can read the id of their request.
+    /// The same with the id of the request, which people can read.
     #[cold]
     fn write_with_id<B>(&self, reply: &mut Reply<'_, B>) {
         let Some((fields_end, at)) = self.id_places else { return };
@@ -148,7 +148,7 @@ impl Pages {
         self.denied.write(reply);
     }
 
-    /// An error that is answered in overload, with a status that policy gives.
+    /// Answers with an error in overload, with a status that the policy gives.
     pub(crate) fn turn_away<B>(&self, status: u16, reply: &mut Reply<'_, B>) {
         match status {
             503 => self.busy.write(reply),
@@ -166,7 +166,7 @@ impl Pages {
         }
     }
 
-    /// Any error.
+    /// Answers with any error.
     pub(crate) fn refuse<B>(
         &self,
         refusal: &RefusalPage,
@@ -269,7 +269,8 @@ fn options(is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What a browser needs to show it well at once, within one segment with its head.
+    /// Pages have all that a browser needs to show them well at once, within one segment with their
+    /// head.
     #[test]
     fn a_page_is_for_phones_and_for_the_dark() {
         for status in [400, 401, 403, 404, 405, 416, 421, 429, 500, 503] {

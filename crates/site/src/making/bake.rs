@@ -14,11 +14,12 @@ use forebay_sys::file::{FileKind, Stamp};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Tools that make images alike give all files one time, whatever is in them: ostree 0, the store of Nix and
-/// jib 1, which [`last_modified`] knows; buildpacks the first seconds of 1980, where ZIP begins.
+/// Times that mean nothing: tools that make reproducible images give all files one time. ostree has
+/// 0, the store of Nix and jib have 1, which [`last_modified`] knows; buildpacks have the first
+/// seconds of 1980, where ZIP begins.
 const NO_TIMES: [u64; 2] = [315_532_800, 315_532_801];
 
-/// Of what is no file.
+/// The stamp of an answer that is no file.
 const NO_STAMP: Stamp = Stamp {
     kind: FileKind::Special,
     device: 0,
@@ -29,13 +30,13 @@ const NO_STAMP: Stamp = Stamp {
     ctime_ns: 0,
 };
 
-/// What all variants of an answer share.
+/// The head that all variants of an answer share.
 pub(crate) struct CommonHead<'c> {
     pub(crate) status: u16,
     pub(crate) is_server_named: bool,
     pub(crate) cache_control: Option<&'c str>,
     pub(crate) content_type: &'c str,
-    /// What the choice among the variants depends on.
+    /// The request fields on which the choice among the variants depends.
     pub(crate) vary: Option<&'static str>,
     pub(crate) header_rules: HeaderRuleSet<'c>,
     /// Nanoseconds since 1970.
@@ -51,19 +52,19 @@ pub(crate) struct Heads {
     pub(crate) not_modified: Box<[u8]>,
 }
 
-/// Where the body of a variant is.
+/// The place of a variant's body.
 pub(crate) enum BodyAt {
-    /// Behind the head, in this memory.
+    /// The body is behind the head, in this memory.
     Memory(MemoryReservation),
-    /// In the file.
+    /// The body is in the file.
     Disk(DiskFile),
-    /// With the one answer it was read for.
+    /// The body is only in the one answer it was read for.
     Nowhere,
 }
 
 impl Heads {
-    /// The same with its 200 head in the room before a body, which begins at `start`; `None` if there is too
-    /// little.
+    /// Puts the 200 head into the room before a body, which begins at `start`; `None` if there is
+    /// too little room.
     pub(crate) fn before(self, mut ready: Vec<u8>, start: usize) -> Option<Heads> {
         let room = ready.get_mut(..start)?.get_mut(..self.ok.len())?;
         room.copy_from_slice(&self.ok);
@@ -100,7 +101,7 @@ impl<'c> CommonHead<'c> {
         Heads { not_modified: self.not_modified(&tag), tag, last_modified, ok, layout }
     }
 
-    /// How much room the head of a variant takes at most that gets a tag of its content.
+    /// An upper bound of the room that the head of a variant takes, with a tag of its content.
     pub(crate) fn room(&self, coding: Coding, stamp: &Stamp) -> usize {
         let last_modified = last_modified(stamp, self.now_ns);
         self.ok(coding, stamp.size, last_modified, &EntityTag::widest(coding)).0.len()
@@ -132,7 +133,7 @@ impl<'c> CommonHead<'c> {
         self.end(fields, size)
     }
 
-    /// An answer with a body that was made and is no file.
+    /// An answer with a body that is not a file's.
     pub(crate) fn found(&self, body: Vec<u8>) -> FoundFile {
         let size = body.len() as u64;
         let mut fields = self.begin();
@@ -198,7 +199,8 @@ impl<'c> CommonHead<'c> {
         }
     }
 
-    /// RFC 9110 §15.4.5: of the 200's fields those that tell caches which answer is meant.
+    /// The fields of the 200 that a 304 has, too: those that say to caches which answer is meant
+    /// (RFC 9110 §15.4.5).
     fn not_modified(&self, tag: &EntityTag) -> Box<[u8]> {
         let mut head = status_line(304);
         let mut fields = AnswerFields::default();
@@ -217,7 +219,7 @@ impl<'c> CommonHead<'c> {
     }
 }
 
-/// When the file was changed, in seconds since 1970; `None` if its time says nothing.
+/// The time at which the file was changed, in seconds since 1970; `None` if its time says nothing.
 fn last_modified(stamp: &Stamp, now_ns: i64) -> Option<u64> {
     // Never later than Date (RFC 9110 §8.8.2.1), which a loop may have read a moment ago.
     let modified_ns = stamp.mtime_ns.min(now_ns - SECOND_NS);

@@ -14,34 +14,34 @@ use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// The number of no content.
+/// The number that no content has.
 const NO_CONTENT: u64 = u64::MAX;
 
 /// Work that may block.
 pub struct SiteJob(pub(crate) SiteWork);
 
 pub(crate) enum SiteWork {
-    /// Make the answer for a key, and the one it leads to. A refusal comes back as it is: the key
-    /// is that of its page.
+    /// Make the answer for a key, and the one it leads to. A refusal is passed on to the result:
+    /// the key is that of its page.
     Load { content: Arc<Content>, key: EntryKey, want: Want, refusal: Option<Box<RefusalPage>> },
     /// Make the variant that belongs in this place, of an answer or of the one it leads to.
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
-    /// Find out whether credentials are right.
+    /// Verify credentials.
     Verify { content: u64, verification: Box<Verification> },
     /// Wait until the roots were looked at, before the request is processed.
     Roots { content: Arc<Content>, awaited: AwaitedLook },
-    /// Do what a query asks for, and answer with the entry.
+    /// Do the work that a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
-    /// Have another server say whether a request may pass, by the rule of the site with this number: the
-    /// handler that gets it asks, and it is never run.
+    /// Ask another server whether a request may pass, by the rule of the site with this number. The
+    /// handler that gets this job asks; the job is never run.
     Ask { site: u32, rule: u16 },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Arc<Entry>, variant: usize, offset: u64 },
 }
 
-/// What a [`SiteJob`] brings back to [`Site::process`](crate::Site::process).
+/// The result of a [`SiteJob`] for [`Site::process`](crate::Site::process).
 ///
-/// One pointer, because every hit passes by the place where it would be.
+/// A single pointer, because every hit passes by the place where it would be.
 pub struct SiteJobDone(pub(crate) Box<JobOutput>);
 
 pub(crate) struct JobOutput {
@@ -56,26 +56,28 @@ impl SiteJobDone {
     }
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(crate) enum JobResult {
-    /// What was asked for, and what it leads to if it is an alias; its body, if that is not in memory.
-    /// With a refusal it is its page.
+    /// The entry for the key, with the one it leads to if it is an alias, and the body, if that is
+    /// not in memory. With a refusal the entry is the page of the error.
     Loaded {
         entry: Arc<Entry>,
         inner: Option<Arc<Entry>>,
         piped: Option<Box<Piped>>,
         refusal: Option<Box<RefusalPage>>,
     },
-    /// What was found out about the credentials of the request.
+    /// The outcome of verifying the credentials of the request.
     Verified(VerifiedPassword),
-    /// What was done for the entry; `None` if there is not so much memory.
+    /// The work that was done for the entry; `None` if there was too little memory.
     Worked { entry: Arc<Entry>, worked: Option<Worked> },
-    /// Something is as the request needs it: a part of a file is in memory, the roots were looked at.
+    /// A condition of the request is met: a part of a file is in memory, or the roots were looked
+    /// at.
     Ready,
 }
 
 impl SiteJob {
-    /// If another server is to be asked whether a request may pass: the site, and the number of its rule.
+    /// The site and the number of its rule, if another server must be asked whether a request may
+    /// pass.
     pub fn asks(&self) -> Option<(u32, u16)> {
         match self.0 {
             SiteWork::Ask { site, rule } => Some((site, rule)),
@@ -124,8 +126,8 @@ impl forebay_conn::Job for SiteJob {
         }
     }
 
-    /// Requests for one path wait for one another, so that it is loaded once; so do reads of one
-    /// file.
+    /// The lane of a job. Requests for one path wait for one another, so that it is loaded once; so
+    /// do reads of one file.
     fn lane(&self) -> u64 {
         let hasher = FixedState::default();
         match &self.0 {
@@ -135,7 +137,7 @@ impl forebay_conn::Job for SiteJob {
                 hasher.hash_one(("compress", key))
             }
             SiteWork::Verify { verification, .. } => verification.lane(),
-            // one of them occupies a thread
+            // waits for the roots of one content occupy one thread
             SiteWork::Roots { content, .. } => hasher.hash_one(("roots", content.number)),
             SiteWork::Perform { place, .. } => hasher.hash_one(("work", place.number())),
             SiteWork::Ask { site, rule } => hasher.hash_one(("ask", site, rule)),
@@ -161,7 +163,7 @@ impl forebay_conn::Job for SiteJob {
     }
 }
 
-/// Whether a file is to be read before it can be compressed.
+/// Whether a file must be read before it can be compressed.
 fn must_read(entry: &Entry) -> bool {
     let EntryKind::Found(FoundFile { on_demand: Some(on_demand), identity, .. }) = &entry.what
     else {
@@ -170,8 +172,8 @@ fn must_read(entry: &Entry) -> bool {
     on_demand.must_read(identity)
 }
 
-/// Makes a variant of the entry. If its file must be read first, only that is done: the request asks
-/// again.
+/// Makes a variant of the entry. If its file must be read first, only that is done; the request
+/// comes back for the rest.
 fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn Stopwatch) {
     let EntryKind::Found(FoundFile { on_demand: Some(on_demand), identity, .. }) = &entry.what
     else {
@@ -179,7 +181,7 @@ fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn
     };
     if on_demand.must_read(identity) {
         if on_demand.read(place, identity, &content.memory_budget).is_err() && entry.kill() {
-            // when there is memory again, it is to be compressed
+            // when there is memory again, the entry is made anew and compressed
             content.store.remove(entry);
         }
         return watch.lap(Activity::Load);

@@ -11,14 +11,14 @@ use std::fmt::Write;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Names that are listed, at most; the others are told of.
+/// The largest number of names that are listed; the page says how many others there are.
 const MOST_NAMES: usize = 10_000;
 
 const STYLE: &str = include_str!("listing.css");
 
-/// What a directory holds.
+/// The contents of a directory.
 pub(crate) struct Listing {
-    /// From the root on, with a slash at both ends.
+    /// The path from the root on, with a slash at both ends.
     path: Vec<u8>,
     items: Vec<ListingEntry>,
     order: SortOrder,
@@ -33,9 +33,10 @@ struct ListingEntry {
 }
 
 impl Listing {
-    /// Reads the directory that is at `path` of the site, and at `inside` of a root. What is not served
-    /// is not listed: special files, links out of the root, and hidden names unless the site shows them.
-    /// Nor is what rules about clients protect better than the list: the list is the same for every client.
+    /// Reads the directory that is at `path` of the site, and at `inside` of a root. The list has
+    /// no names that are not served: special files, links out of the root, and hidden names unless
+    /// the site shows them. Nor has it names that rules about clients protect better than the list,
+    /// as the list is the same for every client.
     pub(crate) fn read(
         root: &Root,
         inside: &[u8],
@@ -55,7 +56,7 @@ impl Listing {
                 continue;
             }
             let found = file::find_beneath(root, &place);
-            // it may be gone by now, or lead where nothing is served from
+            // it may be gone by now, or lead out of what is served
             let Ok(stamp) = found.and_then(|found| file::stamp(found.as_fd())) else { continue };
             let is_directory = match stamp.kind {
                 FileKind::Directory => true,
@@ -107,7 +108,7 @@ impl Listing {
         Ok(Listing { path: path.to_vec(), items, order, is_whole })
     }
 
-    /// A page for people.
+    /// The list as a page.
     pub(crate) fn html(&self) -> String {
         let mut page = String::with_capacity(4096 + self.items.len() * 256);
         let title = escaped(&self.path);
@@ -144,7 +145,7 @@ impl Listing {
         page
     }
 
-    /// The path, each directory on it a link.
+    /// Writes the path, each directory on it as a link.
     fn trail(&self, page: &mut String) {
         let names: Vec<&[u8]> = self.path.split(|&b| b == b'/').filter(|n| !n.is_empty()).collect();
         page.push_str("<h1>");
@@ -162,7 +163,7 @@ impl Listing {
         page.push_str("</h1>\n");
     }
 
-    /// The same for programs.
+    /// The list as JSON.
     pub(crate) fn json(&self) -> String {
         let mut text = String::with_capacity(256 + self.items.len() * 160);
         text.push_str("{\"path\":");
@@ -187,7 +188,8 @@ impl Listing {
 }
 
 impl ListingEntry {
-    /// Relative to the directory. The dot keeps a colon in the name from ending a scheme.
+    /// The link to the name, relative to the directory. The dot keeps a colon in the name from
+    /// ending a scheme.
     fn link(&self) -> String {
         let mut link = b"./".to_vec();
         path::encode(&self.name, &mut link);
@@ -217,7 +219,7 @@ impl SortOrder {
     fn compare(self, a: &ListingEntry, b: &ListingEntry) -> Ordering {
         let by_column = match self.by {
             SortColumn::Name => natural_order(&a.name, &b.name),
-            // what a directory says of its own size means nothing
+            // the size of a directory itself means nothing
             SortColumn::Size if a.is_directory => Ordering::Equal,
             SortColumn::Size => a.size_bytes.cmp(&b.size_bytes),
             SortColumn::Date => a.modified.cmp(&b.modified),
@@ -227,8 +229,8 @@ impl SortOrder {
         b.is_directory.cmp(&a.is_directory).then(by_column).then_with(by_name)
     }
 
-    /// The head of a column, which leads to the list sorted by it: the other way round if it is that
-    /// already. Size and date begin with the largest and the youngest.
+    /// Writes the head of a column, which leads to the list sorted by it, and the other way round
+    /// if it is sorted by it already. Size and date begin with the largest and the youngest.
     fn head(self, column: SortColumn, page: &mut String) {
         let is_it = self.by == column;
         let goes_down = if is_it { !self.is_descending } else { column != SortColumn::Name };
@@ -247,7 +249,7 @@ impl SortOrder {
     }
 }
 
-/// Without regard to case, and numbers by their value: `page 9` before `Page 10`.
+/// Compares names without regard to case, and numbers by their value: `page 9` before `Page 10`.
 fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
@@ -271,7 +273,7 @@ fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// The digits at the start of `text` without zeros before them.
+/// Takes the digits at the start of `text`, without leading zeros.
 fn take_number<'t>(text: &mut &'t [u8]) -> &'t [u8] {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -280,7 +282,7 @@ fn take_number<'t>(text: &mut &'t [u8]) -> &'t [u8] {
     &digits[zeros..]
 }
 
-/// For people: three digits and a unit.
+/// The size as people read it: three digits and a unit.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -296,7 +298,7 @@ fn size(bytes: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
-/// As text and as the value of an attribute.
+/// A name as text or as the value of an attribute.
 fn escaped(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for character in String::from_utf8_lossy(name).chars() {
@@ -306,7 +308,7 @@ fn escaped(name: &[u8]) -> String {
             '>' => text.push_str("&gt;"),
             '"' => text.push_str("&quot;"),
             '\'' => text.push_str("&#39;"),
-            // an override of the writing direction could show another ending than there is
+            // an override of the writing direction could make a name appear with another ending
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => text.push('\u{fffd}'),
             character => text.push(character),
         }
@@ -331,7 +333,7 @@ fn push_json(text: &mut String, name: &[u8]) {
     text.push('"');
 }
 
-/// When it was changed, since 1970.
+/// The time of the last change, since 1970.
 fn seconds(stamp: &Stamp) -> u64 {
     u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0)
 }
@@ -450,7 +452,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What is sorted by it needs a total order.
+        /// Sorting needs a total order.
         #[test]
         fn the_order_is_total(a in "[aA0-2 ]{0,6}", b in "[aA0-2 ]{0,6}", c in "[aA0-2 ]{0,6}") {
             let order = |x: &str, y: &str| natural_order(x.as_bytes(), y.as_bytes());

@@ -1,4 +1,5 @@
-//! Making one answer from the file system: what is at the path, how it is read, how long it holds.
+//! Making one answer from the file system: the file at the path, the way it is read, the time it
+//! holds.
 
 use crate::bodies::compress::OnDemand;
 use crate::bodies::disk::DiskFile;
@@ -24,23 +25,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Changes that are not reported are possible even where changes are told: through a name that was
-/// made or removed elsewhere later, a mapping of the file, a file system mounted over a directory.
-/// There a file is looked at again after so many intervals.
+/// The number of check intervals after which a file is looked at again although its changes are
+/// reported. Some changes are not: through a name that was made or removed elsewhere later, a
+/// mapping of the file, a file system mounted over a directory.
 const TOLD_INTERVALS: u64 = 10;
 
-/// How often a file that changes while it is read is tried, before it is sent from the disk with
+/// The number of attempts to read a file that changes meanwhile. Then it is sent from the disk with
 /// a check of every chunk.
 const ATTEMPTS: u32 = 3;
 
-/// What a request wants besides its path.
+/// The wishes of a request besides its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// What a list should look like.
+    /// The format of a list.
     pub(crate) shape: ListingFormat,
-    /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
+    /// Whether the whole file is wanted: neither a part nor only its head, and without conditions.
     pub(crate) wants_all: bool,
-    /// When it came, in the loops' milliseconds: the answer is to be as fresh as that.
+    /// The time at which the request came, in the loops' milliseconds: the answer must be as fresh
+    /// as that.
     pub(crate) asked_ms: u64,
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn load(
     Loaded { entry, inner, piped }
 }
 
-/// Whether an answer is to be kept; but for those to one of too many outcomes all are.
+/// Whether an answer is kept: all are, but for those to one of too many outcomes.
 fn keeps(content: &Content, key: &EntryKey) -> bool {
     let Some(OutcomeKey { outcome, path }) = OutcomeKey::of(&key.path) else { return true };
     let entry = content.cached(KeyRef { site: key.site, path });
@@ -121,7 +123,7 @@ fn load_one(
             builder.settle(known, until_ms, false);
             return Arc::clone(known);
         }
-        // what is not kept is sent from the disk
+        // an answer that is not kept is sent from the disk
         let is_last = attempt == ATTEMPTS || (!is_kept && content.store.is_on());
         let header_rules = vhost.header_rules_with(&order.header_rules, guard.as_deref());
         let mut reader = EntryReader {
@@ -139,7 +141,8 @@ fn load_one(
         };
         let Some(what) = reader.make(seen) else { continue };
         *piped = reader.piped.take();
-        // when there is memory again, it is to be found there
+        // such an answer is not kept: when there is memory again, the next request shall find the
+        // file there
         let is_passing = is_last || reader.is_crowded || piped.is_some();
         let entry = Entry::new(key.clone(), what, header_rules).guarded(guard);
         let entry = Arc::new(entry);
@@ -157,7 +160,7 @@ fn failed(key: &EntryKey) -> Arc<Entry> {
     Arc::new(entry)
 }
 
-/// Reads what was seen.
+/// A reader of the file that was seen.
 struct EntryReader<'r> {
     content: &'r Content,
     vhost: &'r VirtualHost,
@@ -169,9 +172,9 @@ struct EntryReader<'r> {
     is_last: bool,
     /// Whether the body may be read for one answer.
     wants_all: bool,
-    /// A file is sent from the disk because the memory budget is used up.
+    /// Whether a file is sent from the disk because the memory budget is used up.
     is_crowded: bool,
-    /// The file only grows.
+    /// Whether the file only grows.
     is_appended: bool,
     /// The body, if it was read for one answer.
     piped: Option<Box<Piped>>,
@@ -179,7 +182,7 @@ struct EntryReader<'r> {
 }
 
 impl EntryReader<'_> {
-    /// What is at the path; `None` if it changed meanwhile.
+    /// The answer made of what is at the path; `None` if that changed meanwhile.
     fn make(&mut self, seen: PathContents) -> Option<EntryKind> {
         let outcome = match seen.outcome {
             Resolution::Found => match self.found(&seen.files) {
@@ -223,11 +226,11 @@ impl EntryReader<'_> {
             match self.variant(&common, *coding, path, stamp) {
                 Ok(variant) => encoded.push(variant),
                 Err(Trouble::Changed) => return Err(Trouble::Changed),
-                // One that cannot be read is left out; its original still answers.
+                // A form that cannot be read is left out; its original still answers.
                 Err(_) => {}
             }
         }
-        // what is not kept would be compressed for each request anew
+        // an answer that is not kept would be compressed for each request anew
         let on_demand = on_demand.filter(|_| !self.is_last && !self.is_crowded);
         let status = self.order.status;
         Ok(FoundFile { status, is_file: status == 200, identity, encoded, on_demand })
@@ -257,8 +260,8 @@ impl EntryReader<'_> {
         Ok(FoundFile { on_demand, ..common.found(body.into_bytes()) })
     }
 
-    /// Codings that the files do not have. Without a cache each request would compress anew, so
-    /// there are none.
+    /// The codings that the files do not have. Without a cache there are none, as each request
+    /// would compress anew.
     fn on_demand(
         &self,
         present: &[Coding],
@@ -299,7 +302,7 @@ impl EntryReader<'_> {
         self.in_memory(common, coding, &file, seen, reservation)
     }
 
-    /// A file that is read for the cache, or for one answer.
+    /// Reads a file for the cache, or for one answer.
     fn in_memory(
         &mut self,
         common: &CommonHead<'_>,
@@ -312,13 +315,13 @@ impl EntryReader<'_> {
         let hashes = self.hashes(common, seen);
         let known = if hashes { known_hashes.get(seen) } else { None };
         let is_plain = coding == Coding::Identity && common.status == 200 && common.vary.is_none();
-        // nothing looks at the bytes in a pipe
+        // this process does not see the bytes in a pipe
         let may_pipe = self.wants_all && is_plain && (known.is_some() || !hashes);
         let pipes = may_pipe.then_some(pipes);
         let room = common.room(coding, seen);
         let spare = memory_budget.spare();
         let read = page_cache.read(file, seen, room, spare, pipes, self.is_appended);
-        // it tells, too, whether what was opened is what was seen
+        // it shows, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
         let after = after.map_err(|error| Trouble::from(&error))?;
@@ -344,7 +347,7 @@ impl EntryReader<'_> {
         }
     }
 
-    /// A file that is sent from the disk.
+    /// An answer with a file that is sent from the disk.
     fn on_disk(
         &mut self,
         common: &CommonHead<'_>,
@@ -394,7 +397,7 @@ impl EntryReader<'_> {
         Ok(hash)
     }
 
-    /// The heads of a file with this stamp, and with this content if that has a part in its tag.
+    /// The heads of a file with this stamp, and with this content if the tag depends on it.
     fn heads(
         &self,
         common: &CommonHead<'_>,
@@ -422,12 +425,12 @@ fn has_other_names(what: &EntryKind) -> bool {
     }
 }
 
-/// Until when the entry may be answered with.
+/// The end of the time in which the entry may be answered with.
 fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms: u64) -> u64 {
     let interval = content.settings.cache.check_interval.as_millis();
     let interval_ms = u64::try_from(interval).unwrap_or(u64::MAX);
     let told = builder.is_told() && !has_other_names(&entry.what);
-    // a change of a file's size is not told to what watched its directory
+    // a change of a file's size is not reported to what watches its directory
     let is_list =
         matches!(&entry.what, EntryKind::Found(found) if !found.is_file && found.status == 200);
     let looks = if told && !is_list { TOLD_INTERVALS } else { 1 };
@@ -435,7 +438,7 @@ fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms
     until_ms.min(strong_at_ms(&entry.what, asked_ms))
 }
 
-/// When all tags can be strong.
+/// The time at which all tags can be strong.
 fn strong_at_ms(what: &EntryKind, asked_ms: u64) -> u64 {
     let EntryKind::Found(found) = what else { return u64::MAX };
     let young_until = found.variants().filter_map(|variant| variant.tag.young_until_ns);

@@ -1,4 +1,4 @@
-//! What is at a path, by rules and stamps alone: no file is read here.
+//! Look-ups by rules and stamps alone: no file is read here.
 
 use crate::access::guard::Guard;
 use crate::bodies::forms::{CODINGS, ExpectedForms};
@@ -21,42 +21,43 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// What is asked for by a key.
+/// A key taken apart: the thing that is looked up.
 pub(crate) struct Lookup {
     /// The path of the client, or that of the [`Inner`].
     path: Vec<u8>,
-    /// What the answer has if there is a file.
+    /// The status of the answer if there is a file.
     pub(crate) status: u16,
-    /// The header rules for the answer, by number.
+    /// The numbers of the header rules for the answer.
     pub(crate) header_rules: Box<[u16]>,
-    /// `None` if it is a client's path, for which all rules hold.
+    /// The kind, if the key is an [`Inner`]'s; `None` for a client's path, for which all rules
+    /// hold.
     inner: Option<InnerKind>,
-    /// What the answer still depends on.
+    /// The conditions that the answer still depends on.
     relevant: ConditionBits,
-    /// Which conditions hold.
+    /// The conditions that hold.
     pub(crate) outcome: Option<ConditionBits>,
 }
 
-/// What is at a path.
+/// The findings at a path.
 pub(crate) struct PathContents {
     pub(crate) outcome: Resolution,
-    /// If a file was found: its path in the site, and those of its precompressed siblings.
+    /// The path in the site of the file, if one was found, and those of its precompressed siblings.
     pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
-    /// Other paths than the order's under which it was looked for and found.
+    /// Other paths than the client's under which the file was looked for and found.
     pub(crate) places: Vec<Vec<u8>>,
 }
 
-/// What a path is answered with.
+/// The kind of answer that a path has.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
     Found,
-    /// Where other paths lead too.
+    /// The answer that other paths lead to, too.
     Alias(AliasKey),
-    /// This directory, which lacks its slash.
+    /// A redirect to this directory, which lacks its slash.
     Slash(Vec<u8>),
     /// A directory without an index.
     Listed(Vec<u8>),
-    /// A directory without an index, of which no list is to be shown.
+    /// A directory without an index, whose list must not be shown.
     Unlisted,
     Missing,
     Denied,
@@ -64,20 +65,22 @@ pub(crate) enum Resolution {
     Refused(u16),
     /// A file that an application runs.
     Script(Script),
-    /// The file system failed; the status says whose fault that is.
+    /// The file system failed; the status says whether it lacked something (503) or is broken
+    /// (500).
     Failed(u16),
 }
 
-/// Why no answer could be made from what was seen.
+/// The reason why no answer could be made from what was seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
-    /// It changed while it was read.
+    /// The file changed while it was read.
     Changed,
-    /// It is not there any more, or was never to be served.
+    /// The file is not there any more, or was never served.
     Gone,
-    /// It may not be read.
+    /// The file may not be read.
     Denied,
-    /// The file system failed; the status says whose fault that is.
+    /// The file system failed; the status says whether it lacked something (503) or is broken
+    /// (500).
     Failed(u16),
 }
 
@@ -102,8 +105,8 @@ impl Resolution {
     }
 }
 
-/// For the operator who set the server up: what to do is in it, and nothing that a stranger could not
-/// find out.
+/// The text for the operator who set the server up. It says what to do, and nothing that a stranger
+/// could not find out.
 const UNLISTED: &str =
     "This directory has no index file, and to show what is in it is off (listing)";
 
@@ -118,7 +121,7 @@ impl Lookup {
         }
     }
 
-    /// What is asked for by a path of a client, alone or with the outcome of its conditions.
+    /// The look-up for a path of a client, alone or with the outcome of its conditions.
     fn of_path(vhost: &VirtualHost, key: &[u8]) -> Lookup {
         let (outcome, path) = match OutcomeKey::of(key) {
             Some(OutcomeKey { outcome, path }) => (Some(outcome), path),
@@ -155,7 +158,7 @@ impl Lookup {
         vhost.mounts.is_empty().then(|| self.what(vhost, Resolution::Missing))
     }
 
-    /// What the site has to say instead, if it has an error page for the outcome.
+    /// The site's own answer, if it has an error page for the outcome.
     pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Resolution) -> Resolution {
         let status = match outcome {
             Resolution::Missing | Resolution::Unlisted => 404,
@@ -172,7 +175,7 @@ impl Lookup {
         }
     }
 
-    /// The rules about clients for what was seen. None are for the page of an error, which is shown to
+    /// The rules about clients for what was seen. The page of an error has none: it is shown to
     /// clients that may see it.
     pub(crate) fn guard(
         &self,
@@ -188,7 +191,7 @@ impl Lookup {
         vhost.guard_of(&paths.map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// What a list looks like.
+    /// The format of a list.
     pub(crate) fn shape(&self) -> ListingFormat {
         match self.inner {
             Some(InnerKind::List(shape)) => shape,
@@ -201,7 +204,7 @@ impl Lookup {
         Resolution::Alias(AliasKey::new(&Inner { kind, status, header_rules, path }))
     }
 
-    /// What is answered where no file is.
+    /// The answer where no file is.
     pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Resolution) -> EntryKind {
         let header_rules = vhost.header_rules(&self.header_rules);
         let status = match outcome {
@@ -211,7 +214,7 @@ impl Lookup {
                 return EntryKind::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
             }
             Resolution::Failed(status) => return EntryKind::Failed(status),
-            // the page of an error is not there, so the error is shown without it
+            // the page of the error is missing, so the error is shown without it
             _ if self.status != 200 => self.status,
             Resolution::Unlisted => {
                 let refusal = RefusalPage::new(404, UNLISTED);
@@ -236,7 +239,7 @@ impl PathContents {
         PathContents { outcome, files: Vec::new(), places: Vec::new() }
     }
 
-    /// A script that is there.
+    /// A script, without a look whether it is there.
     fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> PathContents {
         let file = vhost.file_in_alias(name);
         let script = Script { route, name: name.into(), path_info: path_info.into(), file };
@@ -244,7 +247,7 @@ impl PathContents {
         PathContents { places: vec![name.to_vec()], ..PathContents::none(outcome) }
     }
 
-    /// Whether this is what `entry` was made from.
+    /// Whether `entry` was made from this.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
         match (&entry.what, &self.outcome) {
             (EntryKind::Found(found), Resolution::Found) => {
@@ -260,16 +263,16 @@ impl PathContents {
                 page.status == 404
             }
             (EntryKind::Page(page), Resolution::Refused(status)) => page.status == *status,
-            // A file that may not be read is found by its stamp, and refused when it is opened.
+            // A file without read permission is found by its stamp, and refused when it is opened.
             _ => false,
         }
     }
 }
 
-/// What is at one path.
+/// The file at one path.
 struct StampAt {
     stamp: Stamp,
-    /// Which of its precompressed forms may be there.
+    /// The precompressed forms of it that may be there.
     forms: ExpectedForms,
 }
 
@@ -291,7 +294,7 @@ impl<'l> Look<'l, '_> {
                     outcome: Resolution::Slash(_) | Resolution::Listed(_) | Resolution::Unlisted,
                     ..
                 } => PathContents::none(Resolution::Missing),
-                // never its source
+                // never the source of a script
                 PathContents { outcome: Resolution::Found, files, .. }
                     if files.first().is_some_and(|(_, file, _)| self.vhost.is_source(file)) =>
                 {
@@ -311,7 +314,7 @@ impl<'l> Look<'l, '_> {
         PathContents { outcome, files, places }
     }
 
-    /// Which rewrites and routes hold for those that are answered.
+    /// The rewrites and routes that hold for the requests of this outcome.
     fn held(&self) -> HeldRules<'l> {
         self.vhost.conditions.held(self.order.outcome.unwrap_or_default())
     }
@@ -357,7 +360,7 @@ impl<'l> Look<'l, '_> {
             return match self.look_at(name, false) {
                 // a directory may have such a name
                 Ok(at) if at.stamp.kind == FileKind::Directory => continue,
-                // whether it is there or not, so that nobody learns which are
+                // whether it is there or not, so that no client learns which files are
                 _ if !scripts.may_run(name) => Some(PathContents::none(Resolution::Missing)),
                 Ok(at) if at.stamp.kind == FileKind::Regular => {
                     Some(PathContents::script(vhost, route, name, info))
@@ -372,13 +375,14 @@ impl<'l> Look<'l, '_> {
         None
     }
 
-    /// The script that answers instead of what was seen, because that is the script itself, or nothing.
+    /// The script that answers instead of the file that was seen, as that is a script itself, or
+    /// instead of none.
     fn instead_of(&mut self, seen: &PathContents, path: &[u8]) -> Option<PathContents> {
         if let (Resolution::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
             if let Some(route) = self.runner(file) {
                 return Some(PathContents::script(self.vhost, route, file, b""));
             }
-            // no application runs it here, and no client is to read it
+            // no application runs it here, and no client may read it
             return self.vhost.is_source(file).then(|| PathContents::none(Resolution::Missing));
         }
         if !matches!(seen.outcome, Resolution::Missing | Resolution::Unlisted) {
@@ -387,7 +391,7 @@ impl<'l> Look<'l, '_> {
         if let Some(route) = route::route_for(&self.vhost.settings, path, self.held())
             && self.vhost.settings.looks_first(route)
         {
-            // what no file answers is for the application, under this path
+            // an application answers where no file does, under this path
             return Some(PathContents::script(self.vhost, route, path, b""));
         }
         let (route, scripts) = scripts_of(&self.vhost.settings, path, self.held())?;
@@ -397,7 +401,7 @@ impl<'l> Look<'l, '_> {
         names.find_map(|name| self.run(route, &name))
     }
 
-    /// The application that runs the file at a path there.
+    /// The route of the application that runs the file at a path there.
     fn runner(&self, file: &[u8]) -> Option<u32> {
         let (route, scripts) = scripts_of(&self.vhost.settings, file, self.held())?;
         scripts.may_run(file).then_some(route)
@@ -437,7 +441,7 @@ impl<'l> Look<'l, '_> {
         (path.to_vec(), PathContents::none(Resolution::Missing))
     }
 
-    /// What is at a path of the site.
+    /// Looks up a path of the site.
     fn at(&mut self, path: &[u8]) -> PathContents {
         if path.ends_with(b"/") {
             return self.at_directory(path);
@@ -480,7 +484,8 @@ impl<'l> Look<'l, '_> {
         })
     }
 
-    /// What is at a path of the site, and if that is asked for, which forms of it may be there.
+    /// Looks up a path of the site and, if `with_forms` says so, which forms of the file may be
+    /// there.
     fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<StampAt, Trouble> {
         let PathLook { stamp, forms, unread } = self.builder.follow(path, with_forms);
         if let Some(unread) = unread {
@@ -499,7 +504,7 @@ impl<'l> Look<'l, '_> {
         stamp.map(|stamp| StampAt { stamp, forms }).map_err(|error| Trouble::from(&error))
     }
 
-    /// A file was found; looks for its precompressed forms where they are to be expected. A form that
+    /// The file that was found, with its precompressed forms where some are expected. A form that
     /// is protected better than its file does not stand for it.
     fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: ExpectedForms) -> PathContents {
         let SiteSettings { types, precompressed, .. } = &self.vhost.settings;

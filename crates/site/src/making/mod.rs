@@ -3,9 +3,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `job` | the work of helper threads |
-//! | `look` | what is at a path, by rules and stamps alone: redirect, alias, file, list, error |
-//! | `load` | from what is there to an entry: how it is read, how long it holds |
-//! | `bake` | its heads, written once |
+//! | `look` | the findings at a path, by rules and stamps alone: redirect, alias, file, list, error |
+//! | `load` | from these findings to an entry: reading files, and the time that the entry holds |
+//! | `bake` | the heads of an entry, written once |
 //! | `listing` | the files of a directory as a page or as JSON |
 
 pub(crate) mod bake;

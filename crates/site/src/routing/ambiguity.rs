@@ -1,4 +1,4 @@
-//! What becomes of a path that applications may read in more than one way.
+//! Paths that applications may read in more than one way.
 
 use crate::routing::route;
 use crate::rules::Redirect;
@@ -15,25 +15,25 @@ const DIVIDED: &str =
 const CHANGED: &str =
     "A rule redirects or rewrites a reading of the path, which `ambiguous` does not pass then";
 
-/// Whether an application may have a request, wherever it leads.
+/// Whether a request may be an application's, whatever its path.
 pub(crate) fn is_for_applications(request: &Request<'_>) -> bool {
     let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace);
     is_for_one && request.head.path.starts_with(b"/")
 }
 
-/// What becomes of the readings of a path.
+/// The handling of a path with several readings.
 pub(crate) enum Ambiguity<'r> {
-    /// Rules go by the path of the request: it has one reading, or it is for files, or an application is told its
-    /// normal form or not asked.
+    /// Rules judge the path of the request: it has one reading, or it is for files, or the
+    /// application gets its normal form or is not asked.
     None,
-    /// This application is told the path as it was sent, if rules allow every reading.
+    /// This application gets the path as it was sent, if rules allow every reading.
     Passed { route: u32, readings: Ref<'r, PathReadings> },
-    /// It is for an application that may not be told it, for this reason. 400.
+    /// The path is for an application that must not get it, for this reason. 400.
     Refused(&'static str),
 }
 
 impl Ambiguity<'_> {
-    /// How many readings of the path rules must allow.
+    /// The number of readings of the path that rules must allow.
     pub(crate) fn readings(&self) -> usize {
         match self {
             Ambiguity::Passed { readings, .. } => readings.iter().count(),
@@ -43,7 +43,7 @@ impl Ambiguity<'_> {
 }
 
 impl SiteSettings {
-    /// What becomes of the path of a request.
+    /// The handling of the path of a request.
     pub(crate) fn ambiguity<'r>(&self, request: &Request<'r>) -> Ambiguity<'r> {
         if self.routes.is_empty() || !is_for_applications(request) {
             return Ambiguity::None;
@@ -77,7 +77,7 @@ impl SiteSettings {
         Ambiguity::Passed { route, readings }
     }
 
-    /// Whether a rule makes another path of one, or answers in the place of an application.
+    /// Whether a rule replaces a path, or answers in the place of an application.
     fn changes(&self, path: &[u8]) -> bool {
         self.redirects.iter().any(|rule| Redirect::pattern(rule).captures(path).is_some())
             || route::rewrites(self, path).next().is_some()

@@ -1,4 +1,4 @@
-//! Which site a host belongs to.
+//! The table of hosts and their sites.
 
 use crate::rules::{Host, MOST_HOST_BYTES};
 use crate::settings::SiteSettings;
@@ -11,10 +11,10 @@ use std::net::IpAddr;
 /// The hosts of all sites.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// The site of all hosts that are nowhere else.
+    /// The site of all hosts that no other site has.
     default: Option<u32>,
     exact: HostTable,
-    /// By what follows the star and its dot.
+    /// Sites of wildcards, by the name behind the star and its dot.
     wildcards: HostTable,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Hosts {
 type HostTable = HashMap<Box<[u8]>, u32, RandomState>;
 
 impl Hosts {
-    /// If two sites claim a host, the first has it.
+    /// The table for these sites. If two claim a host, the first has it.
     pub(crate) fn new(sites: &[SiteSettings]) -> Hosts {
         let mut hosts = Hosts::default();
         for (number, site) in (0..).zip(sites) {
@@ -43,7 +43,7 @@ impl Hosts {
         if let Some(site) = self.exact.get(host) {
             return Some(*site);
         }
-        // a longer host is none, for rules of a policy neither, and might have thousands of dots
+        // a longer host is none, for rules of a policy neither, and could have thousands of dots
         if !self.wildcards.is_empty() && host.len() <= MOST_HOST_BYTES && is_name(host) {
             let dots = host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
             let mut parents = dots.map(|(dot, _)| &host[dot + 1..]);
@@ -55,20 +55,24 @@ impl Hosts {
     }
 }
 
-/// Whether a host could be a name. Others, with a comma above all, could be taken for another one, or for several.
+/// Whether a host could be a name. A host with other characters, a comma above all, could be taken
+/// for another one, or for several.
 fn is_name(host: &[u8]) -> bool {
     host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Hosts that a loop remembers, a power of two. What is asked for in turn mostly stays.
+/// The number of hosts that a loop remembers, a power of two. Hosts that are asked for in turn
+/// mostly stay.
 const REMEMBERED: usize = 128;
-/// Longer ones, which are no names, are looked up each time; bounds the memory.
+/// The longest host that is remembered, which bounds the memory; longer ones, which are no names,
+/// are looked up each time.
 const MOST_REMEMBERED_BYTES: usize = 128;
 
 /// A loop's memory of the hosts that were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// By a hash of what was sent. Empty until there is something to remember.
+    /// The sites found last, by a hash of the text that was sent. Empty until there is something to
+    /// remember.
     remembered: Vec<RememberedSite>,
     hasher: foldhash::fast::RandomState,
     /// Room for the host in lower case.
@@ -77,7 +81,7 @@ pub(crate) struct Memo {
 
 #[derive(Clone, Debug, Default)]
 struct RememberedSite {
-    /// As it was sent, with its port.
+    /// The host as it was sent, with its port.
     authority: Box<[u8]>,
     /// `None` if nothing is remembered.
     site: Option<Option<u32>>,
@@ -126,7 +130,8 @@ pub fn host_of(authority: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Hands on the host that the client asked for, in lower case; if it named none, one of the site's, or its address.
+/// Passes on the host that the client asked for, in lower case; if it named none, one of the
+/// site's, or the listener's address.
 pub(crate) fn asked_host(request: &Request<'_>, hosts: &[Host], mut push: impl FnMut(&[u8])) {
     let host = host_of(request.head.authority);
     if !host.is_empty() {

@@ -1,29 +1,32 @@
-//! Templates followed backwards: which paths lead to a path.
+//! Templates followed backwards: the paths that lead to a path.
 //!
-//! A capture may have been cut in several ways, and a slash at its edge may have been merged with one of
-//! the template. Each way is found, up to a bound. What a star stood for that the template does not name
-//! nothing tells: then it is known how the path begins and ends, and a rule holds that is for all such paths.
+//! A capture may have been cut in several ways, and a slash at its edge may have been merged with
+//! one of the template. Each way is found, up to a bound. The text of a star that the template does
+//! not use cannot be recovered; then only the beginning and the end of the path are known, and a
+//! rule holds if it is for all such paths.
 
 use crate::rules::{GuardedPaths, MOST_CAPTURES, Scope, Template, TemplatePart};
 
-/// So many paths are told apart for one rule. If there are more, all that fit its pattern are meant.
+/// The largest number of paths that are told apart for one rule. If there are more, all that fit
+/// its pattern are meant.
 const MOST_PATHS: usize = 32;
 
-/// So many ends of captures are tried for one rule, besides one for each byte of the path, which is enough
-/// for a single capture; and comparing 64 bytes is a step. After that, too, all that fit its pattern are meant.
+/// The largest number of ends of captures that are tried for one rule, besides one for each byte of
+/// the path, which is enough for a single capture; comparing 64 bytes is one step. Beyond it, too,
+/// all that fit the rule's pattern are meant.
 const MOST_STEPS: usize = 512;
 
-/// A path under which a file can be asked for, or many that nothing tells apart.
+/// A path under which a file can be asked for, or all paths with a beginning and an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PathName {
-    /// This path.
+    /// A single path.
     Exact(Vec<u8>),
-    /// All paths that begin and end so.
+    /// All paths with this beginning and end.
     Between { start: Vec<u8>, end: Vec<u8> },
 }
 
 impl PathName {
-    /// The path, if it is one.
+    /// The path, if it is a single one.
     pub(crate) fn path(&self) -> Option<&[u8]> {
         match self {
             PathName::Exact(path) => Some(path),
@@ -31,8 +34,8 @@ impl PathName {
         }
     }
 
-    /// Whether a rule is for it: for all of the paths, if there are many. One that is for some of them would close
-    /// what others lead to.
+    /// Whether a rule is for the path: for all of the paths, if there are many. A rule for some of
+    /// them would close the targets of the others.
     pub(crate) fn is_in(&self, scope: &Scope) -> bool {
         match self {
             PathName::Exact(path) => scope.contains(path),
@@ -40,7 +43,8 @@ impl PathName {
         }
     }
 
-    /// Whether a rule closes it: surely one of the paths, if there are many of which the rule is for all.
+    /// Whether a rule closes the path: certainly one of the paths, if there are many and the rule
+    /// is for all.
     pub(crate) fn is_closed_by(&self, paths: &GuardedPaths) -> bool {
         match self {
             PathName::Exact(path) => paths.contains(path),
@@ -48,7 +52,7 @@ impl PathName {
         }
     }
 
-    /// As text, with a star where nothing is known.
+    /// The text of the name, with a star where nothing is known.
     #[cfg(test)]
     pub(crate) fn written(&self) -> String {
         match self {
@@ -61,8 +65,8 @@ impl PathName {
     }
 }
 
-/// The paths for which `template` stands for `to`, and perhaps others. They fit the pattern that has
-/// `pieces` between its stars. One page for many paths is not named by them.
+/// The paths from which `template` makes `to`, and perhaps others. They fit the pattern that has
+/// `pieces` between its stars. A target that is the same for many paths names none of them.
 pub(crate) fn leading_to(pieces: &[&[u8]], template: &Template, to: &[u8]) -> Vec<PathName> {
     let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Vec::new() };
     let steps = steps_of(pieces, template);
@@ -83,11 +87,11 @@ pub(crate) fn leading_to(pieces: &[&[u8]], template: &Template, to: &[u8]) -> Ve
     }
 }
 
-/// What a template is made of, with `$path` taken apart.
+/// A part of a template, with `$path` taken apart.
 #[derive(Clone, Copy)]
 enum TemplateStep<'t> {
     Text(&'t [u8]),
-    /// What this star of the pattern stood for; the first is 0.
+    /// The text of this star of the pattern; the first is 0.
     Star(usize),
 }
 
@@ -112,17 +116,17 @@ fn steps_of<'t>(pieces: &[&'t [u8]], template: &'t Template) -> Vec<TemplateStep
     steps
 }
 
-/// What a star stood for.
+/// The text that a star matched.
 #[derive(Clone, Copy)]
 struct KnownCapture<'n> {
-    /// Whether it began with a slash that was merged with the one before it.
+    /// Whether the text began with a slash that was merged with the one before it.
     has_merged: bool,
     text: &'n [u8],
 }
 
-/// Looks for what the stars of a pattern stood for.
+/// A search for the texts that the stars of a pattern matched.
 struct InverseSearch<'n> {
-    /// What stands between the stars.
+    /// The texts between the stars.
     pieces: &'n [&'n [u8]],
     /// The path that was led to.
     to: &'n [u8],
@@ -132,8 +136,8 @@ struct InverseSearch<'n> {
 }
 
 impl InverseSearch<'_> {
-    /// Finds what the steps may have stood for if they made what is in the path from `at` on. `None` if a
-    /// bound is reached.
+    /// Finds texts for the stars with which the steps make the path from `at` on. `None` if a bound
+    /// is reached.
     fn fill(&mut self, steps: &[TemplateStep<'_>], at: usize) -> Option<()> {
         let Some((step, rest)) = steps.split_first() else {
             return if at == self.to.len() { self.add() } else { Some(()) };
@@ -155,10 +159,10 @@ impl InverseSearch<'_> {
         }
     }
 
-    /// The same for a star of which nothing is known yet, and the steps behind it.
+    /// The same for a star that has no text yet, and the steps behind it.
     fn fill_star(&mut self, star: usize, rest: &[TemplateStep<'_>], at: usize) -> Option<()> {
         let to = self.to;
-        // the last step has what is left
+        // the last step has the rest of the path
         let first_end = if rest.is_empty() { to.len() } else { at };
         for end in first_end..=to.len() {
             self.steps_left = self.steps_left.checked_sub(1)?;
@@ -175,7 +179,7 @@ impl InverseSearch<'_> {
         Some(())
     }
 
-    /// Where a text ends that begins at `at`, if it is there. Slashes are merged.
+    /// The end of a text that begins at `at`, if it is there. Slashes are merged.
     fn end_of(&self, text: &[u8], mut at: usize) -> Option<usize> {
         for byte in text {
             if *byte == b'/' && self.is_after_slash(at) {
@@ -193,7 +197,7 @@ impl InverseSearch<'_> {
         at.checked_sub(1).and_then(|before| self.to.get(before)) == Some(&b'/')
     }
 
-    /// Whether it leaves no two slashes in a row beside the star, which no path has.
+    /// Whether the text leaves no two slashes in a row beside the star, which no path has.
     fn is_possible(&self, star: usize, capture: KnownCapture<'_>) -> bool {
         let KnownCapture { has_merged, text } = capture;
         let has_first = has_merged || text.starts_with(b"/");
@@ -204,7 +208,7 @@ impl InverseSearch<'_> {
         !is_double
     }
 
-    /// Adds the path that the stars make with what they stood for. `None` if there are too many.
+    /// Adds the path that the stars make with their texts. `None` if there are too many.
     fn add(&mut self) -> Option<()> {
         self.steps_left = self.steps_left.checked_sub(self.to.len() / 64)?;
         let name = self.name();
@@ -224,8 +228,8 @@ impl InverseSearch<'_> {
         Some(())
     }
 
-    /// The path of the stars, or what stands before the first and behind the last of which nothing is
-    /// known.
+    /// The path of the stars; or its beginning up to the first star without a text, and its end
+    /// from the last such star on.
     fn name(&self) -> PathName {
         let mut start = Vec::new();
         let mut end: Option<Vec<u8>> = None;
@@ -282,7 +286,7 @@ mod tests {
             ("/m/*", "/d/$1/$1.txt", "/d/ab/a.txt", &[]),
             ("/m/*", "/$1$path", "/ab/m/ab", &["/m/ab"]),
             ("/m/*", "/$1$path", "/ab/m/a", &[]),
-            // nothing tells what a star stood for
+            // nothing shows what the star matched
             ("/n/*/*", "/s/$2", "/s/x", &["/n/*/x"]),
             ("/n/*/*", "/s/$1", "/s/x", &["/n/x/*"]),
             ("*/n/*", "/s/$2", "/s/x", &["*/n/x"]),
@@ -300,7 +304,7 @@ mod tests {
         assert_eq!(found("/u/*/p/*", "/d/$2-$1", &dashes(MOST_PATHS)).len(), MOST_PATHS);
         let all = BTreeSet::from(["/u/*".to_owned()]);
         assert_eq!(found("/u/*/p/*", "/d/$2-$1", &dashes(MOST_PATHS + 1)), all);
-        // none is found, but not each way was tried
+        // none is found, but not every way was tried
         let long = format!("/d/{}", "a-".repeat(MOST_STEPS));
         assert_eq!(found("/u/*/p/*", "/d/$2-$1.txt", &long), all);
         // one capture needs no bound

@@ -1,4 +1,4 @@
-//! What variables of redirects and header rules stand for, of one request.
+//! The values of variables of redirects and header rules, for one request.
 
 use crate::request_context::{RequestContext, RequestScheme};
 use crate::routing::hosts::asked_host;
@@ -9,8 +9,8 @@ use forebay_http::head::Head;
 use forebay_policy::query;
 use std::fmt::Write;
 
-/// What is known of the request that is answered besides its head. Kept by a loop from one request to the next,
-/// for its memory.
+/// The facts about the request that is answered that are not in its head. A loop keeps this from
+/// one request to the next, for its memory.
 #[derive(Debug, Default)]
 pub(crate) struct KnownOfRequest {
     client: String,
@@ -22,7 +22,7 @@ pub(crate) struct KnownOfRequest {
 }
 
 impl KnownOfRequest {
-    /// Finds out what these variables stand for.
+    /// Finds out the values of these variables.
     pub(crate) fn learn<'v>(
         &mut self,
         variables: impl Iterator<Item = &'v RequestVariable>,
@@ -54,8 +54,8 @@ impl KnownOfRequest {
         }
     }
 
-    /// Hands on what a variable stands for: nothing if the request has nothing of the kind. A field that is `given`
-    /// stands for the client's of that name.
+    /// Passes on the value of a variable, which is empty if the request has none. A `given` field
+    /// replaces the client's of that name.
     pub(crate) fn push(
         &self,
         variable: &RequestVariable,
@@ -106,10 +106,10 @@ impl KnownOfRequest {
             for part in template.parts() {
                 match part {
                     TemplatePart::Text(text) => values.push_text(text),
-                    // no pattern stands for it
+                    // captures belong to patterns, of which there is none here
                     TemplatePart::Capture(_) => {}
                     TemplatePart::Path => {
-                        // what has no path is refused
+                        // a target without a path is refused
                         request.path().iter().for_each(|path| values.push(path));
                     }
                     TemplatePart::Query => {

@@ -1,4 +1,5 @@
-//! The address that a redirect leads to, the value of `Location`: made of a rule, and written for a request.
+//! The address that a redirect leads to, which is the value of `Location`. It is made of a rule,
+//! and written for a request.
 
 use crate::routing::hosts::asked_host;
 use crate::routing::known::KnownOfRequest;
@@ -17,11 +18,11 @@ pub(crate) enum LocationPart {
     Path,
     /// The client's query with its question mark.
     Query,
-    /// What only the request tells, where it stands.
+    /// The value of a variable, and its place in the address.
     Variable(RequestVariable, TargetPlace),
 }
 
-/// Where in an address a part stands; each takes other bytes as they are.
+/// The place of a part in an address; each has other bytes that need no encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetPlace {
     Host,
@@ -30,7 +31,7 @@ pub(crate) enum TargetPlace {
 }
 
 impl TargetPlace {
-    /// Whether a byte that a client wrote stands there as it is.
+    /// Whether a byte of a client's text needs no encoding there.
     fn takes(self, byte: u8) -> bool {
         let also: &[u8] = match self {
             TargetPlace::Host => b"-.",
@@ -78,14 +79,14 @@ struct LocationWriter {
     pieces: Vec<LocationPart>,
     text: Vec<u8>,
     place: TargetPlace,
-    /// The query is still to be added, at the end or before a fragment.
+    /// Whether the query must still be added, at the end or before a fragment.
     adds_query: bool,
     /// Whether the address may begin with two slashes, which name a host.
     keeps_slashes: bool,
 }
 
 impl LocationWriter {
-    /// What the operator wrote; what cannot stand in an address is encoded.
+    /// Appends the operator's text; bytes that cannot be in an address are encoded.
     fn plain(&mut self, text: &str) {
         // the slashes of the scheme do not end the host
         let scheme = match (&self.pieces[..], &self.text[..]) {
@@ -121,7 +122,7 @@ impl LocationWriter {
         self.variable(path);
     }
 
-    /// What a client wrote: it never ends the part of the address it is in.
+    /// Appends a client's text, which never ends the part of the address it is in.
     fn variable(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match self.place.takes(byte) {
@@ -157,7 +158,7 @@ impl LocationWriter {
 
     fn end(mut self) -> Box<[LocationPart]> {
         self.query();
-        // a question mark alone says that there is to be no query
+        // a question mark alone asks for an address without a query
         if self.text.ends_with(b"?") {
             self.text.pop();
         }
@@ -192,13 +193,13 @@ pub(crate) fn write(
             LocationPart::Text(text) => url.extend_from_slice(text),
             LocationPart::Host => asked_host(request, hosts, |host| url.extend_from_slice(host)),
             LocationPart::Path => {
-                // what has no path is not redirected
+                // a target without a path is not redirected
                 if let Ok(normal) = request.path() {
                     path::encode(&normal, url);
                 }
             }
             LocationPart::Query => {
-                // The query is the client's to keep.
+                // The query is the client's, and is kept as it is.
                 if let Some(query) = request.head.query {
                     url.push(b'?');
                     query.iter().for_each(|&byte| push_in_query(url, byte));
@@ -214,7 +215,7 @@ pub(crate) fn write(
     }
 }
 
-/// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.
+/// Appends a byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.
 fn push_in_query(url: &mut Vec<u8>, byte: u8) {
     if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%[]".contains(&byte) {
         url.push(byte);

@@ -1,13 +1,13 @@
-//! What rules make of a path, before any file is looked for.
+//! Effects of rules on a path, before any file is looked for.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `hosts` | which site a host belongs to |
+//! | `hosts` | the sites of hosts |
 //! | `route` | what the rules make of a path: redirect, alias, application, or a file to look for |
-//! | `ambiguity` | what becomes of a path that applications may read in more than one way |
-//! | `redirection`, `location` | a redirect, ready but for what the request says, and the address it leads to |
-//! | `known` | what variables of redirects and header rules stand for, of one request |
-//! | `names`, `inverse` | under which paths the file at a path can be asked for, with templates followed backwards |
+//! | `ambiguity` | paths that applications may read in more than one way |
+//! | `redirection`, `location` | a redirect without the values of a request, and the address it leads to |
+//! | `known` | values of variables of redirects and header rules, for one request |
+//! | `names`, `inverse` | the paths under which a file can be asked for, with templates followed backwards |
 
 pub(crate) mod ambiguity;
 pub(crate) mod hosts;

@@ -1,4 +1,4 @@
-//! Under which paths the file at a path can be asked for.
+//! The paths under which the file at a path can be asked for.
 //!
 //! Rules about clients hold for the path that is asked for and for the file that answers. A file has
 //! more names than its own: that of its folder if it is an index, those under which other directories of
@@ -17,15 +17,15 @@ use std::path::{Path, PathBuf};
 
 /// A directory of the site, or a file that is served by itself.
 pub(crate) struct MountedPlace<'p> {
-    /// Beneath which path of the site, or at which.
+    /// The path of the site beneath which the directory is, or at which the file is.
     pub(crate) path: &'p [u8],
-    /// Where on the disk, without links.
+    /// The place on the disk, without links.
     pub(crate) at: PathBuf,
     pub(crate) is_file: bool,
 }
 
 impl MountedPlace<'_> {
-    /// Where on the disk a path of the site leads, if it leads here.
+    /// The place on the disk that a path of the site leads to, if it leads here.
     fn file(&self, name: &[u8]) -> Option<PathBuf> {
         match self.is_file {
             true => (self.path == name).then(|| self.at.clone()),
@@ -75,7 +75,7 @@ pub(crate) fn of_file(
     names
 }
 
-/// Adds what each of the names leads to, once.
+/// Adds the names that each name leads to, once.
 fn add<N: PartialEq>(names: &mut Vec<N>, more: impl Fn(&N) -> Vec<N>) {
     for at in 0..names.len() {
         for name in more(&names[at]) {
@@ -111,7 +111,7 @@ fn folder(site: &SiteSettings, name: &[u8]) -> Option<Vec<u8>> {
 /// The paths that `try_files` leads from to `name`.
 fn tried_for(site: &SiteSettings, name: &[u8]) -> Vec<PathName> {
     let templates = site.try_files.candidates().iter().filter_map(|candidate| match candidate {
-        // it only leads to the address with the slash
+        // that candidate only leads to the address with the slash
         TryFile::Path(template) if template.as_str() == "$path/" => None,
         TryFile::Path(template) => Some(template),
         TryFile::Status(_) => None,
@@ -204,7 +204,7 @@ mod tests {
             ("/up/www/", &["/"]),
             ("/up", &["/up/"]),
             ("/other/a.txt", &[]),
-            // a file that is served by itself
+            // a file that is served on its own
             ("/icon", &["/up/www/img/a.ico", "/img/a.ico"]),
             ("/img/a.ico", &["/icon", "/up/www/img/a.ico"]),
             ("/icon/", &["/up/www/icon/"]),
@@ -267,12 +267,13 @@ mod tests {
         // a star takes as little as it can, so that the other cuts lead elsewhere
         check(&rewrites("/u/*-*", "/data/$1.$2"), "/data/a.b-c", &["/u/a-b-c"]);
         check(&rewrites("/u/*-*", "/data/$2.$1"), "/data/a.b-c", &[]);
-        // what the template does not name may have been anything
+        // a star that the template does not name may have matched anything
         check(&rewrites("/n/*/*", "/store/$2"), "/store/x", &["/n/*/x"]);
     }
 
     proptest! {
-        /// Whatever leads to a file is among its names, unless it is one page for many paths.
+        /// Every path that leads to a file is among its names, unless it is one page for many
+        /// paths.
         #[test]
         fn what_leads_to_a_file_is_a_name_of_it(
             from in "/a?\\*[/a-]?\\*?[a/]?",

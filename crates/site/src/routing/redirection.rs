@@ -1,4 +1,4 @@
-//! A redirect, ready to be answered but for what the request says.
+//! A redirect that is complete but for the values of the request.
 
 use crate::routing::location::LocationPart;
 
@@ -6,9 +6,9 @@ use crate::routing::location::LocationPart;
 #[derive(Debug)]
 pub(crate) struct Redirection {
     pub(crate) status: u16,
-    /// Whether it only adds the slash of a directory.
+    /// Whether the redirect only adds the slash of a directory.
     pub(crate) is_for_slash: bool,
-    /// Up to `Location`.
+    /// The head up to `Location`.
     pub(crate) head: Box<[u8]>,
     /// The value of `Location`.
     pub(crate) to: Box<[LocationPart]>,

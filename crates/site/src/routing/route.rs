@@ -1,4 +1,4 @@
-//! What the rules make of a path, before any file is looked for.
+//! Effects of rules on a path, before any file is looked for.
 
 use crate::heads::fields::HeaderRuleSet;
 use crate::heads::pages::Pages;
@@ -8,10 +8,10 @@ use crate::rules::{Alias, Captures, ConditionBits, Reach, Redirect, Template, Te
 use crate::settings::{SiteSettings, ToHttps};
 use forebay_http::path;
 
-/// No file system has longer names (`NAME_MAX`).
+/// The longest name in any file system (`NAME_MAX`).
 const MOST_NAME_BYTES: usize = 255;
 
-/// The redirect for a path, if there is one among those that may be, by their places.
+/// The redirect for a path, if there is one among those whose places `may_be` accepts.
 pub(crate) fn redirect(
     site: &SiteSettings,
     pages: &Pages,
@@ -72,19 +72,19 @@ pub(crate) fn to_https(
     }
 }
 
-/// Which of a site's rewrites and routes hold for a request.
+/// The conditions that a site's rewrites and routes need, and those that hold for a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeldRules<'h> {
-    /// What must hold for each rewrite.
+    /// The conditions that each rewrite needs.
     pub(crate) rewrites: &'h [ConditionBits],
-    /// What must hold for each route.
+    /// The conditions that each route needs.
     pub(crate) routes: &'h [ConditionBits],
-    /// What holds.
+    /// The conditions that hold.
     pub(crate) outcome: ConditionBits,
 }
 
 impl HeldRules<'_> {
-    /// All of them, whatever they depend on.
+    /// All rewrites and routes, whatever they depend on.
     pub(crate) const ALL: HeldRules<'static> =
         HeldRules { rewrites: &[], routes: &[], outcome: ConditionBits(0) };
 
@@ -103,8 +103,8 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> 
     })
 }
 
-/// The paths under which files may be looked for, whatever holds: of each rewrite that may decide. Without one that
-/// always does, the path itself is another.
+/// The paths under which files may be looked for, whatever conditions hold: those of each rewrite
+/// that may decide, and the path itself if no rewrite always decides.
 pub(crate) fn rewrites<'s>(
     site: &'s SiteSettings,
     path: &'s [u8],
@@ -117,12 +117,12 @@ pub(crate) fn rewrites<'s>(
     })
 }
 
-/// The application whose path has `path`, decoded and free of detours, by its place in
-/// [`SiteSettings::routes`], where all conditions hold. `None` if files have it.
+/// The application that answers `path`, which is decoded and free of detours, if all conditions
+/// hold: its place in [`SiteSettings::routes`]. `None` if files answer.
 ///
-/// One path alone (`=/x`) goes first, then the first pattern with a star before its end, then the longest
-/// beginning; an alias beneath a longer path has what is below it. So has a link out of the root, but not where
-/// the application runs files: there it is a part of the root.
+/// A route for one path alone (`=/x`) goes first, then the first pattern with a star before its
+/// end, then the longest beginning; an alias beneath a longer path has all paths below it. So has a
+/// link out of the root, except where the application runs files: there it is a part of the root.
 ///
 /// ```
 /// use forebay_site::rules::{Route, Scope};
@@ -139,7 +139,7 @@ pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
     route_for(site, path, HeldRules::ALL)
 }
 
-/// The same of those routes that hold.
+/// The same among the routes whose conditions hold.
 pub(crate) fn route_for(site: &SiteSettings, path: &[u8], held: HeldRules<'_>) -> Option<u32> {
     let (number, len) = first_route(site, path, held)?;
     let is_longer = |mount: &Alias| {
@@ -155,7 +155,7 @@ pub(crate) fn route_around(site: &SiteSettings, path: &[u8], held: HeldRules<'_>
     first_route(site, path, held).map(|(number, _)| number)
 }
 
-/// The route that goes first, and how long its path is if a longer one may go before it.
+/// The route that goes first, and the length of its path if a longer one may go before it.
 fn first_route(
     site: &SiteSettings,
     path: &[u8],

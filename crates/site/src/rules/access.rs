@@ -1,28 +1,30 @@
-//! Who may ask for a path, by address.
+//! Access to paths by clients' addresses.
 
 use super::header::vary;
 use super::{GuardedPaths, HeaderRule, Network, RequestConditions};
 use std::net::IpAddr;
 
-/// Admits clients by their address.
+/// A rule that admits clients by their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRule {
-    /// Which paths.
+    /// The paths that the rule protects.
     pub paths: GuardedPaths,
-    /// These are admitted, also if they are denied too.
+    /// Networks that are admitted, also if they are denied too.
     pub allow: Vec<Network>,
-    /// These are not. Without any, all clients that are not allowed are denied.
+    /// Networks that are denied. Without any, all clients that are not allowed are denied.
     pub deny: Vec<Network>,
-    /// Which requests. Others are not looked at.
+    /// The requests that the rule is for. Others are not looked at.
     pub conditions: RequestConditions,
-    /// What a client that is not admitted is told: HTML, without the full stop. `None`: that it is for its address.
+    /// The text for a client that is not admitted: HTML, without the full stop. `None`: a text
+    /// about its address.
     pub refusal: Option<&'static str>,
 }
 
 impl AccessRule {
-    /// The rules by which caches tell its answers from those of other requests, if they must.
+    /// The rules that add a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> impl Iterator<Item = HeaderRule> {
-        // the address alone has never been told: what is for some addresses is the operator's to keep from caches
+        // the address alone is in no Vary: the operator keeps answers for some addresses out of
+        // caches
         let patterns = self.paths.path.patterns().into_iter();
         patterns.filter_map(|path| vary(Some(path), &self.conditions, std::iter::empty()))
     }

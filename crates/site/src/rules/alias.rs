@@ -13,7 +13,7 @@ pub struct Alias {
     path: MountPath,
     /// The directory. Links on the way to it are followed, wherever they lead.
     pub to: PathBuf,
-    /// Of one file: it, and the forms that may lie beside it.
+    /// For an alias of one file: the file, and the forms that may lie beside it.
     files: Box<[AliasFile]>,
 }
 
@@ -22,7 +22,7 @@ pub struct Alias {
 pub(crate) struct AliasFile {
     /// The path of the site.
     pub(crate) path: Box<[u8]>,
-    /// Its name in its directory.
+    /// The file's name in its directory.
     pub(crate) name: Box<[u8]>,
 }
 
@@ -64,18 +64,18 @@ impl Alias {
         &self.files
     }
 
-    /// Where in its directory a path of the site leads, if it leads there.
+    /// The path within the directory that a path of the site leads to, if it leads there.
     pub fn inside<'p>(&'p self, path: &'p [u8]) -> Option<&'p [u8]> {
         place_in(&self.files, self.path.as_str().as_bytes(), path)
     }
 
-    /// Beneath which path.
+    /// The path beneath which the directory is served.
     pub fn path(&self) -> &MountPath {
         &self.path
     }
 }
 
-/// What a path of the site is within what lies beneath another, if it is there.
+/// The rest of a path of the site that lies beneath another.
 pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     match path.strip_prefix(beneath)? {
         [] => Some(&[]),
@@ -84,7 +84,8 @@ pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     }
 }
 
-/// Where in a directory a path leads, which is that of one of these files, or, without any, beneath another path.
+/// The path within a directory of a path that is one of these files or, without any, lies beneath
+/// another path.
 pub(crate) fn place_in<'p>(
     files: &'p [AliasFile],
     beneath: &[u8],
@@ -114,12 +115,12 @@ impl MountPath {
         is_good.then(|| MountPath(format!("/{inside}").into())).ok_or(MountPathError)
     }
 
-    /// Without a slash at its end.
+    /// The path without a slash at its end.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Where it would lie below a root.
+    /// The directory's place below a root.
     pub fn below(&self, root: &Path) -> PathBuf {
         root.join(self.0.trim_start_matches('/'))
     }
@@ -131,7 +132,7 @@ impl fmt::Display for MountPath {
     }
 }
 
-/// It is no path of a directory below the root.
+/// A text that is no path of a directory below the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountPathError;
 

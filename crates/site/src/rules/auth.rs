@@ -1,20 +1,20 @@
-//! Who may ask for a path, by name and password.
+//! Access to paths by name and password.
 
 use super::GuardedPaths;
 use super::password::{HashError, PasswordHash};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Asks for a name and a password (RFC 7617).
+/// A rule that asks for a name and a password (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
-    /// Which paths.
+    /// The paths that the rule protects.
     pub paths: GuardedPaths,
-    /// What the client shows to its user.
+    /// The name that a browser shows to its user.
     pub realm: Realm,
-    /// Which clients may pass.
+    /// The users that may pass.
     pub users: Vec<User>,
-    /// A file with more of them, a line `NAME:HASH` for each.
+    /// A file with more users, a line `NAME:HASH` for each.
     pub file: Option<PathBuf>,
 }
 
@@ -32,7 +32,7 @@ impl Realm {
         if text.chars().all(is_good) { Ok(Realm(text.into())) } else { Err(AuthError::Realm) }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Realm {
     }
 }
 
-/// A name and what the password must fit.
+/// A user's name and the hash of the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     name: Box<str>,
@@ -80,7 +80,7 @@ impl User {
     }
 }
 
-/// Why there is no such user or realm.
+/// The reason why a user or realm is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthError {
     /// A name that no client can send.

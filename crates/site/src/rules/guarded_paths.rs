@@ -1,4 +1,4 @@
-//! Which paths a rule about clients closes: those it is for, without the exceptions it makes.
+//! Paths that a rule about clients closes: those it is for, without the exceptions it makes.
 
 use super::Scope;
 
@@ -8,9 +8,9 @@ use super::Scope;
 /// decodes twice or goes by backslashes, stays closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardedPaths {
-    /// Which paths the rule is for.
+    /// The paths that the rule is for.
     pub path: Scope,
-    /// Which of these it leaves open.
+    /// The paths among these that stay open.
     pub except: Vec<Scope>,
 }
 
@@ -31,13 +31,14 @@ impl GuardedPaths {
         self.except.iter().any(|open| open.contains(path)) && is_plain(path)
     }
 
-    /// Whether it is surely for all paths that begin with `start`: of those that are open, some are closed as well.
+    /// Whether the rule is for all paths that begin with `start`, and no exception is for all of
+    /// them. Where an exception is for some, others stay closed.
     pub(crate) fn contains_all(&self, start: &[u8]) -> bool {
         let is_open = || self.except.iter().any(|open| open.contains_all(start));
         self.path.contains_all(start) && !is_open()
     }
 
-    /// Whether all paths that `other` closes are closed, as far as the texts tell.
+    /// Whether all paths that `other` closes are closed, as far as the texts show.
     pub fn covers(&self, other: &GuardedPaths) -> bool {
         let is_open_there = |open: &Scope| other.except.iter().any(|known| known.covers(open));
         self.path.covers(&other.path)
@@ -45,8 +46,8 @@ impl GuardedPaths {
     }
 }
 
-/// Whether no application can take a path for another one: nothing in it is still encoded, no separator of other
-/// systems, no dots that it would resolve.
+/// Whether no application can take a path for another one: nothing in it is still encoded, and it
+/// has no separator of other systems and no dots that an application would resolve.
 fn is_plain(path: &[u8]) -> bool {
     let is_escape = |three: &[u8]| three[0] == b'%' && three[1..].iter().all(u8::is_ascii_hexdigit);
     let is_dots = |segment: &[u8]| {

@@ -5,7 +5,7 @@ use forebay_conn::head_values::{MOST_VALUES, mark};
 use forebay_http::field::{FieldName, FieldValue};
 use std::fmt;
 
-/// Which media types: `text/css`, `image/*`, `*/*`.
+/// A pattern of media types: `text/css`, `image/*`, `*/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaPattern(Box<str>);
 
@@ -24,12 +24,12 @@ impl MediaPattern {
         Ok(MediaPattern(text.into()))
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the value of a `Content-Type` is among them, whatever its parameters.
+    /// Whether the value of a `Content-Type` fits, whatever its parameters.
     pub fn matches(&self, content_type: &str) -> bool {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         match self.0.strip_suffix("/*") {
@@ -49,7 +49,7 @@ impl fmt::Display for MediaPattern {
     }
 }
 
-/// Fields that say how an answer is framed, coded or identified. Only the server knows them.
+/// Fields about the framing, coding or identity of an answer, which only the server can know.
 const OWN: [&str; 14] = [
     "Allow",
     "Connection",
@@ -71,29 +71,29 @@ const NOT_SET: [&str; 2] = ["ETag", "Last-Modified"];
 /// Fields that may be changed, but not left out.
 const NOT_REMOVED: [&str; 2] = ["Content-Type", "Vary"];
 
-/// Fields that are decided by before a request is known, so that their values have no variables.
+/// Fields that are decided before a request is known, so that their values have no variables.
 const FIXED: [&str; 3] = ["Content-Type", "Cache-Control", "Vary"];
 
-/// A value with variables, and what stands for it in a baked head.
+/// A value with variables, and its mark in a baked head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct VariableValue {
     template: Template,
     mark: [u8; 3],
 }
 
-/// Sets and removes fields of answers.
+/// A rule that sets and removes fields of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderRule {
     path: Option<Pattern>,
     media_type: Option<MediaPattern>,
     conditions: RequestConditions,
     set: Box<[(FieldName, FieldValue)]>,
-    /// In the same order: those with variables.
+    /// The values that have variables, each at the place of its field in `set`.
     values: Box<[Option<VariableValue>]>,
     remove: Box<[FieldName]>,
 }
 
-/// A value as it is written, if it has variables.
+/// The template of a value, if it has variables.
 fn template(name: &FieldName, value: &FieldValue) -> Result<Option<VariableValue>, HeaderError> {
     let template = Template::of_field(value.as_str(), |_| true).map_err(HeaderError::Variable)?;
     let Some(template) = template else { return Ok(None) };
@@ -104,9 +104,9 @@ fn template(name: &FieldName, value: &FieldValue) -> Result<Option<VariableValue
 }
 
 impl HeaderRule {
-    /// For answers to paths that fit `path` and with a type that fits `media_type`; each `None`
-    /// is for all. `remove` comes before `set`. A set field replaces one of the same name, but
-    /// `Vary` is added to.
+    /// A rule for answers to paths that fit `path` and with a type that fits `media_type`; each
+    /// `None` is for all. `remove` comes before `set`. A set field replaces one of the same name,
+    /// but `Vary` is added to.
     ///
     /// # Errors
     /// [`HeaderError`] if there is nothing to do, or a field is not the operator's to change.
@@ -146,7 +146,7 @@ impl HeaderRule {
         })
     }
 
-    /// Numbers its values with variables from here on, and adds them to those of the site.
+    /// Numbers this rule's values with variables from here on, and adds them to those of the site.
     pub(crate) fn number(&mut self, all: &mut Vec<Template>) {
         for value in self.values.iter_mut().flatten().take(MOST_VALUES - all.len()) {
             value.mark = mark(all.len() as u16);
@@ -154,7 +154,7 @@ impl HeaderRule {
         }
     }
 
-    /// The fields it sets, with marks where values have variables.
+    /// The fields that the rule sets, with marks where values have variables.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let values = self.set.iter().zip(&self.values);
         values.map(|((name, text), value)| match value {
@@ -169,50 +169,50 @@ impl HeaderRule {
         HeaderRule { conditions, ..self }
     }
 
-    /// The rule by which caches tell its answers from those of other requests, if they must.
+    /// The rule that adds a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> Option<HeaderRule> {
         let rule = vary(self.path.clone(), &self.conditions, self.variables())?;
         Some(HeaderRule { media_type: self.media_type.clone(), ..rule })
     }
 
-    /// Which paths.
+    /// The paths that the rule is for; `None` is all.
     pub fn path(&self) -> Option<&Pattern> {
         self.path.as_ref()
     }
 
-    /// Which types.
+    /// The media types that the rule is for; `None` is all.
     pub fn media_type(&self) -> Option<&MediaPattern> {
         self.media_type.as_ref()
     }
 
-    /// Which requests.
+    /// The requests that the rule is for.
     pub fn conditions(&self) -> &RequestConditions {
         &self.conditions
     }
 
-    /// The fields it sets.
+    /// The fields that the rule sets.
     pub fn set(&self) -> &[(FieldName, FieldValue)] {
         &self.set
     }
 
-    /// Whether the value of the field in this place of those it sets has variables.
+    /// Whether the value of the field in this place among those that the rule sets has variables.
     pub fn has_variables(&self, place: usize) -> bool {
         self.values.get(place).is_some_and(Option::is_some)
     }
 
-    /// What only a request tells, of all these values.
+    /// The variables in all these values.
     pub fn variables(&self) -> impl Iterator<Item = &RequestVariable> {
         self.values.iter().flatten().flat_map(|value| value.template.variables())
     }
 
-    /// The fields it removes.
+    /// The fields that the rule removes.
     pub fn remove(&self) -> &[FieldName] {
         &self.remove
     }
 }
 
-/// The rule that says of answers for these paths that they depend on these conditions, whether they hold or not,
-/// and on these variables.
+/// The rule that adds a `Vary` to answers for these paths, as they depend on these conditions,
+/// whether they hold or not, and on these variables.
 pub(crate) fn vary<'v>(
     path: Option<Pattern>,
     conditions: &'v RequestConditions,
@@ -224,28 +224,28 @@ pub(crate) fn vary<'v>(
     HeaderRule::new(path, None, vec![(name, value)], Vec::new()).ok()
 }
 
-/// Why there is no such header rule.
+/// The reason why a header rule is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Not a media type.
+    /// A text that is not a media type.
     MediaType,
     /// The rule does nothing.
     Nothing,
     /// A field that only the server can fill or leave out.
     Own {
-        /// Its name.
+        /// The field's name.
         name: String,
     },
-    /// What follows a dollar sign is no variable.
+    /// A name behind a dollar sign that is no variable.
     Variable(TemplateError),
-    /// A field whose value has no variables.
+    /// A field whose value cannot have variables.
     Fixed {
-        /// Its name.
+        /// The field's name.
         name: String,
     },
     /// A field is set twice in one rule.
     Twice {
-        /// Its name.
+        /// The field's name.
         name: String,
     },
 }

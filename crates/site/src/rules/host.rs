@@ -1,16 +1,16 @@
-//! The names by which clients ask for a site, and the one people use for it.
+//! The names by which clients ask for a site, and its name for people.
 
 use super::place;
 use std::fmt;
 
-/// Longer names are in no DNS (RFC 1035 §2.3.4).
+/// The longest name in the DNS (RFC 1035 §2.3.4).
 pub(crate) const MOST_HOST_BYTES: usize = 253;
 
 /// A host name, or all names below one: `shop.example`, `*.shop.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     text: Box<str>,
-    /// Lower case, without `*.`.
+    /// The name in lower case, without `*.`.
     name: Box<str>,
     is_wildcard: bool,
 }
@@ -34,7 +34,7 @@ impl Host {
         Ok(Host { text: text.into(), name: name.into(), is_wildcard })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -44,13 +44,13 @@ impl Host {
         &self.name
     }
 
-    /// Whether it stands for all names below [`name`](Host::name), at any depth, but not for that
+    /// Whether this stands for all names below [`name`](Host::name), at any depth, but not for that
     /// name itself.
     pub fn is_wildcard(&self) -> bool {
         self.is_wildcard
     }
 
-    /// Whether it stands for a name in lower case.
+    /// Whether this stands for a name in lower case.
     pub fn covers(&self, name: &str) -> bool {
         match self.is_wildcard() {
             true => name.strip_suffix(self.name()).is_some_and(|front| front.ends_with('.')),
@@ -109,7 +109,7 @@ fn check_name(text: &str, name: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// Why a text is not a host.
+/// The reason why a text is not a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostError {
     /// A star that is not the whole first label.
@@ -118,25 +118,25 @@ pub enum HostError {
     Port,
     /// A letter outside of ASCII.
     NotAscii {
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
     /// A character that is in no host name.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
     /// A label is empty or longer than 63 bytes, or the name is longer than 253.
     Label,
-    /// Not an IPv6 address in brackets.
+    /// Brackets without an IPv6 address.
     Address,
     /// A URL, which has more than a host.
     Url,
     /// A dot before a name, which other servers take for the name and all below it.
     Dot {
-        /// What stands behind it.
+        /// The name behind the dot.
         name: Box<str>,
     },
     /// `_`, which other servers have for a host that no client asks for.
@@ -179,7 +179,7 @@ impl fmt::Display for HostError {
 
 impl std::error::Error for HostError {}
 
-/// What a site is called in logs, metrics and messages: small letters, digits, `.`, `-`, `_`.
+/// The name of a site in logs, metrics and messages: small letters, digits, `.`, `-`, `_`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SiteName(Box<str>);
 

@@ -1,7 +1,7 @@
-//! The rules a site is made of, each parsed from what a person wrote.
+//! The rules of a site, each parsed from the operator's text.
 //!
 //! Every type here keeps the text it was made from and shows it again, so that a configuration can
-//! be printed as it was written. An error says what is wrong and at which character.
+//! be printed as it was written. An error names the mistake and the character.
 
 mod access;
 mod alias;

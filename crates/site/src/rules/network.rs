@@ -33,12 +33,12 @@ impl Network {
         Ok(Network { text: text.into(), kind })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it has addresses of other machines.
+    /// Whether the set has addresses of other machines.
     pub fn has_others(&self) -> bool {
         match self.kind {
             NetworkKind::All => true,
@@ -49,7 +49,7 @@ impl Network {
         }
     }
 
-    /// Whether it has all addresses of a family.
+    /// Whether the set has all addresses of a family.
     pub fn has_everybody(&self) -> bool {
         match self.kind {
             NetworkKind::All => true,
@@ -80,13 +80,13 @@ impl Network {
         }
     }
 
-    /// Whether it is `unix`.
+    /// Whether the set is `unix`.
     pub fn is_unix(&self) -> bool {
         self.kind == NetworkKind::Unix
     }
 
-    /// Whether the address is in it. An IPv4 address in IPv6's form counts as IPv4; `0.0.0.0` is
-    /// what a client on a Unix socket has, and only `all` and `unix` hold it.
+    /// Whether the address is in the set. An IPv4 address in IPv6's form counts as IPv4; `0.0.0.0`
+    /// is the address of a client on a Unix socket, and only `all` and `unix` hold it.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let is_unix = address == IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -104,7 +104,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Why a text is not a set of addresses.
+/// The reason why a text is not a set of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkError(CidrError);
 

@@ -28,7 +28,7 @@ impl ErrorPage {
         Ok(ErrorPage { status, path: path.into() })
     }
 
-    /// From 400 to 599.
+    /// The status, from 400 to 599.
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -39,10 +39,10 @@ impl ErrorPage {
     }
 }
 
-/// Why there is no such error page.
+/// The reason why an error page is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorPageError {
-    /// Not a status of an error.
+    /// A status that is not one of an error.
     Status,
     /// The path does not begin with a slash.
     Start,

@@ -11,9 +11,9 @@ const MOST_MEMORY_KIB: u32 = 1 << 20;
 const MOST_WORK_KIB: u64 = 64 << 20;
 /// The most expensive bcrypt hash: each step doubles its time, which is about 5 s at this one.
 const MOST_BCRYPT_COST: u32 = 16;
-/// What `forebay hash-password --bcrypt` asks for: about 0.3 s.
+/// The cost that `forebay hash-password --bcrypt` sets: about 0.3 s.
 const BCRYPT_COST: u32 = 12;
-/// bcrypt does not look at what comes after so many bytes.
+/// The length after which bcrypt ignores the rest of a password, in bytes.
 const MOST_BCRYPT_BYTES: usize = 72;
 
 /// The hash of one password, parsed and within bounds: it can be verified against in bounded time
@@ -40,21 +40,21 @@ pub enum Scheme {
     Bcrypt,
 }
 
-/// Why a text is not a hash that can be used.
+/// The reason why a text is not a hash that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashError {
-    /// It begins like no hash that is understood.
+    /// The text begins like no hash that is understood.
     Unknown,
-    /// It begins like one, but is not.
+    /// The text begins like a hash, but is none.
     Malformed {
-        /// What it begins like.
+        /// The method whose hashes begin like that.
         method: &'static str,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// To verify it would take too much time or memory.
+    /// Verifying the hash would take too much time or memory.
     TooExpensive {
-        /// What it asks for.
+        /// The cost that the hash asks for.
         asked: String,
         /// The most that is allowed.
         most: String,
@@ -80,21 +80,21 @@ impl fmt::Display for HashError {
 
 impl std::error::Error for HashError {}
 
-/// Why a password could not be hashed.
+/// The reason why a password could not be hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashingError {
     /// An empty password protects nothing.
     Empty,
     /// A byte that cannot be in a password: an end of line or NUL.
     ControlByte,
-    /// bcrypt would ignore the end of it.
+    /// The password is longer than the part that bcrypt looks at.
     TooLongForBcrypt {
-        /// Its length.
+        /// The password's length.
         bytes: usize,
     },
     /// There is no memory or no randomness.
     Failed {
-        /// What the library says.
+        /// The library's error.
         reason: String,
     },
 }
@@ -176,7 +176,7 @@ impl PasswordHash {
         }
     }
 
-    /// How it was made.
+    /// The method by which the hash was made.
     pub fn scheme(&self) -> Scheme {
         match self.kind {
             HashKind::Argon2id(_) => Scheme::Argon2id,
@@ -184,7 +184,7 @@ impl PasswordHash {
         }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -5,19 +5,21 @@ use regex::bytes::{Regex, RegexBuilder};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a pattern captures at most: `$1` to `$9`.
+/// The largest number of captures of a pattern: `$1` to `$9`.
 pub const MOST_CAPTURES: usize = 9;
 
 /// Bytes that a compiled regular expression may take, and again the tables it fills while it
 /// matches.
 const MOST_REGEX_BYTES: usize = 1 << 20;
 
-/// Which paths a rule is for. It is held against the decoded, dot-free path, without the query.
+/// A pattern of paths, by which a rule is chosen. It is matched with the decoded, dot-free path,
+/// without the query.
 ///
 /// With stars (`/dir/*`, `*.ext`, `/exact`): a star stands for any run of bytes, slashes included,
 /// and the whole path must fit. Each star is a capture; a star takes as little as it can, the last
-/// one what is left. A regular expression is found anywhere in the path unless it has anchors. Its dot
-/// stands for a line feed too, and for what is no UTF-8: nobody walks around a rule by such bytes.
+/// one what is left. A regular expression is found anywhere in the path unless it has anchors. Its
+/// dot stands for a line feed too, and for what is no UTF-8, so that such bytes do not lead around
+/// a rule.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: Box<str>,
@@ -26,17 +28,17 @@ pub struct Pattern {
 
 #[derive(Clone, Debug)]
 enum PatternKind {
-    /// What stands between the stars.
+    /// The texts between the stars.
     Stars(Box<[Box<[u8]>]>),
     Regex(Regex),
 }
 
-/// What a pattern captured. What took no part in the match is empty.
+/// The captures of a pattern. A capture that took no part in the match is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Captures<'p>([&'p [u8]; MOST_CAPTURES]);
 
 impl<'p> Captures<'p> {
-    /// `$1` is number 1.
+    /// The capture with this number; `$1` is number 1.
     pub fn get(&self, number: u8) -> &'p [u8] {
         let index = usize::from(number).wrapping_sub(1);
         self.0.get(index).copied().unwrap_or_default()
@@ -89,7 +91,7 @@ impl Pattern {
         Pattern { text: "*".into(), kind: PatternKind::Stars(Box::new(pieces)) }
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -99,7 +101,7 @@ impl Pattern {
         matches!(self.kind, PatternKind::Regex(_))
     }
 
-    /// How many captures it has, at most [`MOST_CAPTURES`].
+    /// The number of captures of the pattern, at most [`MOST_CAPTURES`].
     pub fn captures_len(&self) -> usize {
         match &self.kind {
             PatternKind::Stars(pieces) => pieces.len() - 1,
@@ -121,7 +123,7 @@ impl Pattern {
         }
     }
 
-    /// What is captured if `path` fits.
+    /// The captures, if `path` fits.
     pub fn captures<'p>(&self, path: &'p [u8]) -> Option<Captures<'p>> {
         match &self.kind {
             PatternKind::Stars(pieces) => fit(pieces, path),
@@ -181,7 +183,7 @@ fn fit<'p>(pieces: &[Box<[u8]>], path: &'p [u8]) -> Option<Captures<'p>> {
     Some(captures)
 }
 
-/// Where in `bytes` the place `at` was before what is no UTF-8 was replaced.
+/// The place in `bytes` that was `at` before what is no UTF-8 was replaced.
 fn place_before(bytes: &[u8], at: usize) -> usize {
     let (mut replaced, mut place) = (0, 0);
     for chunk in bytes.utf8_chunks() {
@@ -195,8 +197,8 @@ fn place_before(bytes: &[u8], at: usize) -> usize {
     place
 }
 
-/// Where something begins that no path has when rules see it: two slashes in a row, or a segment `.`
-/// or `..`, which may be the last one.
+/// The place of something that no path has when rules see it: two slashes in a row, or a segment
+/// `.` or `..`, which may be the last one.
 fn detour(text: &str) -> Option<usize> {
     let within = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour));
     let is_last = |segment: &&&str| text.ends_with(**segment);
@@ -227,16 +229,16 @@ fn explain(error: &regex::Error) -> String {
     }
 }
 
-/// Why a text is not a pattern.
+/// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
-    /// It begins with neither a slash nor a star.
+    /// The text begins with neither a slash nor a star.
     Start,
-    /// A character that is in no path it is held against.
+    /// A character that is in no path the pattern is matched with.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
     /// Two slashes in a row, or a segment `.` or `..`: paths have none when rules see them.
@@ -249,11 +251,11 @@ pub enum PatternError {
         /// The place of the first that is too many.
         at: usize,
     },
-    /// What is wrong with the regular expression, and where.
+    /// The error of the regular expression, and its place.
     Regex(String),
     /// The regular expression needs too much memory.
     TooLarge {
-        /// What it may need.
+        /// The memory that it may need.
         most_bytes: usize,
     },
 }
@@ -395,7 +397,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is found between the stars, put together again, is the path.
+        /// The captures, put between the fixed texts, give the path again.
         #[test]
         fn captures_fill_the_stars(text in "/[ab*]{0,8}", path in "/[ab]{0,12}") {
             let Ok(pattern) = Pattern::parse(&text) else { return Ok(()) };

@@ -5,7 +5,7 @@ use super::template::no_capture;
 use super::{HeaderRule, Pattern, RequestConditions, RequestVariable, Template, TemplatePart};
 use std::fmt;
 
-/// Sends clients to another address.
+/// A rule that sends clients to another address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     pattern: Pattern,
@@ -15,15 +15,15 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// The status without one being named.
+    /// The status of a redirect that names none.
     pub const DEFAULT_STATUS: u16 = 301;
 
-    /// For paths that fit `pattern`. If `to` has neither a `?` nor `$query`, it gets the query of
-    /// the client; a `?` at its end is left out.
+    /// A redirect of paths that fit `pattern`. If `to` has neither a `?` nor `$query`, it gets the
+    /// query of the client; a `?` at its end is left out.
     ///
     /// # Errors
-    /// [`RedirectError`] if `to` is not an address, or could be turned into another host's by what
-    /// a client writes.
+    /// [`RedirectError`] if `to` is not an address, or a client's text could turn it into an
+    /// address of another host.
     pub fn new(pattern: Pattern, to: Template, status: u16) -> Result<Redirect, RedirectError> {
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
             return Err(RedirectError::Status { status });
@@ -49,27 +49,27 @@ impl Redirect {
         Redirect { conditions, ..self }
     }
 
-    /// Which requests.
+    /// The requests that the redirect is for.
     pub fn conditions(&self) -> &RequestConditions {
         &self.conditions
     }
 
-    /// The rule by which caches tell what it answers from what is answered to other requests, if they must.
+    /// The rule that adds a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> Option<HeaderRule> {
         vary(Some(self.pattern.clone()), &self.conditions, self.to.variables())
     }
 
-    /// Which paths.
+    /// The paths that the redirect is for.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Where to.
+    /// The address that clients are sent to.
     pub fn to(&self) -> &Template {
         &self.to
     }
 
-    /// 301, 302, 303, 307 or 308.
+    /// The status: 301, 302, 303, 307 or 308.
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -84,13 +84,13 @@ impl Redirect {
     }
 }
 
-/// What the host of an absolute address ends with.
+/// The kind of text that the host of an absolute address ends with.
 enum HostEnd {
     Text,
     Capture,
 }
 
-/// `None` if the template does not begin with a scheme.
+/// The end of the host; `None` if the template does not begin with a scheme.
 fn host_end(to: &Template) -> Option<HostEnd> {
     let (rest, parts) = match to.parts() {
         // an address that begins with two slashes has the scheme of the page it is on
@@ -110,33 +110,33 @@ fn host_end(to: &Template) -> Option<HostEnd> {
     for part in parts {
         end = match part {
             TemplatePart::Text(text) if text.starts_with(['/', '?', '#']) => return Some(end),
-            // a port, after which the host has ended already
+            // a port, before which the host has ended
             TemplatePart::Text(text) if text.starts_with(':') => return Some(end),
             TemplatePart::Text(text) if text.contains(['/', '?', '#']) => {
                 return Some(HostEnd::Text);
             }
             TemplatePart::Text(_) | TemplatePart::Host => HostEnd::Text,
             TemplatePart::Path | TemplatePart::Query => return Some(end),
-            // a client writes these, too
+            // a client's text is in these, too
             TemplatePart::Capture(_) | TemplatePart::Of(_) => HostEnd::Capture,
         };
     }
     Some(end)
 }
 
-/// Why there is no such redirect.
+/// The reason why a redirect is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedirectError {
-    /// Not a status of a redirect.
+    /// A status that is not one of a redirect.
     Status {
-        /// What it is.
+        /// The status.
         status: u16,
     },
     /// The pattern captures less.
     Capture {
         /// The variable.
         name: String,
-        /// What the pattern captures.
+        /// The number of captures that the pattern has.
         captures: usize,
     },
     /// The target begins with neither a slash, `$path`, `http://` nor `https://`.

@@ -1,4 +1,4 @@
-//! On what of a request a rule of a site depends: the conditions that rules of the policy have, and its class
+//! Conditions on a request, for rules of a site: those that rules of the policy have, and its class
 //! and scheme.
 
 use crate::request_context::{RequestContext, RequestScheme};
@@ -6,10 +6,11 @@ use forebay_conn::Request;
 use forebay_policy::condition::Conditions;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 
-/// What a request must be like. All of it must hold; the values of one condition are alternatives.
+/// Conditions on a request. All of them must hold; the values of one condition are alternatives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestConditions {
-    /// What rules of the policy go by, too. What is about paths, certificates and identities is not looked at.
+    /// The conditions that rules of the policy have, too. Those on paths, certificates and
+    /// identities are not looked at.
     pub of_policy: Conditions,
     /// The names of classes.
     pub classes: Vec<Box<str>>,
@@ -18,12 +19,13 @@ pub struct RequestConditions {
 }
 
 impl RequestConditions {
-    /// Whether there are none.
+    /// Whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         *self == RequestConditions::default()
     }
 
-    /// Whether they hold. `host` is the one that is asked for, in lower case and without port.
+    /// Whether the conditions hold. `host` is the one that is asked for, in lower case and without
+    /// port.
     pub(crate) fn hold(
         &self,
         host: &[u8],
@@ -53,8 +55,9 @@ impl RequestConditions {
             && (classes.is_empty() || is_of_class())
     }
 
-    /// What `Vary` says of an answer that depends on them, and on `more`, if anything: names of fields, or a star
-    /// for what is in none. Method, host, scheme and query are parts of what a cache goes by anyway.
+    /// The `Vary` of an answer that depends on these conditions, and on `more`, if it needs one:
+    /// names of fields, or a star for what is in no field. Method, host, scheme and query are in a
+    /// cache's key anyway.
     pub(crate) fn vary<'v>(&'v self, more: impl Iterator<Item = &'v str>) -> Option<String> {
         let RequestConditions { of_policy, classes, .. } = self;
         let mut names: Vec<&str> = Vec::new();
@@ -70,17 +73,18 @@ impl RequestConditions {
     }
 }
 
-/// Which of the conditions of a site hold for a request, or are meant: a bit for each.
+/// A set of conditions of a site, a bit for each: those that hold for a request, or those that a
+/// rule needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ConditionBits(pub(crate) u64);
 
 impl ConditionBits {
-    /// Whether all that is needed holds.
+    /// Whether all conditions that are needed hold.
     pub(crate) fn has(self, needed: ConditionBits) -> bool {
         self.0 & needed.0 == needed.0
     }
 
-    /// What of it is about these conditions.
+    /// The bits of these conditions.
     pub(crate) fn about(self, relevant: ConditionBits) -> ConditionBits {
         ConditionBits(self.0 & relevant.0)
     }

@@ -5,7 +5,7 @@ use super::template::no_capture;
 use super::{HeaderRule, Pattern, RequestConditions, Template, TemplatePart};
 use std::fmt;
 
-/// Looks for the files of another path.
+/// A rule by which the files of another path are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     pattern: Pattern,
@@ -14,7 +14,7 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// For paths that fit `pattern`. `to` is a decoded path.
+    /// A rewrite of paths that fit `pattern`. `to` is a decoded path.
     ///
     /// # Errors
     /// [`RewriteError`] if `to` is not a path of the site.
@@ -36,33 +36,33 @@ impl Rewrite {
         Rewrite { conditions, ..self }
     }
 
-    /// Which requests.
+    /// The requests that the rewrite is for.
     pub fn conditions(&self) -> &RequestConditions {
         &self.conditions
     }
 
-    /// The rule by which caches tell its answers from those of other requests, if they must.
+    /// The rule that adds a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> Option<HeaderRule> {
         vary(Some(self.pattern.clone()), &self.conditions, std::iter::empty())
     }
 
-    /// Which paths.
+    /// The paths that the rewrite is for.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
 
-    /// Where to.
+    /// The path that is looked for instead.
     pub fn to(&self) -> &Template {
         &self.to
     }
 }
 
-/// Whether this is the name of what a pattern captures.
+/// Whether this is the name of a capture.
 fn is_capture(name: &str) -> bool {
     name[1..].starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Why there is no such rewrite.
+/// The reason why a rewrite is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RewriteError {
     /// The target does not begin with a slash or `$path`.
@@ -71,7 +71,7 @@ pub enum RewriteError {
     Capture {
         /// The variable.
         name: String,
-        /// What the pattern captures.
+        /// The number of captures that the pattern has.
         captures: usize,
     },
     /// A variable that is not part of a path.

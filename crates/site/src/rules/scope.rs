@@ -1,4 +1,4 @@
-//! Which paths a rule about clients protects.
+//! Scopes: the paths that a rule about clients protects.
 
 use super::{Pattern, PatternError};
 use std::fmt;
@@ -14,22 +14,22 @@ pub struct Scope {
     kind: ScopeKind,
 }
 
-/// How a scope is weighed against others that are for the same path: the first of these goes first.
+/// The precedence of a scope among others for the same path, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// One path alone.
     Exact,
     /// A pattern with a star before its end.
     Pattern,
-    /// All paths that begin with so many bytes. More go before fewer.
+    /// All paths with a beginning of this length. Longer ones go before shorter ones.
     Beginning(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScopeKind {
-    /// This path.
+    /// A single path.
     Exact(Box<[u8]>),
-    /// This path and all below it; without the slash at its end.
+    /// A path and all below it; without the slash at its end.
     Below(Box<[u8]>),
     Pattern(Pattern),
 }
@@ -89,12 +89,12 @@ impl Scope {
         texts.iter().filter_map(|text| Pattern::parse(text).ok()).collect()
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The path, if it is one, alone or with all below it.
+    /// The path, if the scope is a single one, alone or with all below it.
     pub fn path(&self) -> Option<&str> {
         match &self.kind {
             ScopeKind::Exact(_) => self.text.strip_prefix('='),
@@ -103,7 +103,7 @@ impl Scope {
         }
     }
 
-    /// Whether it is for the decoded, dot-free `path`.
+    /// Whether the decoded, dot-free `path` is in the scope.
     pub fn contains(&self, path: &[u8]) -> bool {
         match &self.kind {
             ScopeKind::Exact(exact) => path == &**exact,
@@ -115,7 +115,8 @@ impl Scope {
         }
     }
 
-    /// Whether it is surely for all paths that begin with `start`. Of a regular expression that is not known.
+    /// Whether all paths that begin with `start` are certainly in the scope. For a regular
+    /// expression that is not known.
     pub(crate) fn contains_all(&self, start: &[u8]) -> bool {
         match &self.kind {
             ScopeKind::Exact(_) => false,
@@ -131,7 +132,7 @@ impl Scope {
         }
     }
 
-    /// How it is weighed against others for the same path.
+    /// The precedence among scopes for the same path.
     pub(crate) fn reach(&self) -> Reach {
         match &self.kind {
             ScopeKind::Exact(_) => Reach::Exact,
@@ -143,7 +144,7 @@ impl Scope {
         }
     }
 
-    /// Whether each of its paths is `base` or below it, as far as the two texts tell.
+    /// Whether each path of this scope is `base` or below it, as far as the two texts show.
     pub fn is_below(&self, base: &str) -> bool {
         match &self.kind {
             ScopeKind::Exact(path) | ScopeKind::Below(path) => {
@@ -157,7 +158,7 @@ impl Scope {
         }
     }
 
-    /// Whether it is for every path there is, as far as the text tells.
+    /// Whether the scope is for every path, as far as the text shows.
     pub fn is_all(&self) -> bool {
         match &self.kind {
             ScopeKind::Exact(_) => false,
@@ -168,7 +169,8 @@ impl Scope {
         }
     }
 
-    /// Whether no path is for both, as far as the two texts tell: of a regular expression they do not.
+    /// Whether no path is in both scopes, as far as the two texts show: for a regular expression
+    /// they do not.
     pub fn is_apart(&self, other: &Scope) -> bool {
         let starts = |scope: &'_ Scope| match &scope.kind {
             ScopeKind::Pattern(pattern) if pattern.is_regex() => None,
@@ -190,7 +192,7 @@ impl Scope {
         }
     }
 
-    /// Whether it is for all paths that `other` is for, as far as the two texts tell.
+    /// Whether all paths of `other` are in this scope, too, as far as the two texts show.
     pub fn covers(&self, other: &Scope) -> bool {
         match (&self.kind, &other.kind) {
             (ScopeKind::Pattern(all), _) if *all == Pattern::any() => true,
@@ -217,14 +219,14 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Why a text does not say which paths are protected.
+/// The reason why a text is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScopeError {
-    /// What follows the sign of one path alone does not begin with a slash.
+    /// The path behind `=` does not begin with a slash.
     Start,
     /// One path alone, with a star.
     Star,
-    /// It is wrong as a pattern.
+    /// The text is wrong as a pattern.
     Pattern(PatternError),
 }
 

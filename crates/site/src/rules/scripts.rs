@@ -8,29 +8,33 @@ use std::fmt;
 /// The paths of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Which paths.
+    /// The paths that the application answers.
     pub path: Scope,
-    /// If it runs files of the site: which. Everything else beneath the path is a file as any other.
+    /// The files of the site that the application runs, if it runs any. Every other file beneath
+    /// the path is sent.
     pub scripts: Option<Scripts>,
-    /// Whether files of the site answer first where there are any, and the application has what is left.
+    /// Whether files of the site answer first where there are any, and the application answers
+    /// other paths.
     pub files_first: bool,
-    /// Paths of the site whose files it may have sent instead of its answers, and no other application may.
+    /// Paths of the site whose files this application, and no other, may have sent instead of its
+    /// answers.
     pub sends: Vec<Scope>,
-    /// Codings into which its answers are turned; `None` for those of the site, and then none that has a strong
-    /// tag, which would be lost.
+    /// The codings into which the application's answers are turned. `None`: those of the site, and
+    /// no answer that has a strong tag, as the tag would be lost.
     pub compress: Option<Vec<Coding>>,
-    /// Whether the application is told paths with several readings as they were sent. Default: no.
+    /// Whether the application gets paths with several readings as they were sent. Default: no.
     pub passes: bool,
     /// Whether the application is given the socket of a request, and answers on it.
     pub hands_over: bool,
-    /// Which requests. Others are for the next route, or for files. One that runs files has none.
+    /// The requests that the route is for. Others are for the next route, or for files. A route
+    /// that runs files has no conditions.
     pub conditions: RequestConditions,
-    /// The values of fields that the application is told which differ from request to request, in their order.
+    /// The values, in order, of the fields for the application that differ from request to request.
     pub told: Vec<Template>,
 }
 
 impl Route {
-    /// All of these paths, whatever files there are.
+    /// A route of all these paths, whatever files there are.
     pub fn all(path: Scope) -> Route {
         Route {
             path,
@@ -45,23 +49,24 @@ impl Route {
         }
     }
 
-    /// The rules by which caches tell its answers from those of other requests, if they must.
+    /// The rules that add a `Vary` to the answers, if they need one.
     pub(crate) fn varying(&self) -> impl Iterator<Item = HeaderRule> {
         let patterns = self.path.patterns().into_iter();
         patterns.filter_map(|path| vary(Some(path), &self.conditions, std::iter::empty()))
     }
 }
 
-/// Which files are run, and not sent.
+/// The files that are run, and not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scripts {
-    /// What their names end with.
+    /// The end of the files' names.
     pub ending: ScriptSuffix,
-    /// The name of the one that answers for a directory.
+    /// The name of the script that answers for a directory.
     pub index: Box<str>,
-    /// The one that answers where nothing else does: a front controller.
+    /// The script that answers where nothing else does: a front controller.
     pub fallback: Option<MountPath>,
-    /// The paths of those that may be run, if not all may. The others are as good as not there.
+    /// The paths of the scripts that may be run, if not all may. Others are answered as if they
+    /// were missing.
     pub only: Option<Vec<Scope>>,
 }
 
@@ -89,7 +94,7 @@ impl ScriptSuffix {
         is_good.then(|| ScriptSuffix(text.into())).ok_or(EndingError)
     }
 
-    /// With its dot.
+    /// The text of the ending, with its dot.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -101,9 +106,10 @@ impl ScriptSuffix {
         name.len() > self.0.len() && name.ends_with(self.0.as_bytes())
     }
 
-    /// The scripts that a path may name, up to a segment with this ending, and what follows it, which
-    /// is empty or begins with a slash. The first that is there and no directory is meant. Whether it is there
-    /// must be seen: a program that looks for it by itself would run a picture if asked for `/picture.png/x.php`.
+    /// The scripts that a path may name, each with the rest of the path, which is empty or begins
+    /// with a slash. The script's segment has this ending. The first that exists and is no
+    /// directory is meant. The caller must look whether it exists: a program that looks for it by
+    /// itself would run a picture if asked for `/picture.png/x.php`.
     ///
     /// ```
     /// use forebay_site::rules::ScriptSuffix;
@@ -126,7 +132,7 @@ impl fmt::Display for ScriptSuffix {
     }
 }
 
-/// It is no ending of names.
+/// A text that is no ending of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndingError;
 

@@ -4,8 +4,8 @@ use super::variable::ReadVariable;
 use super::{RequestVariable, place};
 use std::fmt;
 
-/// A text in which `$1` to `$9`, `$path`, `$query`, `$host` and [`RequestVariable`]s stand for what a request has
-/// there. `$$` is a dollar sign.
+/// A text in which `$1` to `$9`, `$path`, `$query`, `$host` and [`RequestVariable`]s stand for
+/// values of a request. `$$` is a dollar sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: Box<str>,
@@ -15,9 +15,9 @@ pub struct Template {
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePart {
-    /// These characters.
+    /// Fixed characters.
     Text(Box<str>),
-    /// What the rule's pattern captured, from 1.
+    /// A capture of the rule's pattern, from 1.
     Capture(u8),
     /// The path.
     Path,
@@ -25,12 +25,12 @@ pub enum TemplatePart {
     Query,
     /// The host without a port.
     Host,
-    /// What only a request tells.
+    /// A variable of the request.
     Of(RequestVariable),
 }
 
 impl TemplatePart {
-    /// How it is written.
+    /// The part as it is written in a template.
     fn name(&self) -> String {
         match self {
             TemplatePart::Text(text) => text.replace('$', "$$"),
@@ -99,8 +99,9 @@ impl Template {
         }
     }
 
-    /// The text of a field's value of which some pieces come from elsewhere, and say nothing but themselves: `true`.
-    /// [`of_field`](Template::of_field) reads it so.
+    /// The text of a field's value made of pieces, for [`of_field`](Template::of_field). Those with
+    /// `true` come from elsewhere and have no variables: their dollar signs are escaped where one
+    /// could be read.
     pub fn text_of_field(pieces: &[(bool, &str)]) -> String {
         let whole: String = pieces.iter().map(|(_, piece)| *piece).collect();
         let has_own =
@@ -128,7 +129,7 @@ impl Template {
         })
     }
 
-    /// What only a request tells, of its pieces.
+    /// The variables of requests among its parts.
     pub fn variables(&self) -> impl Iterator<Item = &RequestVariable> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Of(variable) => Some(variable),
@@ -136,18 +137,18 @@ impl Template {
         })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its pieces in order; no two texts follow one another.
+    /// The template's parts in order; no two texts follow one another.
     pub fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
 
-    /// The first piece that is not among those which are known where the template is used, or a
-    /// capture above `captures`.
+    /// The first piece that is not among those known where the template is used, or a capture above
+    /// `captures`.
     pub(super) fn stranger(
         &self,
         captures: usize,
@@ -161,7 +162,7 @@ impl Template {
         self.parts.iter().find(|part| !is_known(part)).map(TemplatePart::name)
     }
 
-    /// Whether it begins with a slash, whatever the variables hold.
+    /// Whether the template begins with a slash, whatever the variables' values.
     pub(super) fn begins_with_slash(&self) -> bool {
         match self.parts.first() {
             Some(TemplatePart::Text(text)) => text.starts_with('/'),
@@ -176,8 +177,8 @@ impl fmt::Display for Template {
     }
 }
 
-/// The variable at the start of `text`, which follows a dollar sign, and its length; if there is none, whether it
-/// would be one that cannot be named.
+/// The variable at the start of `text`, which follows a dollar sign, and its length. If there is
+/// none: whether the text names a variable that is not allowed.
 fn variable(text: &str) -> Result<(TemplatePart, usize), bool> {
     match text.as_bytes().first() {
         Some(b'$') => return Ok((TemplatePart::Text("$".into()), 1)),
@@ -201,31 +202,31 @@ fn push_text(parts: &mut Vec<TemplatePart>, plain: &mut String) {
     }
 }
 
-/// Why a text is not a template.
+/// The reason why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
-    /// What follows the dollar sign is no variable.
+    /// A name behind a dollar sign that is no variable.
     Unknown {
         /// The dollar sign and the name behind it.
         name: String,
-        /// Its place; the first character is 1.
+        /// The place of the dollar sign; the first character is 1.
         at: usize,
     },
-    /// A field that proves who somebody is.
+    /// A field that carries credentials.
     Secret {
         /// The place of its dollar sign; the first character is 1.
         at: usize,
     },
     /// A variable that stands for nothing where the template is used.
     Stranger {
-        /// As it is written.
+        /// The variable as it is written.
         name: String,
     },
     /// A control character.
     Character {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The character's place; the first is 1.
         at: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Where a file is looked for, one place after another.
+//! Places where a file is looked for, one after another.
 
 use super::{Template, TemplateError, TemplatePart};
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 /// One place where a file may be, or the status if it is nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryFile {
-    /// This path of the site, in which `$path` is the path asked for. A directory, with its index
-    /// or listing, if it ends in a slash; else a file.
+    /// A path of the site, in which `$path` is the path asked for. A directory, with its index or
+    /// listing, if it ends in a slash; else a file.
     Path(Template),
     /// The answer is an error with this status.
     Status(u16),
@@ -43,19 +43,19 @@ impl fmt::Display for TryFile {
     }
 }
 
-/// Why a text is not a place to look for a file.
+/// The reason why a text is not a place to look for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CandidateError {
-    /// Not a status of an error.
+    /// A status that is not one of an error.
     Status,
-    /// It is not a template.
+    /// A text that is not a template.
     Template(TemplateError),
     /// A variable that means nothing here.
     Variable {
         /// The variable.
         name: String,
     },
-    /// It does not begin with a slash or `$path`.
+    /// A text that does not begin with a slash or `$path`.
     Start,
 }
 
@@ -79,7 +79,7 @@ impl std::error::Error for CandidateError {}
 pub struct TryFiles(Box<[TryFile]>);
 
 impl TryFiles {
-    /// In this order.
+    /// A list of candidates in this order.
     ///
     /// # Errors
     /// [`TryFilesError`] if something follows a status, which is never reached.
@@ -108,7 +108,7 @@ impl TryFiles {
 /// Something follows a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TryFilesError {
-    /// Which item is the status; the first is 1.
+    /// The number of the item that is the status; the first is 1.
     pub number: usize,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The media type of files whose names have an ending.
+/// A media type for files whose names have an ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileMediaType {
     ending: Box<str>,
@@ -36,23 +36,23 @@ impl FileMediaType {
         Ok(FileMediaType { ending, media_type: media_type.into() })
     }
 
-    /// Without the dot, in lower case.
+    /// The ending without the dot, in lower case.
     pub fn ending(&self) -> &str {
         &self.ending
     }
 
-    /// The value of `Content-Type`; without a charset, one is added where it is text.
+    /// The value of `Content-Type`; a charset is added to types of text that have none.
     pub fn media_type(&self) -> &str {
         &self.media_type
     }
 }
 
-/// Why there is no such type.
+/// The reason why a type is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileMediaTypeError {
-    /// Not what a name ends in.
+    /// A text that is no ending of names.
     Ending,
-    /// Not a media type.
+    /// A text that is not a media type.
     Type,
 }
 

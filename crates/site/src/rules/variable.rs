@@ -1,34 +1,34 @@
-//! What a variable stands for that only a request tells: a field, a cookie, who asks.
+//! Variables whose values come from a request: a field, a cookie, the client.
 
 use std::fmt;
 
-/// A variable that stands for something of a request.
+/// A variable whose value comes from a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestVariable {
     /// `$client`: the address of the client.
     Client,
     /// `$scheme`: `http` or `https`.
     Scheme,
-    /// `$class`: what rules of the policy have made of the request.
+    /// `$class`: the class that rules of the policy have given to the request.
     Class,
-    /// `$request_id`: by what name logs know the request.
+    /// `$request_id`: the name by which logs know the request.
     RequestId,
-    /// `$overload`: how overloaded the server is, from 0 to 3.
+    /// `$overload`: the server's degree of overload, from 0 to 3.
     Overload,
     /// `$upstream`: the application that has answered, by its address.
     Upstream,
     /// `$header.NAME`: a field of the request, its first line.
     Field(Box<str>),
-    /// `$cookie.NAME`
+    /// `$cookie.NAME`: the value of a cookie.
     Cookie(Box<str>),
     /// `$query.NAME`: a parameter of the query, decoded.
     Parameter(Box<str>),
 }
 
-/// Fields of a request that no answer repeats: they prove who somebody is.
+/// Fields of a request that no answer repeats, as they carry credentials.
 const SECRET: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
-/// Those with a name of their own.
+/// Variables with a name of their own.
 const PLAIN: [(&str, RequestVariable); 6] = [
     ("client", RequestVariable::Client),
     ("scheme", RequestVariable::Scheme),
@@ -38,12 +38,12 @@ const PLAIN: [(&str, RequestVariable); 6] = [
     ("upstream", RequestVariable::Upstream),
 ];
 
-/// The only name with a sign in it that is no letter.
+/// The only name with a character in it that is no letter.
 const REQUEST_ID: &str = "request_id";
 
-/// How a variable is read.
+/// The outcome of reading a variable.
 pub(crate) enum ReadVariable {
-    /// This, written with so many bytes behind the dollar sign.
+    /// A variable, and the number of its bytes behind the dollar sign.
     Is(RequestVariable, usize),
     /// A field that cannot be named.
     Secret,
@@ -78,7 +78,8 @@ impl RequestVariable {
         Some(ReadVariable::Is(named(name.into()), word.len() + 1 + name.len()))
     }
 
-    /// What `Vary` says of an answer that has its value, if it must: the number of a request tells nobody anything.
+    /// The `Vary` of an answer with the variable's value, if it needs one. A request's id needs
+    /// none, as another request's id gives nothing away.
     pub(crate) fn vary(&self) -> Option<&str> {
         match self {
             RequestVariable::Client | RequestVariable::Class => Some("*"),

@@ -5,6 +5,6 @@ use super::Pattern;
 /// The handler for tests: takes CPU time, memory and bytes as the query says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkHandler {
-    /// Which paths.
+    /// The paths that the handler answers.
     pub path: Pattern,
 }

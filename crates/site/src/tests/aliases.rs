@@ -88,7 +88,8 @@ fn the_longest_path_says_which_directory() {
     assert!(!client.get("/docs/a.txt").is_miss);
 }
 
-/// As an index file it is passed over: the next one answers, as soon as it is there.
+/// A script that is not run is passed over as an index file: the next one answers, as soon as it is
+/// there.
 #[test]
 fn a_script_that_is_not_run_is_no_index() {
     let folder = Folder::new();
@@ -289,7 +290,8 @@ fn file(path: &str, to: PathBuf) -> Alias {
     Alias::of_file(MountPath::parse(path).unwrap(), &to).unwrap()
 }
 
-/// Of its directory nothing else is served, and it follows what happens to the file.
+/// An alias of one file serves nothing else of the file's directory, and follows the file's
+/// changes.
 #[test]
 fn one_file_is_served_at_a_path() {
     let folder = Folder::new();

@@ -70,7 +70,7 @@ fn what_the_shared_cache_lets_go_of_leaves_a_loops_own_table() {
     assert!(bytes <= (1 << 20) * 3 / 2, "{bytes}");
 }
 
-/// That a HEAD gets no body is the pen's doing.
+/// The `Reply` drops the body of an answer to HEAD; the site writes the same head.
 #[test]
 fn head_has_the_same_fields() {
     let folder = Folder::new();
@@ -173,7 +173,7 @@ fn the_client_chooses_among_variants() {
     assert_eq!(client.get_with("/plain.css", "Accept-Encoding: br;q=0.1\r\n").status, 200);
 }
 
-/// What is wrong is said even to a client that accepts no coding of the page that says it.
+/// The page of an error is sent as it is even to a client that accepts no coding of it.
 #[test]
 fn an_error_is_itself_whatever_codings_are_accepted() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Which requests go to applications, and what comes before that.
+//! Requests that applications answer, and the rules that come before that.
 
 use crate::rules::{
     AccessRule, Alias, Auth, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network,
@@ -365,7 +365,7 @@ fn the_source_of_a_script_is_never_sent() {
     assert_eq!(client.get("/short").field("X-Path"), Some("/a/index.php"));
 }
 
-/// Neither where another directory of the site has it, nor in a compressed form.
+/// A script is not sent where another directory of the site has it, nor in a compressed form.
 #[test]
 fn the_source_of_a_script_is_not_sent_under_other_paths_either() {
     let folder = Folder::new();
@@ -397,8 +397,8 @@ fn the_source_of_a_script_is_not_sent_under_other_paths_either() {
     }
 }
 
-/// A link is a part of the root, whose scripts are run. An alias has its files for itself; none is run, and those
-/// that would be are not sent.
+/// A link is a part of the root, whose scripts are run. An alias has its files for itself: none is
+/// run, and files that would be scripts are not sent.
 #[test]
 fn the_source_of_a_script_is_not_sent_from_directories_beneath_its_route() {
     let (folder, other) = (Folder::new(), Folder::new());
@@ -448,7 +448,7 @@ fn the_source_of_a_script_is_not_sent_from_directories_beneath_its_route() {
     }
 }
 
-/// What clients cannot ask for, the application alone has sent, whatever its name.
+/// Files that clients cannot ask for are sent at the application's request, whatever their names.
 #[test]
 fn files_that_an_application_has_sent_are_no_scripts_in_an_alias() {
     let (folder, other) = (Folder::new(), Folder::new());
@@ -483,7 +483,7 @@ fn a_script_is_no_page_for_clients_that_are_refused() {
     assert!(client.turned_away(404).ends_with("not here"));
 }
 
-/// What stands behind a semicolon is no part of a name for some applications.
+/// Text behind a semicolon is no part of a name for some applications.
 #[test]
 fn rules_hold_for_paths_with_parameters() {
     let folder = Folder::new();
@@ -523,7 +523,8 @@ fn rules_hold_for_paths_with_parameters() {
     }
 }
 
-/// What answers may take parameters for no part of a name there, too, and knows no rule.
+/// Other software that answers in a stage's place may ignore path parameters, too, and knows no
+/// rules.
 #[test]
 fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
     let folder = Folder::new();
@@ -571,7 +572,7 @@ fn rules_hold_for_paths_with_parameters_where_other_software_answers() {
     }
 }
 
-/// Where the next stage is other software, or that after it.
+/// For a next stage that is other software, or one before such a stage.
 #[test]
 fn what_rules_judge_is_what_other_software_may_read() {
     let folder = Folder::new();

@@ -210,7 +210,7 @@ fn what_is_copied_is_what_would_be_sent() {
     }
 }
 
-/// What changes a file in place: it gets shorter, longer, or has other bytes.
+/// Changes of a file in place: it gets shorter, longer, or has other bytes.
 const CHANGES: [fn(&Path); 3] = [
     |path| fs::File::options().write(true).open(path).unwrap().set_len(5).unwrap(),
     |path| fs::File::options().append(true).open(path).unwrap().write_all(b"x").unwrap(),

@@ -1,4 +1,4 @@
-//! Rules about who may ask: addresses, passwords, and the handler for tests behind them.
+//! Rules about clients: addresses, passwords, and the handler for tests behind them.
 
 use crate::rules::{
     AccessRule, Auth, ErrorPage, Network, Pattern, Realm, Redirect, Rewrite, Scope, Template,
@@ -395,7 +395,7 @@ fn what_a_rewrite_leads_to_is_protected_however_it_was_made() {
         ("/m2", &["/m2/x", "/data2/x"]),
         ("/m", &["/m/notes.txt", "/data3/notes.txt.txt"]),
         ("/n", &["/n/any/x", "/store/x"]),
-        // nothing tells whether it was this one
+        // nothing shows whether it was this one
         ("/n/any", &["/n/any/x"]),
         // one page for many paths is no more protected than it says itself
         ("/page/a", &["/page/a"]),

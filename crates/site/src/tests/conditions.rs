@@ -1,4 +1,5 @@
-//! Rules under conditions: what they change, what is kept of it, and that nobody gets another's.
+//! Rules under conditions: what they change, what is kept of it, and that no request gets another's
+//! answer.
 
 use crate::rules::{
     FieldName, FieldValue, HeaderRule, Pattern, Redirect, RequestConditions, Rewrite, Route, Scope,
@@ -248,7 +249,7 @@ fn where_an_application_answers_its_fields_are_changed_by_conditions_too() {
     }
 }
 
-/// The first whose conditions hold, whatever was kept for others.
+/// The first rewrite whose conditions hold is applied, whatever was kept for other requests.
 #[test]
 fn a_rewrite_is_for_the_requests_it_names() {
     let folder = Folder::new();

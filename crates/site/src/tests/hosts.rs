@@ -1,4 +1,4 @@
-//! Several sites: who answers, and that no site has anything of another.
+//! Several sites: which one answers, and that none answers with another's files.
 
 use crate::rules::{Host, Redirect, SiteName};
 use crate::testing::{Client, Folder};

@@ -50,7 +50,7 @@ fn a_directory_without_an_index_is_listed_if_that_is_wanted() {
     assert!(client.get("/").text().contains("./with/"));
 }
 
-/// The list is the same for everybody, so it shows what every client may have that gets it.
+/// All clients get the same list, so it shows only what every client of the list may have.
 #[test]
 fn what_is_protected_better_than_the_list_is_not_in_it() {
     let folder = Folder::new();
@@ -182,7 +182,7 @@ fn a_list_is_compressed_and_what_an_alias_leads_to_as_well() {
     assert!(client.get("/d/").text().contains("./one"));
 }
 
-/// What is shown is what the path of the directory itself says, whatever leads there.
+/// A list is shown by the rule for the directory's own path, whatever path leads there.
 #[test]
 fn only_the_directories_that_are_named_are_listed() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! What a site answers, seen from outside: one file per promise.
+//! Tests of a site's answers, seen from outside: one file per promise.
 
 mod aliases;
 mod answers;

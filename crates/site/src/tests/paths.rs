@@ -1,4 +1,4 @@
-//! What is never served, whatever the path says.
+//! Paths that are never served, however they are written.
 
 use crate::ContentSettings;
 use crate::testing::{Client, Folder};

@@ -274,7 +274,7 @@ fn files_are_tried_in_order() {
     second.until("/a", |answered| answered.text() == "in app");
 }
 
-/// What is missing in there is missing, and not the page of the application.
+/// A file that is missing beneath an excepted path is a 404, and not the page of the application.
 #[test]
 fn try_files_is_not_for_the_paths_that_are_excepted() {
     let folder = Folder::new();

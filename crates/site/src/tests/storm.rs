@@ -94,7 +94,7 @@ fn targets() -> Vec<String> {
     targets
 }
 
-/// What a new cache, without a past, answers.
+/// The answers of a new cache without a past.
 fn expected(folder: &Folder) -> Vec<(u16, Vec<u8>, Vec<u8>)> {
     let mut client = Client::new(folder);
     targets().iter().map(|target| seen(&mut client, target)).collect()
@@ -131,7 +131,7 @@ fn check_whole(body: &[u8]) {
 }
 
 proptest! {
-    // What fails here depends on the order of threads; the same input seldom fails again.
+    // A failure here depends on the order of threads; the same input seldom fails again.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
     #[test]
     fn every_loop_sees_the_truth_in_the_end(

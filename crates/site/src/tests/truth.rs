@@ -38,7 +38,7 @@ fn every_change_of_a_file_is_seen() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     client.until("/dir/a", status(301));
-    // not one for each: a change that is told before the answer is kept has nothing to invalidate
+    // not one for each: a change that is seen before the answer is kept has nothing to invalidate
     assert!(client.content.figures().invalidations >= 1);
     assert_eq!(client.notices.lock().unwrap().len(), 0);
 }
@@ -228,7 +228,7 @@ fn a_young_file_has_a_weak_tag_until_it_is_old_enough() {
     let (_folder, mut client, tag, is_miss) = young.expect("a machine that runs within 1.9 s");
     assert!(tag.starts_with("W/\"") && !is_miss);
     client.pass(2500);
-    // Files age by the wall clock, which the loop's clock only tells us to look at again.
+    // Files age by the wall clock; the loop's clock only says when to look at them again.
     std::thread::sleep(Duration::from_millis(2100));
     let strong = client.get("/a");
     assert!(strong.is_miss);
@@ -254,7 +254,7 @@ fn after_lost_events_everything_is_checked_at_the_interval() {
     folder.replace("a", "two");
     client.pass(1001);
     assert_eq!(client.get("/a").text(), "two");
-    // Some seconds later changes are told again.
+    // Some seconds later changes are reported again.
     let start = std::time::Instant::now();
     loop {
         client.pass(1001);

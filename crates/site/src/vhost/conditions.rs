@@ -10,23 +10,23 @@ use forebay_conn::Request;
 /// The conditions of a site.
 #[derive(Debug, Default)]
 pub(crate) struct SiteConditions {
-    /// Those that are different, each for the bit with its number.
+    /// The different conditions, each for the bit with its number.
     all: Vec<RequestConditions>,
-    /// What must hold for each header rule, by number.
+    /// The conditions that each header rule needs, by its number.
     headers: Box<[ConditionBits]>,
-    /// What must hold for each redirect.
+    /// The conditions that each redirect needs.
     redirects: Box<[ConditionBits]>,
-    /// What must hold for each access rule.
+    /// The conditions that each access rule needs.
     access: Box<[ConditionBits]>,
-    /// What must hold for each rewrite.
+    /// The conditions that each rewrite needs.
     rewrites: Box<[ConditionBits]>,
-    /// What must hold for each route.
+    /// The conditions that each route needs.
     routes: Box<[ConditionBits]>,
     needs_host: bool,
 }
 
 impl SiteConditions {
-    /// Those of all rules.
+    /// The conditions of all rules.
     pub(crate) fn of(settings: &SiteSettings) -> SiteConditions {
         let mut own = SiteConditions::default();
         let headers = settings.headers.iter().map(|rule| own.needed(rule.conditions()));
@@ -43,7 +43,7 @@ impl SiteConditions {
         SiteConditions { headers, redirects, access, rewrites, routes, needs_host, ..own }
     }
 
-    /// What must hold where these are the conditions. No rule of the checks of a configuration lets more through
+    /// The bits for these conditions. The checks of a configuration let no more conditions through
     /// than there are bits; those beyond would never hold.
     fn needed(&mut self, conditions: &RequestConditions) -> ConditionBits {
         if conditions.is_empty() {
@@ -64,7 +64,7 @@ impl SiteConditions {
         self.all.is_empty()
     }
 
-    /// Which hold for a request.
+    /// The conditions that hold for a request.
     pub(crate) fn outcome(
         &self,
         request: &Request<'_>,
@@ -88,8 +88,8 @@ impl SiteConditions {
         ConditionBits(held.fold(0, |held, (number, _)| held | 1 << number))
     }
 
-    /// What the answers for a path depend on, which these header rules are for, whether their conditions hold or
-    /// not.
+    /// The conditions on which the answers for a path depend, which has these header rules whether
+    /// their conditions hold or not.
     pub(crate) fn relevant(
         &self,
         settings: &SiteSettings,
@@ -132,23 +132,23 @@ impl SiteConditions {
         ConditionBits(bits)
     }
 
-    /// Which rewrites and routes hold where this does.
+    /// The rewrites and routes that hold where this does.
     pub(crate) fn held(&self, outcome: ConditionBits) -> HeldRules<'_> {
         HeldRules { rewrites: &self.rewrites, routes: &self.routes, outcome }
     }
 
-    /// What must hold for the header rule with this number.
+    /// The conditions that the header rule with this number needs.
     pub(crate) fn header(&self, number: u16) -> ConditionBits {
         self.headers.get(usize::from(number)).copied().unwrap_or_default()
     }
 
-    /// What must hold for the access rule with this number.
+    /// The conditions that the access rule with this number needs.
     #[inline]
     pub(crate) fn access(&self, number: u16) -> ConditionBits {
         self.access.get(usize::from(number)).copied().unwrap_or_default()
     }
 
-    /// What must hold for the redirect in this place.
+    /// The conditions that the redirect in this place needs.
     pub(crate) fn redirect(&self, place: usize) -> ConditionBits {
         self.redirects.get(place).copied().unwrap_or_default()
     }

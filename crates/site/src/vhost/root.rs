@@ -17,24 +17,24 @@ const MOST_LINKS: u32 = 40;
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) directory: OwnedFd,
-    /// Where it was when it was opened, without links.
+    /// The directory's place when it was opened, without links.
     pub(crate) path: PathBuf,
-    /// Tells this root from every other one of the process.
+    /// The number of this root, which no other of the process has.
     pub(crate) number: u64,
     stamp: Stamp,
 }
 
-/// Where a site's root is, and which directory that is now.
+/// The configured place of a site's root, and the directory that it leads to now.
 #[derive(Debug)]
 pub(crate) struct RootDirectory {
-    /// As configured, for people.
+    /// The path as configured, for messages.
     pub(crate) configured: PathBuf,
     absolute: PathBuf,
     current: ArcSwap<Root>,
     is_missing: AtomicBool,
 }
 
-/// What a look at the root's path found.
+/// The outcome of a look at the root's path.
 #[derive(Debug)]
 pub(crate) enum RootLook {
     /// The directory that is being served.
@@ -60,14 +60,14 @@ impl Root {
         self.is(&other.stamp, &other.path)
     }
 
-    /// Whether it is what is at `path` now. Takes no descriptor.
+    /// Whether the root is still the directory at `path`. Takes no descriptor.
     fn is_at(&self, path: &Path) -> bool {
         let stamp = file::stamp_of(path);
         stamp.is_ok_and(|stamp| path.canonicalize().is_ok_and(|path| self.is(&stamp, &path)))
     }
 
     fn is(&self, stamp: &Stamp, path: &Path) -> bool {
-        // one that has moved may lie within another of the site now, whose rules hold for it
+        // a root that was moved may lie within another of the site now, whose rules hold for it
         self.path == path && (self.stamp.device, self.stamp.inode) == (stamp.device, stamp.inode)
     }
 }
@@ -87,7 +87,7 @@ impl RootDirectory {
     /// Looks where the path leads now.
     pub(crate) fn look(&self) -> RootLook {
         let current = self.current();
-        // where descriptors lack, the root is no less there
+        // a lack of descriptors does not mean that the root is gone
         if current.is_at(&self.absolute) {
             self.is_missing.store(false, Relaxed);
             return RootLook::Same;

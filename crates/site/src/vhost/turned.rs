@@ -1,8 +1,8 @@
-//! What clients are told that policy refuses: the site's pages for such errors, with its header rules,
-//! written once. In overload nothing is answered more often.
+//! Answers to clients that the policy refuses: the site's pages for such errors, with its header
+//! rules, written once. In overload nothing is answered more often.
 //!
-//! The files are read when a site is opened and at each reload, not when they change: no request waits
-//! for a disk to be refused.
+//! The files are read when a site is opened and at each reload, not when they change, so that a
+//! refusal never waits for a disk.
 
 use crate::heads::media_types::content_type;
 use crate::heads::pages::{Page, RefusalPage};
@@ -16,25 +16,26 @@ use std::os::fd::AsFd;
 /// Larger pages are not kept for this; a short one stands in for them.
 const MOST_PAGE_BYTES: u64 = 64 * 1024;
 
-/// What rules and the agent answer with where nothing else is said.
+/// The statuses that rules and the agent refuse with unless another is set.
 const USUAL: [u16; 4] = [403, 404, 429, 503];
 
 /// The pages of one site for clients that policy refuses.
 #[derive(Debug)]
 pub(crate) struct Turned {
-    /// By status, with the header rules that are for every path.
+    /// The pages by status, with the header rules that are for every path.
     pages: Box<[(Page, Texture)]>,
-    /// Those rules.
+    /// The header rules that are for every path.
     header_rules: Box<[u16]>,
-    /// Whether there are others, for some paths or requests.
+    /// Whether there are other header rules, for some paths or requests.
     is_by_path: bool,
 }
 
-/// What a page is made of besides its status and header rules.
+/// The parts of a page besides its status and header rules.
 type Texture = Option<(String, Vec<u8>)>;
 
 impl Turned {
-    /// Reads the site's error pages. One that cannot be read, that is protected or a script, is left out.
+    /// Reads the site's error pages. A page that cannot be read, or that is protected or a script,
+    /// is left out.
     pub(crate) fn read(vhost: &VirtualHost) -> Turned {
         let headers = &vhost.settings.headers;
         let first = u16::from(vhost.has_private_rule());
@@ -59,7 +60,8 @@ impl Turned {
         }
     }
 
-    /// Answers a request of which this holds, and that is turned away with this status.
+    /// Answers a request that is refused with this status; `outcome` are the conditions that hold
+    /// for it.
     #[inline]
     pub(crate) fn write<B>(
         &self,
@@ -99,8 +101,9 @@ fn page(vhost: &VirtualHost, status: u16, texture: &Texture, header_rules: &[u16
     }
 }
 
-/// The type and the bytes of the site's page for an error, if it has one that every client may see. A script is
-/// none: nothing is run for a client that is refused, and its source is never sent.
+/// The type and the bytes of the site's page for an error, if it has one that every client may see.
+/// A script is no such page: none is run for a client that is refused, and its source is never
+/// sent.
 fn read_page(vhost: &VirtualHost, status: u16) -> io::Result<Texture> {
     let page = vhost.error_page(status, None).filter(|path| !vhost.is_source(path.as_bytes()));
     let Some(path) = page else { return Ok(None) };

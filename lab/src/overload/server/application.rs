@@ -1,9 +1,9 @@
-//! What answers behind the servers: php-fpm, or a program that speaks HTTP on a Unix socket.
+//! Applications behind the servers: php-fpm, or a program that speaks HTTP on a Unix socket.
 
 use crate::serving::Serving;
 use crate::{Error, peers};
 
-/// How many requests an application does at once.
+/// The number of requests that an application does at once.
 pub const WORKERS: u32 = 8;
 
 /// An application that can do a few requests at once.
@@ -39,7 +39,7 @@ impl ApplicationKind {
         self != ApplicationKind::Php
     }
 
-    /// Its file in `lab/peers`.
+    /// The application's file in `lab/peers`.
     pub fn peer(self) -> &'static str {
         match self {
             ApplicationKind::Php => "overload/php-fpm.conf",

@@ -1,4 +1,4 @@
-//! What is asked of credentials, from the head of a request to the verdict.
+//! The path of credentials from the head of a request to the verdict.
 
 use super::*;
 use crate::rules::{Scope, User};
@@ -24,7 +24,8 @@ fn basic(pair: &str) -> String {
     format!("Authorization: Basic {}\r\n", Base64::encode_string(pair.as_bytes()))
 }
 
-/// How a request with these fields fares in the end, and how often it had to be verified.
+/// The status that a request with these fields gets in the end, and the number of its
+/// verifications.
 fn fate(realms: &Arc<Realms>, own: &mut Own, realm: u32, fields: &str) -> (u16, u32) {
     let decision = with_head(fields, |head| realms.decide(realm, head, own, 0, CLIENT));
     match decision {
@@ -139,8 +140,8 @@ fn one_client_waits_in_few_places() {
     assert_eq!(fate(&realms, &mut own, 0, &basic("alice:password")).0, 200);
 }
 
-/// Both answers are wrong credentials; only a clock that both share could tell them apart, and
-/// they must do the same work. What is compared is the CPU time of a thread of its own.
+/// Both answers are wrong credentials, and both must cost the same work; only a clock that both
+/// share could tell them apart. The test compares the CPU time of a thread of its own.
 #[test]
 fn a_stranger_costs_what_a_user_costs() {
     let realms = realms();

@@ -1,4 +1,4 @@
-//! Who may pass a realm: names and hashes from the configuration, and from a file that may change.
+//! The users of a realm: names and hashes from the configuration, and from a file that may change.
 
 use crate::rules::{PasswordHash, User};
 use arc_swap::ArcSwap;
@@ -14,11 +14,12 @@ use std::time::{Duration, SystemTime};
 
 /// The largest file of users that is read.
 const MOST_FILE_BYTES: u64 = 16 << 20;
-/// How long after a change a file may still change without its time stamp moving.
+/// The time after a change in which a file may change again without its time stamp moving.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// Verified against if a realm has no user at all, so that a client does not learn that from the time it
-/// takes. With the costs that `forebay hash-password` gives; its password is known to no one.
+/// The hash that is verified against if a realm has no user at all, so that the time it takes does
+/// not give that away. It has the costs that `forebay hash-password` uses, and a password that is
+/// known to no one.
 static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| {
     let text = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5IGlzIGhlcmUh$\
                 oAmEYQm1cQ3tqvoXKnGz0A0BPqWZMsJmCjKpNbAzqRQ";
@@ -39,7 +40,7 @@ impl UserTable {
     }
 }
 
-/// What is known of the users at one time.
+/// The users as they were last read.
 #[derive(Debug)]
 struct UsersState {
     /// `None` while the file cannot be read.
@@ -48,7 +49,7 @@ struct UsersState {
     stamp: Option<Stamp>,
 }
 
-/// What tells one state of the file from another.
+/// The fields of `stat` that differ between two states of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -56,7 +57,8 @@ struct Stamp {
     size: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
-    /// It may change again without this stamp moving: not equal to itself a moment later.
+    /// The file may change again without this stamp moving. Such a stamp is not equal to the same
+    /// file's a moment later.
     is_young: bool,
 }
 
@@ -74,16 +76,16 @@ impl Stamp {
     }
 }
 
-/// What is wrong with a file of users.
+/// An error of a file of users.
 #[derive(Debug)]
 pub enum UsersError {
-    /// It cannot be read: no user may pass.
+    /// The file cannot be read; every user of it is refused.
     Unreadable(io::Error),
-    /// A line of it is not `NAME:HASH`: that user may not pass.
+    /// A line of the file is not `NAME:HASH`; the user on it is refused.
     Line {
         /// The line's number, from 1 on.
         line: usize,
-        /// What is wrong with it, without the line itself.
+        /// The error, without the line itself.
         reason: String,
     },
 }
@@ -106,7 +108,7 @@ impl std::error::Error for UsersError {
     }
 }
 
-/// What is wrong with a file of users. Reads it; may block.
+/// The errors of a file of users. Reads the file; may block.
 pub fn users_errors(file: &Path) -> Vec<UsersError> {
     Users::new(Vec::new(), Some(file.to_owned())).look()
 }
@@ -117,9 +119,9 @@ pub(crate) struct Users {
     configured: Vec<User>,
     file: Option<PathBuf>,
     state: ArcSwap<UsersState>,
-    /// Moves with the state: odd while the file cannot be read.
+    /// The number of the state: odd while the file cannot be read.
     generation: AtomicU64,
-    /// Chooses with which user's hash the password of an unknown one is compared.
+    /// The choice of the user's hash with which an unknown user's password is compared.
     strangers: RandomState,
 }
 
@@ -140,8 +142,8 @@ impl Users {
         self.file.as_deref()
     }
 
-    /// Moves whenever the users change. What was found out about credentials holds for one
-    /// generation.
+    /// The number of the users' state, which changes whenever they change. A verdict on credentials
+    /// holds for one generation.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Acquire)
@@ -153,8 +155,8 @@ impl Users {
         self.generation() % 2 == 1
     }
 
-    /// Reads the file if it changed; what is wrong with it is returned each time it changes. May
-    /// block. Called by one thread at a time.
+    /// Reads the file if it changed, and returns its errors each time it changes. May block. Called
+    /// by one thread at a time.
     pub(crate) fn look(&self) -> Vec<UsersError> {
         let Some(file) = &self.file else { return Vec::new() };
         let before = self.state.load();
@@ -185,12 +187,13 @@ impl Users {
         }
     }
 
-    /// The first failure is told too: the generation begins at 1 and has moved after it.
+    /// Whether the failure has been reported. The first one is reported too: the generation begins
+    /// at 1 and is higher after it.
     fn was_told(&self) -> bool {
         self.generation() > 1
     }
 
-    /// The next generation with this remainder of 2.
+    /// Moves to the next generation with this remainder of 2.
     fn move_to(&self, parity: u64) {
         let next = self.generation.load(Acquire) + 1;
         self.generation.store(next + (next + parity) % 2, Release);
@@ -253,8 +256,8 @@ impl PartialEq for UserTable {
     }
 }
 
-/// `NAME:HASH`, and perhaps `:` and a comment, as nginx has it; htpasswd and `forebay hash-password` write the first
-/// two.
+/// Reads a line `NAME:HASH`, and perhaps `:` and a comment, as nginx has it; htpasswd and `forebay
+/// hash-password` write the first two.
 fn read_line(line: &[u8]) -> Result<User, String> {
     let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
     let (name, hash) = line.split_once(':').ok_or("it is not NAME:HASH")?;

@@ -1,22 +1,23 @@
-//! What was found out about credentials: a password is hashed once, not for each request.
+//! Remembered outcomes of verifications: a password is hashed once, not for each request.
 //!
-//! Credentials are kept as a keyed hash only. A loop asks its own table, which needs no lock; what
-//! is not there it asks the table of all loops, which helpers fill.
+//! Credentials are kept as a keyed hash only. A loop looks in its own table first, which needs no
+//! lock, and then in the table of all loops, which helpers fill.
 
 use blake2::Blake2sMac256;
 use blake2::digest::{FixedOutput, KeyInit, Update};
 use quick_cache::sync::Cache;
 use subtle::ConstantTimeEq;
 
-/// How long credentials pass without being verified again. A change of the users ends it at once.
+/// The time for which credentials pass without being verified again. A change of the users ends it
+/// at once.
 const PASS_MS: u64 = 300_000;
-/// How long credentials fail without being verified again.
+/// The time for which credentials fail without being verified again.
 const FAIL_MS: u64 = 10_000;
-/// Kept for all loops.
+/// The number of verdicts kept for all loops.
 const MOST_SHARED: usize = 8192;
 /// Sets of a loop's own table; a power of two.
 const SETS: usize = 64;
-/// Places in each.
+/// Places in each set.
 const WAYS: usize = 4;
 
 /// Credentials as they are remembered: a hash of them and of their realm, by a key that only this
@@ -25,12 +26,13 @@ const WAYS: usize = 4;
 pub(crate) struct Tag([u8; 32]);
 
 impl Tag {
-    /// Where to look for it. A client cannot choose it, as it does not know the key.
+    /// The set in which this tag is kept. A client cannot choose the set, as it does not know the
+    /// key.
     fn set(&self) -> usize {
         usize::from(self.0[0]) % SETS
     }
 
-    /// In constant time.
+    /// Whether the tags are equal, in constant time.
     #[inline]
     fn is(&self, other: &Tag) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -42,7 +44,7 @@ impl Tag {
 pub(crate) struct Tagger(Blake2sMac256);
 
 impl Tagger {
-    /// With a key of its own.
+    /// A tagger with a new random key.
     ///
     /// # Errors
     /// If the kernel has no randomness.
@@ -67,13 +69,13 @@ impl std::fmt::Debug for Tagger {
     }
 }
 
-/// What was found out about credentials.
+/// The outcome of verifying credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CredentialVerdict {
     pub(crate) passes: bool,
-    /// The state of the realm's users that it was found out from.
+    /// The generation of the realm's users against which the credentials were verified.
     pub(crate) generation: u64,
-    /// Until when it holds, in the loops' milliseconds.
+    /// The end of the verdict's life, in the loops' milliseconds.
     until_ms: u64,
 }
 
@@ -106,13 +108,13 @@ impl SharedVerdicts {
     }
 }
 
-/// What one loop knows of credentials.
+/// One loop's own table of verdicts.
 #[derive(Default)]
 pub(crate) struct Own {
     /// Takes no memory before its first use.
     places: Vec<Option<(Tag, CredentialVerdict)>>,
-    /// Whether the credentials of the request that is being answered have passed all that asked for them,
-    /// and something has.
+    /// Whether the credentials of the request that is being answered have passed every realm that
+    /// asked for them, and at least one has asked.
     pub(crate) has_passed: bool,
 }
 

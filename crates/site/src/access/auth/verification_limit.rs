@@ -1,5 +1,5 @@
-//! How many credentials may wait to be verified: so few that clients that guess passwords hold
-//! neither all helpers nor a long queue.
+//! The bound on credentials that wait to be verified. It is so low that clients that guess
+//! passwords fill neither all helpers nor a long queue.
 
 use forebay_http::client::ClientKey;
 use std::collections::HashMap;
@@ -7,17 +7,18 @@ use std::net::IpAddr;
 use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Of one client.
+/// The largest number of waiting verifications of one client.
 const MOST_OF_CLIENT: u32 = 8;
-/// Of all. With 20 ms each and four lanes the last one waits five seconds.
+/// The largest number of waiting verifications of all clients. With 20 ms each on four threads the
+/// last one waits five seconds.
 const MOST: u32 = 1024;
 
-/// How many may be verified at a time: as many as there are cores, but at most four.
+/// The number of passwords that are verified at a time: one for each core, but at most four.
 pub(super) fn lanes() -> u64 {
     cores().min(4)
 }
 
-/// How many threads can compute at a time.
+/// The number of threads that can compute at a time.
 fn cores() -> u64 {
     static CORES: OnceLock<u64> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get) as u64)
@@ -39,7 +40,7 @@ struct WaitingCounts {
     verified: u64,
 }
 
-/// One password is verified.
+/// The turn of one password that is being verified.
 #[derive(Debug)]
 pub(super) struct VerificationTurn<'c>(&'c VerificationLimit);
 
@@ -51,10 +52,10 @@ pub(super) struct VerificationSlot {
 }
 
 impl VerificationLimit {
-    /// A place for one more request of a client. It comes back when it is dropped.
+    /// Takes a place for one more request of a client. Dropping it gives it back.
     ///
     /// # Errors
-    /// The status to refuse it with: 429 if the client has too many, 503 if all together have.
+    /// The status of the refusal: 429 if the client has too many, 503 if all together have.
     pub(super) fn slot(
         self: &Arc<VerificationLimit>,
         client: IpAddr,
@@ -74,8 +75,9 @@ impl VerificationLimit {
         Ok(VerificationSlot { verification_limit: Arc::clone(self), client })
     }
 
-    /// Waits until fewer than [`lanes`] are verified: in engines whose threads do their jobs
-    /// themselves there are no lanes, and each password may take much memory.
+    /// Waits until fewer than [`lanes`] passwords are being verified. In engines whose threads do
+    /// their jobs themselves no queue of the helpers limits that, and each password may take much
+    /// memory.
     pub(super) fn turn(&self) -> VerificationTurn<'_> {
         let is_full = |waiting: &mut WaitingCounts| waiting.verified >= lanes();
         let waiting = self.left.wait_while(self.lock(), is_full);

@@ -1,4 +1,4 @@
-//! What a job has brought.
+//! Results of jobs, and how a request goes on with them.
 
 use super::Site;
 use crate::access::auth::VerifiedPassword;
@@ -9,7 +9,7 @@ use forebay_conn::ProcessOutcome;
 use std::net::IpAddr;
 
 impl Site {
-    /// A job has brought what was missing.
+    /// Goes on with a request for which a job has brought what was missing.
     pub(super) fn go_on(
         &mut self,
         client: impl Fn() -> IpAddr,
@@ -32,8 +32,8 @@ impl Site {
         }
     }
 
-    /// Notes the user that is refused, as [`user`](Site::user) says: that was found out before the page
-    /// was loaded.
+    /// Notes the name of a user that is refused, for [`user`](Site::user). The credentials were
+    /// checked before the page of the error was loaded.
     fn look_who_asks(&mut self, client: impl Fn() -> IpAddr, asked: &SiteRequest<'_, '_>) {
         if let Ok(path) = asked.request.path() {
             let guard = self.vhost(asked.site).guard_of(&[&path]);
@@ -41,7 +41,7 @@ impl Site {
         }
     }
 
-    /// It is known whether the credentials are right.
+    /// Goes on with a request whose credentials have been verified.
     fn verified(
         &mut self,
         verified: &VerifiedPassword,

@@ -1,4 +1,5 @@
-//! What is found out of a request before it is answered: which conditions hold, and what variables stand for.
+//! Facts about a request that are found out before it is answered: which conditions hold, and the
+//! values of variables.
 
 use super::Site;
 use crate::answering::body::Body;
@@ -8,8 +9,8 @@ use forebay_conn::{HeadValues, Reply, Request};
 use std::sync::Arc;
 
 impl Site {
-    /// Finds out which conditions of a site hold for a request, and what variables stand for. Whatever is answered to
-    /// it goes by that.
+    /// Finds out which conditions of a site hold for a request, and the values of its variables.
+    /// All answers to the request depend on them.
     pub(crate) fn look_at(
         &mut self,
         site: u32,

@@ -1,4 +1,4 @@
-//! What becomes of a request that rules about clients are against.
+//! Requests that rules about clients do not let through, or not yet.
 
 use super::Site;
 use crate::access::guard::Stop;
@@ -8,7 +8,8 @@ use crate::making::job::{SiteJob, SiteWork};
 use forebay_conn::ProcessOutcome;
 
 impl Site {
-    /// The rules about clients are against an answer, or not for it yet.
+    /// Answers a request that rules about clients do not let through, or does first what they ask
+    /// for.
     #[cold]
     pub(crate) fn stop(
         &mut self,
@@ -27,7 +28,7 @@ impl Site {
         }
     }
 
-    /// The rules about clients are against what an entry answers, or not for it yet.
+    /// The same for the rules of an entry.
     #[cold]
     pub(super) fn stop_at(
         &mut self,
@@ -36,7 +37,7 @@ impl Site {
         asked: &mut SiteRequest<'_, '_>,
     ) -> ProcessOutcome<SiteJob> {
         let header_rules = match entry.what {
-            // those of all requests
+            // the header rules of all requests
             EntryKind::Conditional(_) => self.header_rules_of(asked.site, asked.request),
             _ => entry.header_rules.clone(),
         };

@@ -1,4 +1,4 @@
-//! What the handler `work` is asked for: the work begins as a job, and its answer.
+//! The handler `work`: the job that does the work, and its answer.
 
 use super::Site;
 use crate::answering::body::Body;
@@ -11,7 +11,7 @@ use forebay_conn::ProcessOutcome;
 use std::sync::Arc;
 
 impl Site {
-    /// Has done what the query of the request asks for.
+    /// Has the work done that the query of the request asks for.
     #[cold]
     pub(super) fn work(
         &mut self,
@@ -40,7 +40,7 @@ impl Site {
         }
     }
 
-    /// What the query of the request asks for is done.
+    /// Answers when the work is done.
     pub(super) fn worked(
         &mut self,
         entry: &Arc<Entry>,

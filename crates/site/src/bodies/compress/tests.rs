@@ -1,4 +1,4 @@
-//! What is made on demand, for whom, and how long it stays.
+//! Compression on demand: which variants are made, for which clients, and how long they stay.
 
 use super::*;
 use crate::testing::{Answered, Client, Folder, with_head};
@@ -123,7 +123,8 @@ fn what_was_made_goes_with_the_answer() {
     assert!(decode("br", &answered.body) == other.as_bytes());
 }
 
-/// What is not smaller, too small, or no text is sent as it is, and asked for once.
+/// A body that does not become smaller, is too small, or is no text is sent as it is, and is tried
+/// once.
 #[test]
 fn some_answers_stay_as_they_are() {
     let folder = Folder::new();
@@ -151,7 +152,7 @@ fn some_answers_stay_as_they_are() {
     assert_eq!(client.content.figures().uncompressed, 1, "large.txt alone was stopped");
 }
 
-/// What is compressed has a bound of its own: a file that is sent from the disk is read for it.
+/// Compression has a memory bound of its own: a file that is sent from the disk is read for it.
 #[test]
 fn a_file_that_is_not_kept_in_memory_is_compressed() {
     let folder = Folder::new();
@@ -295,7 +296,7 @@ fn the_client_chooses_and_the_order_breaks_ties() {
     }
 }
 
-/// If br does not help, the next best is tried, and then the identity is sent.
+/// The next best coding is tried if br does not help, and then the identity is sent.
 #[test]
 fn the_choice_does_not_depend_on_what_was_made() {
     let on_demand = OnDemand::new(
