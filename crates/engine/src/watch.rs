@@ -3,7 +3,7 @@
 use forebay_metrics::{Activity, Local, Stopwatch};
 use forebay_sys::clock;
 
-/// Times one turn in `n` by activity; on all others it reads no clock.
+/// A stopwatch that times one turn in `n` by activity; on all others it reads no clock.
 #[derive(Debug)]
 pub struct TurnStopwatch<'m> {
     metrics: &'m Local,

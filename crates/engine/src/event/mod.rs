@@ -38,20 +38,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
+/// The longest sleep of a loop, as the handler's [`turn`](Handler::turn) must be called now and
+/// then.
 const SLEEP_MS: u64 = 500;
-/// Events taken from the kernel at a time.
+/// The events that are taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Handshakes that wait for their turn, at most; a client that comes then is refused before it costs anything. About a
-/// second's work.
+/// The largest number of handshakes that wait for their turn, about a second's work. A client that
+/// comes then is refused before it costs anything.
 pub(crate) const MOST_SHAKING: usize = 4096;
 
 /// Everything a loop is made of.
 pub struct LoopParts<H: Handler, C> {
-    /// Where connections come from.
+    /// The listening sockets of the loop.
     pub listeners: Vec<Listener>,
-    /// Knows the answers.
+    /// The handler, which knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
     pub settings: Arc<LiveSettings>,
@@ -61,9 +62,9 @@ pub struct LoopParts<H: Handler, C> {
     pub helpers: C,
     /// The order of service.
     pub ranks: Ranks,
-    /// Where orders come from.
+    /// The orders to the engine.
     pub control: Arc<EngineControl>,
-    /// Which of the control's bells is this loop's.
+    /// The number of this loop, and of its bell in the control.
     pub index: usize,
     /// The loop's counters.
     pub metrics: Arc<Local>,
@@ -74,13 +75,13 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     epoll: Epoll,
     watched_listeners: WatchedListeners,
     connections: Slab<LoopConnection<H>>,
-    /// The other sockets that their requests wait for.
+    /// The other sockets that the connections' requests wait for.
     sockets: Sockets,
-    /// Distinguishes a connection from an earlier one in the same place.
+    /// A counter that distinguishes a connection from an earlier one in the same place.
     generation: u32,
     /// Connections that can go on but have used up their turn.
     yielded: VecDeque<u64>,
-    /// Connections whose handshakes are to begin: those of clients of the first rank, and others.
+    /// Connections whose handshakes have not begun: those of clients of the first rank, and others.
     shaking: [VecDeque<u64>; 2],
     wheel: Wheel,
     ended: Ended,
@@ -133,7 +134,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         })
     }
 
-    /// Serves until told to stop, or told to drain and everything has ended.
+    /// Serves until the order to stop, or until all has ended after the order to drain.
     ///
     /// # Errors
     /// When the kernel refuses to wait for events, which nothing here can mend.
@@ -210,7 +211,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 
-    /// Begins as many handshakes as a turn has room for, those that have waited for longest first.
+    /// Begins as many handshakes as a turn has room for, those that have waited longest first.
     fn begin_handshakes(&mut self) {
         for class in 0..self.shaking.len() {
             while self.worker.handshakes[class] > 0
@@ -221,7 +222,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Leaves the listeners, ends what is idle, and lets others tell their clients.
+    /// Leaves the listeners, ends what is idle, and has other protocols announce the end to their
+    /// clients.
     fn begin_drain(&mut self) {
         if std::mem::replace(&mut self.worker.draining, true) {
             return;
@@ -233,7 +235,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             .filter(|(_, connection)| connection.hears_of_drain())
             .map(|(_, connection)| connection.token)
             .collect();
-        // A request may have come since the last look: what is really idle ends in its turn.
+        // A request may have arrived since the last look, so a turn ends what is really idle.
         for token in told {
             self.ready(ReadyDescriptor {
                 token,
@@ -265,7 +267,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     }
 }
 
-/// Bytes of a connection in its loop's slab.
+/// The bytes of a connection in its loop's slab.
 pub(crate) const fn descriptor_bytes<H: Handler>() -> usize {
     size_of::<LoopConnection<H>>()
 }
