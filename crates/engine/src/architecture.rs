@@ -1,9 +1,9 @@
-//! The engines by name, and what their users must know of each.
+//! The engines by name, and the properties of each that others must know.
 
 use std::fmt;
 
-/// The names of the engines, as the configuration, metrics and figures spell them. The last one is not whole in one
-/// process.
+/// The names of the engines, as the configuration, metrics and figures spell them. The last one
+/// runs in several processes.
 const WORDS: &[&str] = &["threads", "pool", "event", "fibers", "pipeline", "isolated"];
 
 /// The names of the engines that run in one process: all but the last.
@@ -32,7 +32,7 @@ impl Engine {
     /// The names of all engines.
     pub const WORDS: &'static [&'static str] = WORDS;
 
-    /// The engines that [`WORDS`] names, in the same order.
+    /// The engines that [`Engine::WORDS`] names, in the same order.
     pub const MEANINGS: &'static [Engine] = &[
         Engine::Threads,
         Engine::Pool,

@@ -169,6 +169,7 @@ impl<H: Handler + Send + 'static> Pool<H> {
             }
             let mut fds: Vec<_> = listener_set.sockets().collect();
             let listeners = fds.len();
+            // after an order to end, only connections that are away come back
             let may_come = order == LoopOrder::Run || self.stock.has_away();
             let waits = ahead.is_empty() && may_come;
             let wait_ms = if waits { SLEEP_MS } else { 0 };

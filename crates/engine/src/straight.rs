@@ -170,9 +170,12 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::Closes(closing) => break closing,
         }
+        // other requests of the connection go on at once, before anything is waited for
         if is_asked && !passes && served.goes_on() {
             continue;
         }
+        // before a connection that yields has its next turn: one that always yields has deadlines,
+        // too
         if let Some(awaited) = wait.time(&mut served) {
             match wait.worker().expire(&mut served, awaited) {
                 Some(closing) => break closing,

@@ -219,6 +219,8 @@ impl<'h> Head<'h> {
         limits: &HeadLimits,
     ) -> Result<ParsedHead<'h>, HeadError> {
         let most_lines = limits.head_lines.min(MOST_LINES);
+        // what is beyond the limit is not parsed, so a head that is too large stays partial and is
+        // refused
         let window = &bytes[..bytes.len().min(limits.head_bytes)];
         let mut request = httparse::Request::new(&mut []);
         let status = httparse::ParserConfig::default().parse_request_with_uninit_headers(
@@ -264,6 +266,7 @@ impl<'h> Head<'h> {
             present: 0,
         };
         head.read_fields(limits)?;
+        // after the fields, as an absolute target overrides Host (RFC 9112 §3.2.2)
         head.read_target(limits)?;
         Ok(ParsedHead::Complete(head))
     }

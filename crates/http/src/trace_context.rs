@@ -1,7 +1,8 @@
 //! The place of a request in a trace, which requests pass on to one another (W3C Trace Context,
 //! Level 1).
 //!
-//! `traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`: version, trace, span of the sender, flags.
+//! `traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`: version, trace, span of
+//! the sender, flags.
 //! `tracestate` has notes of tracing systems for themselves; it is passed on as it came.
 
 use crate::head::Head;

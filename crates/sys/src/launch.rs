@@ -453,8 +453,8 @@ fn by_parent(parent: u32) -> Vec<Pid> {
 /// when it becomes a program. It neither allocates nor locks.
 pub(crate) fn mark_descriptors() -> io::Result<()> {
     let flag = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when it becomes the
-    // program, as all are meant to.
+    // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when
+    // it becomes the program, as all are meant to.
     let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flag) };
     if done != 0 {
         for number in FIRST as libc::c_int..MOST_MARKED {

@@ -25,8 +25,8 @@ const INFO_BYTES: usize = BYTES_ACKED + 8;
 /// The number of further looks when a client has acknowledged something meanwhile.
 const MOST_LOOKS: u32 = 8;
 
-/// Two ends of a connection, neither of which blocks: one for this process, and one that another gets instead of a
-/// client's socket.
+/// Makes the two ends of a connection, neither of which blocks: one for this process, and one that
+/// another process gets instead of a client's socket.
 ///
 /// # Errors
 /// Lack of descriptors.
@@ -110,8 +110,8 @@ pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
 fn acknowledged(socket: BorrowedFd<'_>) -> Option<u64> {
     let mut info = [0u8; INFO_BYTES];
     let mut length = mem::size_of_val(&info) as libc::socklen_t;
-    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call; the descriptor
-    // is open because it is borrowed.
+    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call;
+    // the descriptor is open because it is borrowed.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -157,7 +157,8 @@ impl SocketNumber {
     pub fn reset(self) {
         // connect(2) with no address dissolves a TCP connection, which sends a RST
         let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
-        // SAFETY: the kernel reads the address, which lives across the call; a number that is not open is refused.
+        // SAFETY: the kernel reads the address, which lives across the call; a number that is not
+        // open is refused.
         unsafe {
             libc::connect(
                 self.number(),

@@ -220,7 +220,8 @@ pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
 pub fn unsent_bound(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bytes = 0_u32;
     let mut length = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: the option is one int, which is writable across the call, as its length is; the descriptor is borrowed.
+    // SAFETY: the option is one int, which is writable across the call, as its length is; the
+    // descriptor is borrowed.
     let outcome = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

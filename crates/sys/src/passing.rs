@@ -158,8 +158,8 @@ pub fn take_signals() -> io::Result<()> {
 }
 
 fn change_mask(how: libc::c_int) -> io::Result<()> {
-    // SAFETY: a set of signals is made of numbers, and all of it is written before it is read; no memory of others
-    // is touched. It neither allocates nor locks.
+    // SAFETY: a set of signals is made of numbers, and all of it is written before it is read; no
+    // memory of others is touched. It neither allocates nor locks.
     let result = unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);

@@ -254,7 +254,8 @@ impl SocketNumber {
     /// the socket finds it broken. The caller must make sure that the socket is not closed before.
     pub fn cut(self) {
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        // SAFETY: the kernel reads the option, which lives across the call; a number that is not open is refused.
+        // SAFETY: the kernel reads the option, which lives across the call; a number that is not
+        // open is refused.
         unsafe {
             libc::setsockopt(
                 self.0,

@@ -85,7 +85,8 @@ pub fn listen_for(
     listen_within(&mut WaitBudget::new(Duration::ZERO), path, backlog, mode, owner)
 }
 
-/// Opens a listening socket at an abstract name: non-blocking, and open to every process in the network namespace.
+/// Opens a listening socket at an abstract name: non-blocking, and open to every process in the
+/// network namespace.
 ///
 /// # Errors
 /// `AddrInUse` if a process has the name, or the error of the kernel.

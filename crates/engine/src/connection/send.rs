@@ -120,6 +120,8 @@ fn send_once<H: Handler>(
             (pipe::send(socket, pipe, count), 0)
         }
         Some((body, Some(Piece::File { file, offset, len, is_last }))) => {
+            // the file is compared before each call, except for the one after its head, which uses
+            // that look
             let chunk = match warm.take() {
                 Some(chunk) => chunk,
                 None if handler.is_intact(body) => handler.warm_bytes(body).min(len),

@@ -9,8 +9,8 @@ const FAST_BYTES_PER_S: u64 = 8 << 20;
 /// … and has taken this many …
 const FAST_BYTES: u64 = 4 << 20;
 
-/// … has this many unsent in the kernel, others [`UNSENT_BYTES`], which are gone in 8 ms at 30 MB/s: a path of
-/// 80 ms runs empty meanwhile (ADR 0074).
+/// … has this many unsent in the kernel. Others have [`UNSENT_BYTES`], which are gone in 8 ms at 30
+/// MB/s, so that a path of 80 ms runs empty meanwhile (ADR 0074).
 const FAST_UNSENT_BYTES: u32 = 1 << 20;
 
 /// What a client has taken since the window began.

@@ -423,6 +423,7 @@ impl<H: Handler> Worker<H> {
         if !matches!(awaited.what, Await::Link | Await::Rest) {
             self.count(counter);
         }
+        // a job that has not begun is taken back, as no request has a use for it
         if let Some(RequestWait::Job(shared_job)) = served.waits.remove(awaited.id) {
             shared_job.take();
         }

@@ -1,13 +1,14 @@
 //! The `event` engine: one loop per core, readiness based.
 //!
-//! * **Shape.** Each loop owns its listening sockets, its connections, one receive buffer, one place
-//!   for answers and one handler. Nothing on the way of a cache hit is shared with another loop.
+//! * **Shape.** Each loop owns its listening sockets, its connections, one receive buffer, one
+//!   buffer for answers and one handler. Nothing on the way of a cache hit is shared with another
+//!   loop.
 //! * **What blocks where.** A loop blocks only in `epoll_wait`. Jobs go to the helper threads and
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
-//!   that used up their turn, with classes those whose request is to be answered, and with a send order
-//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: a connection that comes later is refused); jobs (at most one per
-//!   connection).
+//!   that used up their turn, with classes those whose request waits to be answered, and with a
+//!   send order those whose client takes more (at most one entry each); handshakes that have not
+//!   begun (bounded: a connection that comes later is refused); jobs (at most one per connection).
 //! * **Run, retire and drain.** [`EventLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
 
@@ -155,6 +156,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
+                        // before the mailbox is emptied: a result that is posted after that rings
+                        // the bell again
                         self.control.bell(self.index).silence();
                         for (request, result) in self.mailbox.take() {
                             self.job_done(request, result);
@@ -170,11 +173,14 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                     _ => self.ready(ready),
                 }
             }
+            // as many as there are now: one that yields again waits for the next round, after new
+            // events
             for _ in 0..self.yielded.len() {
                 if let Some(token) = self.yielded.pop_front() {
                     self.take_turn(token, None);
                 }
             }
+            // after all that is ready was received, so that the order is one among all of it
             self.send_in_order();
             self.answer_early();
             self.answer_in_order();

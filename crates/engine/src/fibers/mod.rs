@@ -12,13 +12,12 @@
 //!   the loop's mailbox. Fibers of a thread share its worker; none holds it across a wait, which
 //!   `Wait` (`straight.rs`) makes the compiler check.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
-//!   are ready, first in, first out (at most one entry each); with classes, connections whose request
-//!   is to be answered, by rank, and with a send order those whose client takes more, which hold no
-//!   fiber either; jobs (at most one per connection).
-//! * **Code of the process.** The loop hosts fibers that what it serves begins for code that may
-//!   wait: handlers of a program ([`forebay_fiber::begin`]). They wait by the scheduler's own
-//!   epoll, which is in that of the loop from the first of them on, and wake their requests through
-//!   the mailbox.
+//!   are ready, first in, first out (at most one entry each); with classes, connections whose
+//!   request waits to be answered, by rank, and with a send order those whose client takes more,
+//!   which hold no fiber either; jobs (at most one per connection).
+//! * **Code of the process.** The loop hosts fibers for handlers of a program, which may wait
+//!   ([`forebay_fiber::begin`]). They wait by the scheduler's own epoll, which is in that of the
+//!   loop from the first of them on, and wake their requests through the mailbox.
 //! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
 //!   connection.
@@ -218,6 +217,8 @@ where
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
+                        // before the mailbox is emptied: a result that is posted after that rings
+                        // the bell again
                         self.shared.control.bell(self.index).silence();
                         for (request, result) in self.shared.mailbox.take() {
                             self.job_done(request, result);
@@ -236,6 +237,7 @@ where
             self.look_at_hosted(is_told)?;
             self.scheduler.run_ready();
             self.wake_woken();
+            // after all that is ready was received, so that the order is one among all of it
             self.send_in_order();
             self.answer_in_order();
             self.look_at_deadlines(&mut due);

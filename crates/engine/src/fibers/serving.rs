@@ -48,6 +48,8 @@ where
                     if !(is_gone || served.can_go_on(ready.writable)) {
                         return;
                     }
+                    // the send queue decides when this answer goes on; a turn now would overtake
+                    // others
                     if served.pending.is_some()
                         && !is_gone
                         && (connection.sends.is_some()
@@ -66,6 +68,7 @@ where
                         FirstTurn::Nothing => None,
                     }
                 }
+                // the fiber may not be waiting for this; what is reported is kept until it looks
                 ConnectionOwner::Served(_) => {
                     let news = &mut connection.news;
                     news.readable |= ready.readable;

@@ -1,16 +1,17 @@
 //! Permits to answer and to do jobs, for engines in which each connection has a thread: permits are
 //! given out by rank, and fairly between the clients of a rank.
 //!
-//! A permit to answer stands for a core: unless configured, there are as many as cores. What only waits
-//! (for a client, for a device) needs none, so a file that hangs keeps no core from others. A permit to do a job that
-//! waits for a device stands for what the job takes while it does, memory above all: there are as many
-//! as other engines have helper threads. Each rank but the last has a reserve of permits besides, for
-//! itself and those above it: its requests need not wait until those of lower ranks end. A reserve does
-//! not eat up floors: while a lower rank is due, none of it is given out.
+//! A permit to answer stands for a core: unless configured, there are as many as cores. Work that
+//! only waits (for a client, for a device) needs none, so a file that hangs keeps no core from
+//! others. A permit to do a job that waits for a device stands for what the job takes meanwhile,
+//! memory above all: there are as many as other engines have helper threads. Each rank but the last
+//! also has a reserve of permits for itself and those above it, so that its requests need not wait
+//! until those of lower ranks end. A reserve does not eat up floors: while a lower rank is due,
+//! none of it is given out.
 //!
-//! Threads that answer are equal for the kernel: none gives way to one of a higher rank, as helper
-//! threads do ([`helpers`](crate::helpers)), because a thread cannot take back what it gave away when
-//! it answers a higher rank next.
+//! Threads that answer are equal for the kernel. Their priority does not depend on the rank, as
+//! that of helper threads does ([`helpers`](crate::helpers)), because a thread cannot raise a
+//! priority that it has lowered when it answers a higher rank next.
 //!
 //! With one rank there are no permits to answer: the kernel shares out the cores among all threads.
 

@@ -13,14 +13,16 @@
 //! * **What leaves it.** Jobs that compute go to the [helper threads](crate::helpers), of which there
 //!   are as many as cores, as keta hands dynamic requests to a server outside; they come back to
 //!   process (ADR 0023).
-//! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs. Never:
-//!   threads of process and send in jobs, those of send also in poll on a slow receiver and the
-//!   bell, unless its connection has more to do than to send; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
-//!   rests until any phase needs it (`thread.rs`).
+//! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs.
+//!   Never: threads of process and send in jobs, those of send also in poll on a slow receiver and
+//!   the bell, unless the connection has more to do than to send; the watcher in `epoll_wait`. A
+//!   thread with an empty list sleeps, and one that is too many rests until any phase needs it
+//!   (`thread.rs`).
 //! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
-//!   connection, request and listener, and some per lane; jobs that wait for their lane ([`crate::order::lanes`]). With classes
-//!   the lists of process and send are ordered by rank, and process has a reserve of threads for each
-//!   higher one, beyond the controller's number (`list.rs`).
+//!   connection, request and listener, and some per lane; jobs that wait for their lane
+//!   ([`crate::order::lanes`]). With classes the lists of process and send are ordered by rank, and
+//!   process has a reserve of threads for each higher one, beyond the controller's number
+//!   (`list.rs`).
 //! * **Run, retire and drain.** [`Pipeline::run`] returns when [`EngineControl`] has ordered to retire or to
 //!   drain and the last connection has ended, or soon after an order to stop.
 

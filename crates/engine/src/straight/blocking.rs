@@ -407,6 +407,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         }
         if !self.todo.is_empty() {
             if served.goes_on() {
+                // a job may take long, so the thread first looks whether the client has sent more
+                // or has left
                 match self.look(&mut served, 0, known) {
                     Err(Gone) => return AfterWait::Gone(served),
                     Ok(Some(request)) => {
@@ -427,6 +429,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         if served.can_go_on(false) {
             return AfterWait::Ready(served);
         }
+        // the watcher does not know these times, so a connection with such a request keeps its
+        // thread
         let mut served = match self.early.is_empty() {
             true => match self.stock.leave_away(served) {
                 Ok(()) => return AfterWait::Taken,

@@ -20,13 +20,13 @@ pub(crate) const BIG: usize = 40 << 20;
 /// The bytes of the file that `/moved…` and `/warmed…` are answered with.
 pub(crate) const FILE: usize = 200_000;
 
-/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, which may end
-/// in a number of MiB and hyphens, `/hang…`, and `/head…`, whose
-/// head hangs before anything is decided; `/spin…` after a
-/// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
-/// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
-/// answer is begun; the latter while it was brought into memory. Anything else is answered with its own
-/// name. The rank is the length of the path modulo 3.
+/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, which
+/// may end in a number of MiB and hyphens, `/hang…`, and `/head…`, whose head hangs before anything
+/// is decided; `/spin…` after a millisecond of processor time, `/wait…` and `/work…` after a job
+/// that hangs and blocks or computes; `/moved…` and `/warmed…` with a file that changes before its
+/// answer is begun, as often as the last digit says, for the latter while it is brought into
+/// memory. Anything else is answered with its own name. The rank is the length of the path modulo
+/// 3.
 pub(crate) struct Paths {
     /// The place for connections that are handed over.
     pub(crate) away: Away,

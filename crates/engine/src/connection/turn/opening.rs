@@ -111,6 +111,7 @@ impl<H: Handler> Worker<H> {
                 return OpeningStep::Receive;
             }
         }
+        // the hello may have decided that the bytes are passed on, and such a transport is plain
         if !served.stream.is_plain() {
             if !self.may_shake(served) {
                 return OpeningStep::End(Fate::Shakes);
@@ -131,6 +132,7 @@ impl<H: Handler> Worker<H> {
             }
         }
         served.opening = None;
+        // to a connection that is passed on belongs the hello that has decided it
         let received = served.stream.take_received();
         if !received.is_empty() {
             self.input.fill(&received);

@@ -5,9 +5,11 @@
 //! sockets of requests, and puts what is ready into the lists; it also keeps the time and takes
 //! orders.
 //!
-//! A connection itself is in the lists of receive and send, at most once in each. In the list of process
-//! are its requests, each on its own: one to be answered, the job of one, the result of a job; and the
-//! connection itself when its handshake is to begin, in the order of the ranks. What has happened to a request while its connection has something to send waits until that is sent.
+//! A connection itself is in the lists of receive and send, at most once in each. The list of
+//! process has its requests, each on its own: one that waits to be answered, the job of one, or the
+//! result of a job; and the connection itself before its handshake begins, in the order of the
+//! ranks. While a connection has something to send, what has happened to its requests waits until
+//! that is sent.
 //!
 //! A connection is locked by the thread that works on it. When the client takes nothing, a thread
 //! of send stays with its connection for a while, in poll on the socket and the bell (`send.rs`),

@@ -269,6 +269,8 @@ impl<H: Handler> Shared<H> {
                 connection.is_full = connection.has_to_send() && !matches!(fate, Fate::Yields);
             }
             match fate {
+                // the connection stays locked during the wait, so nothing else may be left to do
+                // for it
                 Fate::Waits if connection.is_full && connection.is_single() => {
                     match self.wait_for_client(connection, worker, order, &mut left_ms) {
                         Waited::Over => continue,

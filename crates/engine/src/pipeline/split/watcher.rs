@@ -91,6 +91,8 @@ impl<H: Handler> ReadinessWatcher<H> {
                     _ => self.ready(ready),
                 }
             }
+            // the epoll reports an edge once, so a connection that a thread has locked is tried
+            // again
             self.locked.retain(|key| !shared.socket_ready(*key));
             while let Some(key) = self.next_early() {
                 shared.lists.push_due(key);

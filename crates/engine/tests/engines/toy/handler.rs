@@ -1,11 +1,11 @@
 //! A handler whose answers the path determines, for each protocol and transport.
 //!
-//! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
-//! hangs until that barrier is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
-//! later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
-//! from memory, `/file` from a file that is never in memory, `/slowfile` from one that is on a slow disk,
-//! `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the
-//! first rank and `.bulk` the last.
+//! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes
+//! and hangs until that barrier is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is
+//! answered later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted;
+//! `/mem/N` has N bytes from memory, `/file` comes from a file that is never in memory, `/slowfile`
+//! from one that is on a slow disk, `/badfile` from one that cannot be read; anything else is its
+//! own answer. At the end `.gold` is the first rank and `.bulk` the last.
 
 use super::kit::Kit;
 use super::protocol::Toy;
