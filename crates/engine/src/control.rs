@@ -75,7 +75,7 @@ impl EngineControl {
         })
     }
 
-    /// The same for an engine that also has `threads` threads, which show that they turn.
+    /// Adds `threads` threads, which show that they turn.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> EngineControl {
         self.thread_heartbeats = (0..threads).map(|_| Heartbeat::default()).collect();
@@ -153,7 +153,7 @@ impl EngineControl {
         }
     }
 
-    /// Where connections of the engine linger.
+    /// The lingering connections of the engine.
     pub(crate) fn lingering(&self) -> &Arc<Lingering> {
         &self.lingering
     }

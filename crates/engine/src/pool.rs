@@ -39,7 +39,7 @@ const SLEEP_MS: u64 = 500;
 /// The shortest time between two cuts of slow readers.
 const ROOM_MS: u64 = 50;
 
-/// What the threads of a pool share.
+/// The state that the threads of a pool share.
 pub struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<EngineControl>,

@@ -36,7 +36,7 @@ use std::time::Duration;
 /// The interval at which the accepting thread looks at the order and the clock.
 const SLEEP_MS: u64 = 500;
 
-/// What the threads share.
+/// The state that the threads share.
 struct ThreadGroup<H: Handler> {
     stock: Stock<H>,
     control: Arc<EngineControl>,

@@ -7,7 +7,7 @@ use forebay_sys::clock;
 #[derive(Debug)]
 pub struct TurnStopwatch<'m> {
     metrics: &'m Local,
-    /// When the last lap ended; 0 while this turn is not timed.
+    /// The time when the last lap ended; 0 while this turn is not timed.
     last_ns: u64,
 }
 

@@ -109,14 +109,14 @@ pub enum FieldError {
     Name {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The place of the character; the first is 1.
         at: usize,
     },
     /// The value has a character that is not allowed in values.
     Value {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The place of the character; the first is 1.
         at: usize,
     },
     /// The value is empty, or begins or ends with a blank.

@@ -50,7 +50,7 @@ impl Default for HeadLimits {
 /// A buffer for the lines of one head while it is looked at.
 pub struct Lines<'h> {
     pub(crate) fixed: [MaybeUninit<httparse::Header<'h>>; MOST_LINES],
-    /// For heads of minor versions that httparse does not know.
+    /// The lines of heads with minor versions that httparse does not know.
     pub(crate) other: Vec<httparse::Header<'h>>,
 }
 
@@ -98,7 +98,7 @@ pub struct Head<'h> {
     pub is_https: bool,
     /// The version.
     pub version: Version,
-    /// How the body is framed.
+    /// The framing of the body.
     pub framing: Framing,
     /// Whether the client wants the connection kept (RFC 9112 §9.3).
     pub keep_alive: bool,

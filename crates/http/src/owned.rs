@@ -105,7 +105,7 @@ impl OwnedHead {
         self.flags.method
     }
 
-    /// How the body is framed.
+    /// The framing of the body.
     pub fn framing(&self) -> Framing {
         self.flags.framing
     }

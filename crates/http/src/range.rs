@@ -20,7 +20,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// One past the last byte.
+    /// The position after the last byte.
     pub fn end(self) -> u64 {
         self.start + self.len
     }
@@ -81,7 +81,7 @@ fn read(value: &[u8], size: u64) -> Option<Ranges> {
     }
 }
 
-/// One range as it was requested. Numbers too large for 64 bits count as the largest.
+/// A range as it was requested. Numbers too large for 64 bits count as the largest.
 enum Spec {
     /// The bytes from the first to the last of two positions; the last may be beyond any end.
     Between(u64, u64),

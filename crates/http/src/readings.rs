@@ -147,7 +147,7 @@ fn parts_of(raw: &[u8]) -> Option<(Vec<Part>, Option<&'static str>)> {
     Some((parts, problem))
 }
 
-/// One way in which an application may read separators.
+/// A way in which an application may read separators.
 struct PathReader {
     decodes_slash: bool,
     decodes_backslash: bool,
@@ -158,7 +158,7 @@ struct PathReader {
 enum Merges {
     /// All separators that follow each other are merged, decoded or not.
     All,
-    /// Those that were sent as slashes are merged, before decoding.
+    /// Separators that were sent as slashes are merged, before decoding.
     Sent,
     Nothing,
 }

@@ -44,7 +44,7 @@ pub enum BodyFraming {
     Chunked,
     /// Everything until the connection ends.
     UntilClose,
-    /// Another protocol, both ways (101).
+    /// Another protocol follows, both ways (101).
     Upgraded,
 }
 

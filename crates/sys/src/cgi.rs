@@ -208,7 +208,7 @@ pub struct CgiProgram<'p> {
 #[derive(Debug)]
 pub struct RunningCgi {
     process: Pid,
-    /// Readable once the program has ended.
+    /// The descriptor that is readable once the program has ended.
     ended: OwnedFd,
     /// The pipe to its standard input, non-blocking; dropping it ends the input.
     pub input: Option<OwnedFd>,

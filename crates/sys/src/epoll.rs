@@ -75,7 +75,7 @@ impl Events {
         self.0.len() == self.0.capacity()
     }
 
-    /// What the last wait reported.
+    /// The events of the last wait.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = ReadyDescriptor> + '_ {
         self.0.iter().map(|event| {

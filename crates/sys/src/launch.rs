@@ -235,7 +235,7 @@ pub struct LaunchedProgram<'p> {
 #[derive(Debug)]
 pub struct RunningLaunch {
     child: Child,
-    /// Readable once the program has ended.
+    /// The descriptor that is readable once the program has ended.
     ended: OwnedFd,
     /// The pipe from its standard output and standard error.
     output: OwnedFd,

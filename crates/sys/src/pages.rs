@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Appends up to `most` bytes of the file from `offset` on to `buffer`; 0 at the end of the file, or
 /// if the buffer has no room left. Nothing is allocated. May block.
 ///
+/// # Errors
 /// The error of the kernel; an interruption is not an error.
-/// What the kernel says; an interruption is not an error.
 pub fn append_at(
     file: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
@@ -189,7 +189,7 @@ fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Re
 
 /// The number of pages of the range that are in memory; `None` if the kernel does not answer.
 fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
-    /// The same number on every architecture but Alpha.
+    /// The number of cachestat(2), the same on every architecture but Alpha.
     const SYS_CACHESTAT: libc::c_long = 451;
     static IS_MISSING: AtomicBool = AtomicBool::new(false);
     if IS_MISSING.load(Relaxed) {

@@ -17,7 +17,7 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
-/// Why a process cannot be sealed.
+/// The reason why a process cannot be sealed.
 #[derive(Debug)]
 pub enum SealFailure {
     /// There is no filter for this processor.

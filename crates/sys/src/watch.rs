@@ -17,11 +17,11 @@ pub struct WatchId(i32);
 pub enum WatchInterest {
     /// Names that come, go or are moved to another file.
     Names,
-    /// Those, and changes of the files' content and attributes.
+    /// Names as above, and changes of the files' content and attributes.
     Content,
 }
 
-/// One change.
+/// A change in a watched directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent<'e> {
     /// Something happened to the file called `name` in the directory.

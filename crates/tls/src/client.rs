@@ -102,7 +102,7 @@ impl TlsClient {
     }
 }
 
-/// One connection of a client.
+/// A connection of a client.
 pub struct ClientSession {
     connection: ClientConnection,
     /// The server has ended the session in good order.

@@ -21,7 +21,7 @@ pub const DRAIN_BATCHES: usize = 128;
 /// The slow readers that are cut at a time for want of descriptors, as several clients are waiting
 /// then.
 const CUT_BATCH: usize = 8;
-/// How long a listener rests when there is no descriptor for its connections.
+/// The time for which a listener rests when there is no descriptor for its connections.
 pub const PAUSE_MS: u64 = 100;
 
 /// A listening socket, and what is known of connections that come through it.
@@ -31,12 +31,13 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The address it is bound to; [`Peer::UNIX`] for a Unix socket.
     pub local: SocketAddr,
-    /// Only trusted proxies may connect, and each first states its client by the PROXY protocol.
+    /// Whether only trusted proxies may connect, each of which first states its client by the PROXY
+    /// protocol.
     pub proxy_protocol: bool,
-    /// Other loops accept from the same socket, and the kernel should wake one of them per
+    /// Whether other loops accept from the same socket; the kernel should then wake one loop per
     /// connection.
     pub shared: bool,
-    /// Only other stages of this server connect to it.
+    /// Whether only other stages of this server connect to it.
     pub is_for_stages: bool,
     /// What the handler knows of the connections that come through it.
     pub listening: Listening,
@@ -78,7 +79,7 @@ enum WhenFull {
     Ahead,
 }
 
-/// What came of looking at a listening socket.
+/// The outcome of looking at a listening socket.
 pub enum AcceptOutcome<H: Handler> {
     /// A connection to serve.
     Served(Served<H>),

@@ -1,6 +1,6 @@
-//! How an answer leaves: bytes from memory in one call, files by `sendfile`, what was read into a pipe
-//! by `splice`, and never a file that has changed since its head was written. The head of a file leaves
-//! when its first bytes are in memory, and only if the file has not changed.
+//! Sending answers: bytes from memory in one call, files by `sendfile`, what was read into a pipe
+//! by `splice`, and never a file that has changed since its head was written. The head of a file is
+//! sent when the file's first bytes are in memory, and only if the file has not changed.
 
 use crate::connection::stream::{SEAL_BYTES, SocketStream, Wire};
 use forebay_conn::handler::body::BodyRead;

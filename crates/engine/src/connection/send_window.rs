@@ -13,14 +13,14 @@ const FAST_BYTES: u64 = 4 << 20;
 /// MB/s, so that a path of 80 ms runs empty meanwhile (ADR 0074).
 const FAST_UNSENT_BYTES: u32 = 1 << 20;
 
-/// What a client has taken since the window began.
+/// The bytes that a client has taken since the window began.
 #[derive(Debug, Default)]
 pub(crate) struct TakenWindow {
     /// Bytes given to the kernel since then …
     bytes: u64,
     /// … and bytes the client had not acknowledged then.
     queued: u64,
-    /// When the window began, in milliseconds of the clock of turns.
+    /// The time when the window began, in milliseconds of the clock of turns.
     begun_ms: u64,
     /// The kernel keeps [`FAST_UNSENT_BYTES`] for this client.
     is_fast: bool,

@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The result of a job of this handler.
 pub(crate) type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
-/// What has happened to a request of this handler.
+/// An event of a request of this handler.
 pub(crate) type EventOf<H> = RequestEvent<DoneOf<H>>;
 
 /// A connection and what must be known of its socket to go on.
@@ -44,7 +44,7 @@ pub struct Served<H: Handler> {
     pub conn: H::Protocol,
     /// What comes before the protocol, while it is not complete.
     pub(crate) opening: Option<Box<Beginning>>,
-    /// What the client has not taken yet.
+    /// The output that the client has not taken yet.
     pub pending: Option<Box<Out<H::Body>>>,
     /// The socket may have something to receive.
     pub readable: bool,
@@ -72,7 +72,7 @@ pub struct Served<H: Handler> {
     pub(crate) was_lent: bool,
 }
 
-/// What comes before the protocol.
+/// The state before the protocol: a PROXY header and a handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning {
     /// The PROXY header, in which a proxy first states its client.

@@ -12,7 +12,7 @@ use forebay_control::ranked::Key;
 pub(crate) enum RequestWait<J> {
     /// A job, which can still be taken back here.
     Job(SharedJob<J>),
-    /// Its turn, in a ready queue at this place, or by other means.
+    /// The request's turn, in a ready queue at this place, or by other means.
     Turn(Option<Key>),
     /// The time from which it may be answered.
     NotBefore,

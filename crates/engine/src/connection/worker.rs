@@ -15,7 +15,7 @@ use forebay_metrics::{Counter, Local};
 use forebay_sys::clock;
 use std::sync::Arc;
 
-/// One thread's handler, buffers, clock and counters.
+/// The handler, buffers, clock and counters of one thread.
 pub struct Worker<H: Handler> {
     /// The handler, which knows the answers.
     pub handler: H,
@@ -26,7 +26,7 @@ pub struct Worker<H: Handler> {
     pub metrics: Arc<Local>,
     /// Every answer is the last of its connection.
     pub draining: bool,
-    /// How long a connection that becomes idle now is kept.
+    /// The times for which connections are kept that become idle now.
     pub(crate) idle: IdleTimes,
     pub(crate) now: TurnTime,
     pub(crate) date: [u8; IMF_LEN],
@@ -37,14 +37,14 @@ pub struct Worker<H: Handler> {
     pub(crate) path: NormalPath,
     pub(crate) head_buffer: http2::HeadBuffer,
     pub(crate) wire: Wire,
-    /// Where connections linger.
+    /// The lingering connections of the engine.
     pub(crate) lingering: Arc<Lingering>,
     /// The handshakes that may begin in this turn of the loop: those of clients of the first rank,
     /// and others.
     pub(crate) handshakes: [u32; 2],
 }
 
-/// How long connections are kept that become idle now, in milliseconds.
+/// The times for which connections are kept that become idle now, in milliseconds.
 pub(crate) struct IdleTimes {
     all_ms: u64,
     /// The times by rank, if a rank has a law of its own; else empty.

@@ -2,7 +2,7 @@
 
 use forebay_conn::Await;
 
-/// How the connections that were open when a loop began to drain have ended.
+/// The outcome for the connections that were open when a loop began to drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Connections that ended in good order.

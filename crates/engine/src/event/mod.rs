@@ -71,7 +71,7 @@ pub struct LoopParts<H: Handler, C> {
     pub metrics: Arc<Local>,
 }
 
-/// One loop, with a job runner for its jobs.
+/// A loop of the `event` engine, with a job runner for its jobs.
 pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     epoll: Epoll,
     watched_listeners: WatchedListeners,

@@ -29,7 +29,7 @@ pub(super) struct FiberConnection<H: Handler> {
     pub(super) sockets: Watched,
 }
 
-/// Where a connection is.
+/// The owner of a connection.
 pub(super) enum ConnectionOwner<H: Handler> {
     /// The loop has the connection, without a fiber: it waits for its client, or for something to
     /// happen to its requests.
@@ -38,7 +38,7 @@ pub(super) enum ConnectionOwner<H: Handler> {
     Served(Option<(FiberId, WakeEvents)>),
 }
 
-/// What wakes a fiber besides an event, a deadline and an order.
+/// The events that wake a fiber, other than those of requests, deadlines and orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakeEvents {
     pub(super) readable: bool,
@@ -47,7 +47,7 @@ pub(super) struct WakeEvents {
     pub(super) ended: bool,
 }
 
-/// What has happened to a request.
+/// An event of a request.
 pub(super) enum Happened<H: Handler> {
     /// The request's job has ended, its time has come, or its socket is ready.
     Event(EventOf<H>),
@@ -55,7 +55,7 @@ pub(super) enum Happened<H: Handler> {
     Called(RequestId, Called),
 }
 
-/// What the kernel has reported.
+/// The events that the kernel has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketNews {
     pub(super) readable: bool,

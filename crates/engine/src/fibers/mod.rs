@@ -70,13 +70,14 @@ const STACK_BYTES: usize = 128 * 1024;
 /// connection has one.
 const KEPT_STACKS: usize = 64;
 
-/// How often fibers that code of the process has begun are resumed after an order to stop.
+/// The number of times that fibers which code of the process has begun are resumed after an order
+/// to stop.
 const LAST_ROUNDS: usize = 64;
 
 /// The token of the scheduler's descriptor, beside the bell's.
 const FIBERS: u64 = BELL - 1;
 
-/// One loop, ready to run.
+/// A loop of the `fibers` engine, ready to run.
 pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     shared: Shared<H, C>,
     watched_listeners: WatchedListeners,
@@ -95,7 +96,7 @@ struct RunningLoop<H: Handler, C> {
     index: usize,
 }
 
-/// What the fibers of a loop share with it. No borrow of it lasts while a fiber waits.
+/// The state that the fibers of a loop share with it. No borrow of it lasts while a fiber waits.
 struct Shared<H: Handler, C> {
     worker: RefCell<Worker<H>>,
     connections: RefCell<Slab<FiberConnection<H>>>,

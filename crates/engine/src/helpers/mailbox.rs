@@ -25,7 +25,7 @@ pub trait Results<D>: Send + Sync {
     fn post(&self, ask: &JobContext, result: Option<D>);
 }
 
-/// Where a loop finds the results of its jobs.
+/// The place where a loop finds the results of its jobs.
 #[derive(Debug)]
 pub struct Mailbox<D> {
     results: Mutex<Vec<(RequestKey, Option<D>)>>,

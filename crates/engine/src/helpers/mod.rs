@@ -100,7 +100,7 @@ impl<J: Job> Helpers<J> {
     }
 }
 
-/// What the order and the result of a job depend on, besides the job.
+/// The context of a job, on which its order and the way of its result depend.
 #[derive(Clone, Copy, Debug)]
 pub struct JobContext {
     /// The purpose of the job: [`Phase::Process`] if the request needs it to be answered,

@@ -92,7 +92,7 @@ pub(super) struct QueuedJob<J: Job> {
     job: SharedJob<J>,
     ask: JobContext,
     results: Arc<dyn Results<J::Done>>,
-    /// When the job was given.
+    /// The time when the job was given.
     since_ns: u64,
 }
 
@@ -254,8 +254,8 @@ impl<J: Job> HelperPool<J> {
         }
     }
 
-    /// What a job is charged for: CPU time if it computes, since others may have had the core in
-    /// between; all its time if it waits for a device, since it holds a thread.
+    /// The time that a job is charged for: CPU time if it computes, since others may have had the
+    /// core in between; all its time if it waits for a device, since it holds a thread.
     fn worked_ns(&self, now_ns: u64) -> u64 {
         match self.kind {
             JobKind::Blocks => now_ns,

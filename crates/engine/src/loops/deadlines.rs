@@ -15,7 +15,7 @@ pub(crate) struct ConnectionTimer {
     first: Deadline,
     /// The deadlines of requests.
     more: Vec<Deadline>,
-    /// When the wheel will present the connection; 0 for never.
+    /// The time when the wheel will present the connection; 0 for never.
     shown_ms: u64,
     /// The time for a request is over. Others that began with it may be late, too; each is reported
     /// on its own.
@@ -30,7 +30,7 @@ struct Deadline {
     slow: Option<Slow>,
 }
 
-/// When the client began to take too little, and how much it has taken since.
+/// The time when the client began to take too little, and how much it has taken since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slow {
     since_ms: u64,

@@ -34,7 +34,7 @@ pub(crate) struct Sockets {
 struct KnownSocket {
     id: SocketId,
     token: u64,
-    /// What the kernel reports.
+    /// The edges that the kernel reports.
     edges: Edges,
     /// The request that waits for the socket.
     owner: Option<RequestKey>,

@@ -104,7 +104,7 @@ pub(super) struct TaskRun {
     pub(super) in_vain: bool,
 }
 
-/// What a list has counted since it was made.
+/// The figures that a list has counted since it was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListFigures {
     /// Tasks that are in the list now.

@@ -39,7 +39,7 @@ pub(super) struct JobTask<J: Job> {
     pub(super) job: SharedJob<J>,
     /// The purpose of the job; its phase is the one in whose list the job waits for a thread.
     pub(super) ask: JobContext,
-    /// When the job came.
+    /// The time when the job came.
     pub(super) since_ns: u64,
     /// The receiver of the result, if the connection belongs to a loop.
     pub(super) results: Option<Arc<dyn Results<J::Done>>>,

@@ -59,7 +59,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// When a boundary between two phases is a call.
+/// The boundaries between phases that are calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fuse {
     /// A boundary is a call while the next phase need not wait.
@@ -72,7 +72,7 @@ pub enum Fuse {
 /// The settings that only a pipeline has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineSettings {
-    /// When a boundary is a call.
+    /// The boundaries that are calls.
     pub fuse: Fuse,
     /// The number of threads of each phase stays as it is at the start, whatever the law says.
     pub is_fixed: bool,
@@ -203,7 +203,7 @@ pub const fn descriptor_bytes<H: Handler>() -> usize {
     if fused > split { fused } else { split }
 }
 
-/// What both shapes need.
+/// The parts that both shapes need.
 struct PipelineCore<H: Handler> {
     make: Make<H>,
     settings: Arc<LiveSettings>,

@@ -16,7 +16,7 @@ pub(super) enum TaskQueue<T> {
 /// A task that was taken out.
 pub(super) struct TakenTask<T> {
     pub(super) task: T,
-    /// When it was put in.
+    /// The time when it was put in.
     pub(super) since_ns: u64,
     /// The turn of the task, which goes to [`TaskQueue::ran`].
     pub(super) turn: Option<Turn>,

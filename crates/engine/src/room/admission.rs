@@ -28,7 +28,7 @@ pub struct ConnectionAdmission {
 
 const SHARDS: usize = 16;
 
-/// Why a connection was not let in.
+/// The reason why a connection was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The limit on all connections is reached.

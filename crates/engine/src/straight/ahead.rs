@@ -72,7 +72,7 @@ pub(crate) enum NextAccepted<H: Handler> {
     Exhausted,
 }
 
-/// Why no more connections were accepted.
+/// The reason why no more connections were accepted.
 pub(crate) enum AcceptStop<H: Handler> {
     /// No connection waits to be accepted.
     Nobody,

@@ -61,11 +61,11 @@ pub(crate) struct Books {
     pub(crate) newcomers: AtomicU8,
     /// … except the next ones, which have these.
     pub(crate) next_newcomers: Mutex<VecDeque<u8>>,
-    /// How often the file was the answer.
+    /// The number of times that the file was the answer.
     files: AtomicUsize,
 }
 
-/// What is sent after a head.
+/// The body that is sent after a head.
 pub(crate) enum Body {
     /// This much of `/big` is left, or of another one with this number of MiB.
     Big { left: usize, mib: usize },

@@ -32,7 +32,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should happen at once; only used up when it fails.
+/// The longest wait of a test for something that should happen at once; it is only used up when the
+/// test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pipeline in which every boundary is a list.
@@ -70,7 +71,7 @@ fn three_ranks() -> Ranks {
     })
 }
 
-/// Two helper threads, and those that ranks need besides.
+/// Two helper threads, and the reserves of these ranks.
 pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
     let threads = HelperThreads { blocking: 2, computing: 1 };
     let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
@@ -99,7 +100,7 @@ pub(crate) struct Setup {
     pub(crate) answering: usize,
     /// Connections they accept ahead of threads then.
     pub(crate) ahead: usize,
-    /// The order of service; none for what the engine's name says.
+    /// The order of service; `None` for that of the engine's name.
     pub(crate) ranks: Option<Ranks>,
     /// Whether a pipeline keeps the threads it begins with.
     pub(crate) fixed: bool,
@@ -272,7 +273,7 @@ where
 /// Makes a handler, and counters for its thread.
 type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 
-/// What every engine is made of, in one way or another.
+/// The parts of every engine.
 struct Parts<H> {
     listeners: Vec<Listener>,
     make: Make<H>,

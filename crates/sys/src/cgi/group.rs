@@ -25,7 +25,7 @@ pub struct ProgramGroups {
 
 /// The outcome of a fork whose new process must enter groups.
 pub(super) struct BegunProcess<'g> {
-    /// Which of the two processes this is.
+    /// Shows which of the two processes this is.
     pub(super) forked: Forked,
     /// The file of the group that the new process must still enter.
     moves: Option<OwnedFd>,

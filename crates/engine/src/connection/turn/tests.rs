@@ -351,7 +351,7 @@ fn the_fastest_receiver_goes_on_first() {
     assert!(queue.is_empty());
 }
 
-/// What is left of an answer is what its client has still to be sent.
+/// The rest of an answer is what its client has still to receive.
 #[test]
 fn what_is_left_of_an_answer_is_known() {
     let settings = EngineSettings { send_order: SendOrder::Shortest, ..EngineSettings::default() };

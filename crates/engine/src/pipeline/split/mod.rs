@@ -56,7 +56,7 @@ pub(super) struct Split<H: Handler> {
     watcher: ReadinessWatcher<H>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Shared<H: Handler> {
     lists: Arc<PhaseLists<H::Job>>,
     slab: Slab<H>,
