@@ -22,7 +22,7 @@
 //! | `architecture` | the engines by name, and what others must know of each |
 //! | [`control`] | how a running engine is ordered to drain or to stop |
 //!
-//! It deliberately contains no `unsafe` and no async runtime.
+//! The crate deliberately contains no `unsafe` and no async runtime.
 #![forbid(unsafe_code)]
 
 mod architecture;

@@ -33,7 +33,7 @@
 //! | [`trace_context`] | Which place has a request in a trace (W3C Trace Context)? |
 //! | [`websocket`] | Where in the frames of a WebSocket is a stream of bytes? |
 //!
-//! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
+//! The crate deliberately has no socket, no clock and no allocation on the way of an ordinary request.
 //! HTTP/2 is another crate.
 //!
 //! ```

@@ -39,7 +39,7 @@
 //! | [`stderr`] | messages for the operator on standard error |
 //! | [`addresses`] | which addresses the machine has |
 //!
-//! It deliberately has no third-party type in its interface and no state of its own.
+//! The crate deliberately has no third-party type in its interface and no state of its own.
 
 pub mod addresses;
 mod append;

@@ -173,7 +173,7 @@ pub fn is_of_another_kind(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::PROTOTYPE)
 }
 
-/// Makes this process the owner of a listening socket, as the kernel reports it to those who
+/// Makes this process the owner of a listening socket, as the kernel reports it to processes that
 /// connect: that is the process that has called listen(2) last, and not the one that accepts.
 ///
 /// # Errors

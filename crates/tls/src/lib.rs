@@ -27,7 +27,7 @@
 //! | [`tickets`] | the encryption of the tickets by which sessions are resumed |
 //! | `without` | the same names without the Cargo feature `tls`, whose values cannot be made |
 //!
-//! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
+//! The crate deliberately opens no file, knows no configuration, and resumes nothing by early data.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "tls"),

@@ -228,8 +228,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Leaves the listeners, ends what is idle, and has other protocols announce the end to their
-    /// clients.
+    /// Leaves the listeners, ends idle connections, and has others announce the end to their
+    /// clients where the protocol can.
     fn begin_drain(&mut self) {
         if std::mem::replace(&mut self.worker.draining, true) {
             return;

@@ -288,7 +288,7 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
     }
 
     /// Takes the connection that is served next: one for which something has come, or one whose
-    /// turn to be answered it is.
+    /// turn it is to be answered.
     #[inline]
     fn next(&self) -> Option<u64> {
         let due = self.due.borrow_mut().pop_front();

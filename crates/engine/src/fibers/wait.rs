@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(super) struct FiberWait<'s, H: Handler, C> {
     pub(super) shared: &'s Shared<H, C>,
     token: u64,
-    /// The request whose turn to be answered it is.
+    /// The request whose turn it is to be answered.
     called: Option<(RequestId, Called)>,
     /// The loop has the connection back.
     is_left: bool,

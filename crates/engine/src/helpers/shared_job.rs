@@ -1,4 +1,4 @@
-//! Who owns a job that waits for a thread: the first that takes it, which is the thread that does
+//! The owner of a job that waits for a thread: the first that takes it, which is the thread that does
 //! it, or the connection that ends and needs it no more.
 //!
 //! A queue and the request share a job. A job that is taken back is dropped at once, with all it holds; its

@@ -321,7 +321,7 @@ fn a_client_that_opens_its_windows_is_not_slow() {
     assert!(matches!(late, Some(Awaited { what: Await::Send, .. })), "{late:?}");
 }
 
-/// Of two clients that both take more, the one that has taken more of its answer since the wait
+/// Among two clients that both take more, the one that has taken more of its answer since the wait
 /// began goes on first, whichever was ready first.
 #[test]
 fn the_fastest_receiver_goes_on_first() {

@@ -211,8 +211,9 @@ impl<H: Handler> ReadinessWatcher<H> {
         shared.paused().clear();
     }
 
-    /// Leaves the listeners, ends what is idle, and has other protocols announce the end. Done more
-    /// than once, as a thread that was at work when the order came may not have seen it.
+    /// Leaves the listeners, ends idle connections, and has others announce the end to their clients
+    /// where the protocol can. Done more than once, as a thread that was at work when the order came
+    /// may not have seen it.
     fn drain(&mut self) {
         self.worker.draining = true;
         self.leave_listeners();
