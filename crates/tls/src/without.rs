@@ -17,8 +17,8 @@ use std::{error, fmt};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Never {}
 
-/// Defines types without values. Other packages do not see that there are none: code after one
-/// would be unreachable to them.
+/// Defines types without values. Other packages do not see that there are none, or the compiler
+/// would warn them of unreachable code.
 macro_rules! absent {
     ($($(#[$meta:meta])* $name:ident),+ $(,)?) => {
         $($(#[$meta])*

@@ -262,9 +262,8 @@ where
         Ok(self.stop())
     }
 
-    /// Looks after fibers that code of the process has begun here, and that wait for the kernel and
-    /// for other threads: finds those whose wait is over, where the scheduler's descriptor was
-    /// reported or the time of a sleeper has come.
+    /// Finds the fibers of handlers in this process whose wait is over. They wait for the kernel and
+    /// for other threads, which the scheduler's descriptor reports, or for a time.
     fn look_at_hosted(&mut self, is_told: bool) -> io::Result<()> {
         let Some(descriptor) = self.scheduler.watched() else { return Ok(()) };
         let begins = !self.is_watching_hosted;
