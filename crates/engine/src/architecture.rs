@@ -1,12 +1,12 @@
-//! The engines by name, and what their users must know of each.
+//! The engines by name, and the properties of each that others must know.
 
 use std::fmt;
 
-/// The names of the engines, as the configuration, metrics and figures spell them. The last one is not whole in one
-/// process.
+/// The names of the engines, as the configuration, metrics and figures spell them. The last one
+/// runs in several processes.
 const WORDS: &[&str] = &["threads", "pool", "event", "fibers", "pipeline", "isolated"];
 
-/// Those of the engines that are.
+/// The names of the engines that run in one process: all but the last.
 pub const NAMES: &[&str] = WORDS.split_at(WORDS.len() - 1).0;
 
 /// The loop that performs the steps of the request path.
@@ -29,10 +29,10 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The names of all.
+    /// The names of all engines.
     pub const WORDS: &'static [&'static str] = WORDS;
 
-    /// What they stand for, in the same order.
+    /// The engines that [`Engine::WORDS`] names, in the same order.
     pub const MEANINGS: &'static [Engine] = &[
         Engine::Threads,
         Engine::Pool,
@@ -42,12 +42,13 @@ impl Engine {
         Engine::Isolated,
     ];
 
-    /// All that are whole in one process, in the order of [`NAMES`].
+    /// The engines that run in one process, in the order of [`NAMES`].
     pub const ALL: &'static [Engine] = Engine::MEANINGS.split_at(NAMES.len()).0;
 
-    /// Whether a connection keeps a thread from begin to end, be it idle, slow or in a long request. So
-    /// there are no more connections than threads, and all threads accept from one set of sockets. Where
-    /// it does not, loops turn however long a request takes.
+    /// Whether a connection keeps a thread from its beginning to its end, be it idle, slow or in a
+    /// long request. Such an engine has no more connections than threads, and all its threads
+    /// accept from one set of sockets. The loops of the other engines turn however long a request
+    /// takes.
     pub fn has_thread_each(self) -> bool {
         match self {
             Engine::Threads | Engine::Pool => true,
@@ -55,13 +56,14 @@ impl Engine {
         }
     }
 
-    /// Its name.
+    /// The engine's name.
     pub fn name(self) -> &'static str {
         let at = Engine::MEANINGS.iter().position(|engine| *engine == self);
         at.map_or("", |at| WORDS[at])
     }
 
-    /// Whether its threads are there from begin to end, and each shows that it turns.
+    /// Whether the engine's threads live as long as the engine, and each shows by a heartbeat that
+    /// it turns.
     pub fn keeps_threads(self) -> bool {
         self == Engine::Pool
     }

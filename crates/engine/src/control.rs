@@ -1,4 +1,4 @@
-//! How a running engine is told to retire, to drain or to stop, and whether its threads turn.
+//! How a running engine is ordered to retire, to drain or to stop, and whether its threads turn.
 
 mod ended;
 
@@ -9,13 +9,13 @@ use forebay_sys::epoll::Bell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// Told from outside; every loop of an engine looks at it when its bell rings.
+/// The orders to an engine. Every loop of the engine looks at them when its bell rings.
 #[derive(Debug)]
 pub struct EngineControl {
     order: AtomicU8,
     bells: Vec<Bell>,
     heartbeats: Vec<Heartbeat>,
-    /// Which loops accept nothing more.
+    /// The loops that accept nothing more.
     left: Vec<AtomicBool>,
     thread_heartbeats: Vec<Heartbeat>,
     retiring: Bell,
@@ -24,30 +24,30 @@ pub struct EngineControl {
     lingering: Arc<Lingering>,
 }
 
-/// When a loop or a thread turned last, in milliseconds of the monotonic clock; in a cache line of its
-/// own.
+/// The time of the last turn of a loop or a thread, in milliseconds of the monotonic clock; in a
+/// cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Heartbeat(AtomicU64);
 
-/// What shows no heartbeat and is not asked for one.
+/// The value of a thread that shows no heartbeat and is not asked for one.
 const SILENT: u64 = 0;
 
 impl Heartbeat {
-    /// When it was shown, unless there is none.
+    /// The time of the last heartbeat, unless there is none.
     fn at_ms(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|at_ms| *at_ms != SILENT)
     }
 }
 
-/// What a loop has been told.
+/// An order to the loops of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum LoopOrder {
     /// Serve.
     Run = 0,
-    /// Others have the listeners now: accept what is queued, then nothing more; serve what is open as
-    /// before, and return when it has ended.
+    /// Others have the listeners now: accept what is queued, then nothing more; serve what is open
+    /// as before, and return when it has ended.
     Retire = 1,
     /// Accept what is queued, then nothing more; finish what is open and return.
     Drain = 2,
@@ -56,7 +56,7 @@ pub enum LoopOrder {
 }
 
 impl EngineControl {
-    /// For `loops` loops.
+    /// The orders for an engine with `loops` loops.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -75,7 +75,7 @@ impl EngineControl {
         })
     }
 
-    /// The same for an engine that besides has so many threads which show that they turn.
+    /// Adds `threads` threads, which show that they turn.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> EngineControl {
         self.thread_heartbeats = (0..threads).map(|_| Heartbeat::default()).collect();
@@ -87,25 +87,26 @@ impl EngineControl {
         &self.bells[index]
     }
 
-    /// Loop `index` turns, or whatever does its work.
+    /// Shows that loop `index` turns, or what does its work.
     #[inline]
     pub fn heartbeat(&self, index: usize, now_ms: u64) {
         show(&self.heartbeats, index, now_ms);
     }
 
-    /// Loop `index` has ended, or no thread runs it now: it is not asked for a heartbeat.
+    /// Notes that loop `index` has ended, or that no thread runs it now: it is not asked for a
+    /// heartbeat.
     pub fn heartbeat_rests(&self, index: usize) {
         show(&self.heartbeats, index, SILENT);
     }
 
-    /// Thread `number` turns.
+    /// Shows that thread `number` turns.
     #[inline]
     pub fn thread_heartbeat(&self, number: usize, now_ms: u64) {
         show(&self.thread_heartbeats, number, now_ms);
     }
 
-    /// Thread `number` has ended or may wait for long, for a client or in a job: it is not asked for a
-    /// heartbeat.
+    /// Notes that thread `number` has ended, or may wait for long, for a client or in a job: it is
+    /// not asked for a heartbeat.
     #[inline]
     pub fn thread_heartbeat_rests(&self, number: usize) {
         show(&self.thread_heartbeats, number, SILENT);
@@ -121,13 +122,14 @@ impl EngineControl {
         !any_loop_is_late && !last_of_threads.is_some_and(is_late)
     }
 
-    /// Has every loop turn: [`lag_ms`](EngineControl::lag_ms) says how long it took.
+    /// Has every loop turn; [`lag_ms`](EngineControl::lag_ms) then says how long that took.
     pub fn ring(&self) {
         self.bells.iter().for_each(Bell::ring);
     }
 
-    /// How late the loops have turned, or are by `now_ms`, after they were [rung](EngineControl::ring) for at
-    /// `rung_ms`, and whether all have turned since. A loop that is not asked for a heartbeat is not late.
+    /// How late the loops have turned, or are by `now_ms`, after they were
+    /// [rung](EngineControl::ring) at `rung_ms`, and whether all have turned since. A loop that is
+    /// not asked for a heartbeat is not late.
     pub fn lag_ms(&self, rung_ms: u64, now_ms: u64) -> (u64, bool) {
         let heartbeats = self.heartbeats.iter().filter_map(Heartbeat::at_ms);
         heartbeats.fold((0, true), |(lag_ms, have_all), at_ms| match at_ms.checked_sub(rung_ms) {
@@ -151,34 +153,35 @@ impl EngineControl {
         }
     }
 
-    /// Where connections of the engine linger.
+    /// The lingering connections of the engine.
     pub(crate) fn lingering(&self) -> &Arc<Lingering> {
         &self.lingering
     }
 
-    /// Until none of its connections lingers any more, or an order to stop. For when the engine has returned.
+    /// Waits until none of the engine's connections lingers any more, or there is an order to stop.
+    /// For use when the engine has returned.
     pub fn wait_for_lingering(&self) {
         self.lingering.wait();
     }
 
-    /// Loop `index` has left its listeners, or what stands for it.
+    /// Notes that loop `index`, or what stands for it, has left its listeners.
     pub fn has_left(&self, index: usize) {
         self.left.get(index).into_iter().for_each(|left| left.store(true, Ordering::Release));
     }
 
-    /// No loop accepts any more: one thread does that for all, and has left.
+    /// Notes that no loop accepts any more: one thread accepts for all, and has left.
     pub fn all_have_left(&self) {
         self.left.iter().for_each(|left| left.store(true, Ordering::Release));
     }
 
-    /// Whether the loops were told to leave their listeners to others, and one of them may still accept.
+    /// Whether the order is to leave the listeners to others, and a loop may still accept.
     pub fn is_leaving(&self) -> bool {
         self.order() == LoopOrder::Retire
             && self.left.iter().any(|left| !left.load(Ordering::Acquire))
     }
 
-    /// A bell that rings, for any number of threads and for ever, once there is an order stronger
-    /// than `known`.
+    /// Returns a bell that rings, for any number of threads and for ever, once there is an order
+    /// stronger than `known`.
     pub fn stronger_than(&self, known: LoopOrder) -> &Bell {
         match known {
             LoopOrder::Run => &self.retiring,

@@ -1,8 +1,8 @@
 //! The loops that perform the request path.
 //!
-//! An engine receives what clients send, lets each [`Protocol`](forebay_conn::Protocol) say what comes
-//! next, and does it: receive, send, give a job to a helper thread, close. It imports neither policy
-//! nor content; a [`Handler`](forebay_conn::Handler) brings both.
+//! An engine receives what clients send, asks each [`Protocol`](forebay_conn::Protocol) what comes
+//! next, and does it: receive, send, give a job to a helper thread, close. It imports neither
+//! policy nor content; a [`Handler`](forebay_conn::Handler) brings both.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -17,12 +17,12 @@
 //! | `order` | which request is answered next: [`ranks`], the [`lanes`] of jobs, permits |
 //! | `room` | how many connections there may be ([`admission`]), and which one is cut for another |
 //! | [`helpers`] | threads for work that may block |
-//! | [`settings`] | timeouts and bounds every engine keeps |
+//! | [`settings`] | timeouts and bounds that every engine keeps |
 //! | [`watch`] | the stopwatch of sampled turns |
 //! | `architecture` | the engines by name, and what others must know of each |
-//! | [`control`] | how a running engine is told to drain or to stop |
+//! | [`control`] | how a running engine is ordered to drain or to stop |
 //!
-//! It deliberately contains no `unsafe` and no async runtime.
+//! The crate deliberately contains no `unsafe` and no async runtime.
 #![forbid(unsafe_code)]
 
 mod architecture;

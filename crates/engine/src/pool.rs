@@ -6,15 +6,16 @@
 //! * **What blocks where.** One thread in poll on listeners and bell, with the mutex; others at the
 //!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves; with classes
 //!   also until they may answer.
-//! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
-//!   queue until one is; with classes, as many as [`StockParts::ahead`] says are put in order then. With
-//!   classes, threads whose request is there wait for a permit, by rank; with or without, those wait for
-//!   one that have a job that waits for a device: see `permits.rs`. A connection whose socket another process has keeps
-//!   no thread, and waits for one when it is back, like those that were just accepted: see `away.rs`.
-//! * **Heartbeats.** The thread that has the mutex shows that it turns, and so do threads that serve; those that wait
-//!   for a client, or are in a job, need not.
-//! * **Run and drain.** A thread's work ends when a drain was ordered and nothing is left to be accepted, or when
-//!   it has answered an order to stop.
+//! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's
+//!   accept queue until one is; with classes, as many as [`StockParts::ahead`] says are put in
+//!   order then. With classes, threads whose request is there wait for a permit, by rank. With or
+//!   without classes, threads wait for a permit if they have a job that waits for a device: see
+//!   `permits.rs`. A connection whose socket another process has keeps no thread, and waits for one
+//!   when it is back, like those that were just accepted: see `away.rs`.
+//! * **Heartbeats.** The thread that has the mutex shows that it turns, and so do threads that
+//!   serve; those that wait for a client, or are in a job, need not.
+//! * **Run and drain.** A thread's work ends when a drain was ordered and nothing is left to be
+//!   accepted, or when the thread has answered an order to stop.
 
 use crate::connection::accept::{ListenerSet, PAUSE_MS};
 use crate::connection::served::Served;
@@ -32,13 +33,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The accepting thread looks at the order and the clock this often.
+/// The interval at which the accepting thread looks at the order and the clock.
 const SLEEP_MS: u64 = 500;
 
-/// Slow readers are cut this far apart.
+/// The shortest time between two cuts of slow readers.
 const ROOM_MS: u64 = 50;
 
-/// What the threads of a pool share.
+/// The state that the threads of a pool share.
 pub struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<EngineControl>,
@@ -47,26 +48,26 @@ pub struct Pool<H: Handler> {
     free: AtomicUsize,
 }
 
-/// Where connections come from.
+/// What the thread that accepts needs, under the mutex.
 struct AcceptState<H: Handler> {
     listener_set: ListenerSet,
-    /// The listener that is looked at first, so that each comes first in turn.
+    /// The listener that is looked at first; it moves on, so that each comes first in turn.
     first: usize,
     ahead: Ahead<H>,
-    /// Connections that were cut before a thread had them.
+    /// How connections ended that were cut before a thread had them.
     cut: Ended,
-    /// When the slowest reader was cut last.
+    /// The time when the slowest reader was last cut.
     made_room_ms: u64,
 }
 
-/// A connection that was accepted, or how it is to be closed.
+/// A connection to serve, or one to close.
 enum ServeOrClose<H: Handler> {
     Serve(ToServe<H>, Turn),
     Close(Box<Served<H>>, Closing),
 }
 
 impl<H: Handler + Send + 'static> Pool<H> {
-    /// A pool whose threads serve nothing until they [`work`](Pool::work): as many of them as `parts.threads` says.
+    /// A pool of `parts.threads` threads, which serve nothing until they [`work`](Pool::work).
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -90,7 +91,7 @@ impl<H: Handler + Send + 'static> Pool<H> {
         }))
     }
 
-    /// What thread `number` does, from begin to end.
+    /// Runs thread `number`, from beginning to end.
     pub fn work(&self, number: usize) -> Ended {
         let mut ended = Ended::default();
         let mut ran = None;
@@ -115,15 +116,15 @@ impl<H: Handler + Send + 'static> Pool<H> {
         ended
     }
 
-    /// Cuts the slowest reader if no thread is free and clients wait for one. Threads with slow readers look, for
-    /// none accepts then.
+    /// Cuts the slowest reader if no thread is free and clients wait for one. Threads with slow
+    /// readers call this, because no thread accepts then.
     fn make_room(&self, worker: &Worker<H>) {
         if self.free.load(Relaxed) > 0 {
             return;
         }
         let Ok(mut accept_state) = self.accept_state.try_lock() else { return };
         let AcceptState { listener_set, ahead, made_room_ms, .. } = &mut *accept_state;
-        // the thread of the one that was cut comes for the next client a moment later
+        // the thread of the connection that was cut takes the next client a moment later
         let is_new = worker.now_ms() >= *made_room_ms + ROOM_MS;
         let waits = !ahead.is_empty() || self.stock.has_back();
         if is_new && (waits || listener_set.has_waiting()) {
@@ -136,8 +137,8 @@ impl<H: Handler + Send + 'static> Pool<H> {
         self.accept_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next connection and a worker for it, or `None` when nothing more is accepted. `ran` says how
-    /// long the thread has had its last one.
+    /// Waits for the next connection and a worker for it; `None` when nothing more is accepted.
+    /// `ran` is the time for which the thread had its last connection.
     fn next(&self, ran: Option<(Turn, u64)>) -> Option<(ServeOrClose<H>, Worker<H>)> {
         let mut accept_state = self.accept_state();
         if let Some((turn, ns)) = ran {
@@ -146,7 +147,7 @@ impl<H: Handler + Send + 'static> Pool<H> {
         let mut worker = self.stock.take();
         let task = self.accept(&mut accept_state, &mut worker);
         self.free.fetch_sub(1, Relaxed);
-        // while all threads serve, none accepts
+        // while all threads serve, no thread accepts
         self.control.heartbeat_rests(0);
         if task.is_none() {
             self.stock.clear();
@@ -168,6 +169,7 @@ impl<H: Handler + Send + 'static> Pool<H> {
             }
             let mut fds: Vec<_> = listener_set.sockets().collect();
             let listeners = fds.len();
+            // after an order to end, only connections that are away come back
             let may_come = order == LoopOrder::Run || self.stock.has_away();
             let waits = ahead.is_empty() && may_come;
             let wait_ms = if waits { SLEEP_MS } else { 0 };
@@ -218,7 +220,7 @@ impl<H: Handler + Send + 'static> Pool<H> {
                 }
                 Some(NextAccepted::Exhausted) | None => {}
             }
-            // of those that were accepted all may have left
+            // all clients that were accepted ahead may have left
             if order != LoopOrder::Run && ahead.is_empty() && !self.stock.has_away() {
                 return None;
             }

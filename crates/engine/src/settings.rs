@@ -5,44 +5,47 @@ use forebay_control::keep_alive::KeepAlive;
 use forebay_control::versioned::Versioned;
 use std::sync::Arc;
 
-/// What an engine is told when it is made.
+/// The settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// Bounds on what one connection may ask for.
     pub limits: ConnectionLimits,
-    /// How long is waited for what.
+    /// The timeouts of the waits of a connection.
     pub timeouts: Timeouts,
-    /// How long an idle connection is kept by the load; `None` for [`Timeouts::idle_ms`] always.
+    /// How long an idle connection is kept, by the load; `None` for [`Timeouts::idle_ms`] always.
     pub keep_alive: Option<KeepAlive>,
-    /// The same of each rank, where one has a law of its own; else empty.
+    /// The same for each rank, if a rank has a law of its own; else empty.
     pub keep_alive_by_rank: Arc<[KeepAlive]>,
-    /// Whether clients are told how long (`Keep-Alive: timeout=`). What they were told is kept.
+    /// Whether answers announce that time (`Keep-Alive: timeout=`). The server keeps to what it has
+    /// announced.
     pub announce: bool,
-    /// Connections of an engine that may linger at a time, all its loops together; beyond that, the one that
-    /// has lingered for longest is closed.
+    /// The number of connections of an engine, all its loops together, that may linger at a time;
+    /// beyond that, the one that has lingered longest is closed.
     pub lingering: usize,
-    /// Every so many turns of a connection one is timed by activity; 0 for never.
+    /// One turn in this many of a connection is timed by activity; 0 for none.
     pub sample: u32,
-    /// Requests one connection may have answered before its neighbours have their turn.
+    /// The requests that one connection may have answered before its neighbours have their turn.
     pub turn_requests: u32,
-    /// Handshakes that a loop begins before those that are connected have their turn; as many more of
-    /// clients of the first rank.
+    /// The handshakes that a loop begins before connections that are open have their turn; it
+    /// begins as many more for clients of the first rank.
     pub turn_handshakes: u32,
-    /// Bytes one connection may send and receive before its neighbours have their turn.
+    /// The bytes that one connection may send and receive before its neighbours have their turn.
     pub turn_bytes: u64,
-    /// Which connection goes on first when several clients take more of their answers; in loops.
+    /// The order, in loops, in which connections go on when several clients take more of their
+    /// answers.
     pub send_order: SendOrder,
 }
 
-/// Which connection goes on first, within a rank, when several clients take more of their answers.
+/// The order in which connections of one rank go on when several clients take more of their
+/// answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendOrder {
-    /// The one whose socket has room first.
+    /// The connection whose socket has room first.
     #[default]
     Arrival,
-    /// The one whose client takes the most per second (emu §2).
+    /// The connection whose client takes the most per second (emu §2).
     Fastest,
-    /// The one whose answer has the fewest bytes left (voigt §6, after Crovella et al.).
+    /// The connection whose answer has the fewest bytes left (voigt §6, after Crovella et al.).
     Shortest,
 }
 
@@ -68,19 +71,20 @@ impl Default for EngineSettings {
 /// whether there is a newer one.
 pub type LiveSettings = Versioned<EngineSettings>;
 
-/// How long is waited for what, in milliseconds.
+/// Timeouts, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// From the first byte of a head (on a new connection: from accept) to its last.
+    /// The time from the first byte of a head (on a new connection: from accept) to its last.
     pub head_ms: u64,
-    /// From the end of the head to the end of the body.
+    /// The time from the end of the head to the end of the body.
     pub body_ms: u64,
-    /// From an answer to the next request, unless [`EngineSettings::keep_alive`] says less.
+    /// The time from an answer to the next request, unless [`EngineSettings::keep_alive`] says
+    /// less.
     pub idle_ms: u64,
-    /// For a job of a helper thread.
+    /// The time for a job of a helper thread.
     pub job_ms: u64,
-    /// A client that takes fewer than `send_bytes_per_s` over this long is cut; over a sixth of it, when there is no
-    /// room for others.
+    /// The window over which a client that takes fewer than `send_bytes_per_s` is cut; over a sixth
+    /// of it, when there is no room for others.
     pub send_window_ms: u64,
     /// The minimum rate of a client that is being sent an answer; 0 for none.
     pub send_bytes_per_s: u64,
@@ -100,7 +104,8 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// How long a connection may wait for this; for ever, where the protocol says until when.
+    /// The time that a connection may wait for this; for ever, where the protocol knows the
+    /// deadline.
     #[inline]
     pub fn of(&self, awaited: Await) -> u64 {
         match awaited {
@@ -120,17 +125,17 @@ impl Timeouts {
         }
     }
 
-    /// How often is looked whether a client takes its answer fast enough.
+    /// The interval at which the engine looks whether a client takes its answer fast enough.
     pub fn send_look_ms(&self) -> u64 {
         (self.send_window_ms / SEND_LOOKS).max(1)
     }
 
-    /// Bytes a client must take in this time.
+    /// The bytes that a client must take in this time.
     pub fn least_taken(&self, ms: u64) -> u64 {
         self.send_bytes_per_s.saturating_mul(ms) / 1000
     }
 }
 
-/// Looks in a window of sending. A client that has taken too little at one of them is slow from then on: it is cut when
-/// there is no room for others, long before its window is over.
+/// The looks in a window of sending. A client that has taken too little at one of them is slow from
+/// then on: it is cut when there is no room for others, long before its window is over.
 const SEND_LOOKS: u64 = 6;

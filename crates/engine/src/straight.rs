@@ -1,10 +1,10 @@
 //! A connection from accept to close in straight-line code, for engines in which each connection
-//! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
+//! has a thread or a fiber of its own. The engine decides where to wait: see [`Wait`].
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `blocking` | how `threads` and `pool` wait |
-//! | [`stock`] | what their threads share: workers that none uses, permits |
+//! | [`stock`] | what their threads share: idle workers, permits |
 //! | `away` | connections that keep no thread while another process has their socket |
 //! | `ahead` | connections that were accepted before a thread serves them |
 
@@ -22,12 +22,12 @@ use forebay_conn::{Awaited, Closing, Handler, RequestEvent, RequestId};
 use forebay_metrics::Counter;
 use std::ops::DerefMut;
 
-/// How an engine waits.
+/// The waits of an engine.
 ///
 /// Every wait takes `self` mutably, so a worker that was lent is given back before: a fiber keeps
 /// nothing of its thread's worker while another fiber runs.
 pub(crate) trait Wait<H: Handler> {
-    /// The worker, as long as it is lent.
+    /// The worker, for the time of a loan.
     type Lent<'w>: DerefMut<Target = Worker<H>>
     where
         Self: 'w;
@@ -35,79 +35,84 @@ pub(crate) trait Wait<H: Handler> {
     /// Lends the worker, until the next wait.
     fn worker(&mut self) -> Self::Lent<'_>;
 
-    /// Before a turn: the worker gets to know the order, the time and the load, and the handler does
-    /// what it does once per turn, unless the engine has seen to that.
+    /// Prepares the worker for a turn: it learns the order, the time and the load, and the handler
+    /// does what it does once per turn, unless the engine has seen to that.
     fn begin_turn(&mut self, order: LoopOrder);
 
-    /// Which requests may be answered in the next turn.
+    /// The requests that may be answered in the next turn.
     fn answers(&self) -> Answerable;
 
-    /// What could be answered is: others are next.
+    /// Ends a turn in which all was answered that could be: others are next.
     fn answered(&mut self);
 
-    /// A request is there: [`next`](Wait::next) tells when its turn to be answered has come.
+    /// Queues a request that is there; [`next`](Wait::next) returns when its turn to be answered
+    /// has come.
     ///
     /// # Errors
     /// When the connection is gone in both directions.
     fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone>;
 
-    /// A request may not be answered before so many milliseconds have passed:
-    /// [`next`](Wait::next) tells when they have.
+    /// Keeps a request that may not be answered before `wait_ms` milliseconds have passed;
+    /// [`next`](Wait::next) returns when they have.
     fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32);
 
-    /// Has a job done for a request: [`next`](Wait::next) tells when it is. `false` if too many wait.
+    /// Has a job done for a request; [`next`](Wait::next) returns when it is. Returns `false` if
+    /// too many jobs wait.
     fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool;
 
-    /// Gives the connection and its requests time for what they wait for, and says what is over: see
-    /// [`ConnectionTimer::set`](crate::loops::deadlines::ConnectionTimer::set) and [`ConnectionTimer::over`](crate::loops::deadlines::ConnectionTimer::over).
+    /// Sets the deadlines of what the connection and its requests wait for, and returns what is
+    /// overdue: see [`ConnectionTimer::set`](crate::loops::deadlines::ConnectionTimer::set) and
+    /// [`ConnectionTimer::over`](crate::loops::deadlines::ConnectionTimer::over).
     fn time(&mut self, served: &mut Served<H>) -> Option<Awaited>;
 
-    /// Until something has happened, a deadline is over, or there is an order stronger than `known`. The
-    /// engine may take the connection meanwhile: then this serving of it ends, and the engine has it
-    /// served on when something has happened.
+    /// Waits until something has happened, a deadline is over, or there is an order stronger than
+    /// `known`. The engine may take the connection meanwhile: then this serving of it ends, and the
+    /// engine has it served on when something has happened.
     fn next(&mut self, served: Box<Served<H>>, known: LoopOrder) -> AfterWait<H>;
 
-    /// Until others had their turn.
+    /// Waits until others had their turn.
     fn pass(&mut self, served: &mut Served<H>);
 
-    /// The connection is about to end or to be given away: its requests leave the ready queue.
+    /// Takes the requests of the connection, which is about to end or to be given away, out of the
+    /// ready queue.
     fn leave_queue(&mut self, served: &Served<H>);
 
-    /// The connection's socket is about to leave: the engine watches it no longer, until it is back.
+    /// Stops watching the connection's socket, which is about to leave, until it is back.
     fn let_go(&mut self, served: &Served<H>);
 }
 
-/// The connection is gone in both directions, or failed.
+/// The error of a connection that is gone in both directions, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
-/// Which requests may be answered.
+/// The requests that may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answerable {
-    /// All, as they come.
+    /// All requests, as they come.
     All,
-    /// None before its turn has come.
+    /// No request before its turn has come.
     None,
-    /// This one, whose turn it is.
+    /// This request, whose turn it is.
     Called(RequestId),
 }
 
-/// What has become of a connection that waited.
+/// The outcome of a connection's wait.
 pub(crate) enum AfterWait<H: Handler> {
-    /// Something may have come from its client, or it is time to look at the deadlines or the order.
+    /// Something may have arrived from the client, or it is time to look at the deadlines or the
+    /// order.
     Ready(Box<Served<H>>),
-    /// This has happened to one of its requests.
+    /// This has happened to a request of the connection.
     Event(Box<Served<H>>, EventOf<H>),
-    /// It is gone in both directions, or failed.
+    /// The connection is gone in both directions, or failed.
     Gone(Box<Served<H>>),
-    /// The engine has taken it.
+    /// The engine has taken the connection.
     Taken,
 }
 
-/// Serves one connection until it ends or the engine takes it. Says how it ended, if that was in a
-/// drain. `begun` is what its first turn has led to, if the engine gave it that by itself; `event` is what
-/// has happened to one of its requests, if the engine took it before. A connection is boxed because it goes
-/// to and fro.
+/// Serves one connection until it ends or the engine takes it. Returns how it ended, if that was in
+/// a drain. `begun` is the fate of its first turn, if the engine gave it that by itself; `event` is
+/// what has happened to one of its requests, if the engine took it before. The connection is boxed
+/// because it is moved to and fro.
 pub(crate) fn serve<H: Handler, W: Wait<H>>(
     wait: &mut W,
     mut served: Box<Served<H>>,
@@ -165,9 +170,12 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::Closes(closing) => break closing,
         }
+        // other requests of the connection go on at once, before anything is waited for
         if is_asked && !passes && served.goes_on() {
             continue;
         }
+        // before a connection that yields has its next turn: one that always yields has deadlines,
+        // too
         if let Some(awaited) = wait.time(&mut served) {
             match wait.worker().expire(&mut served, awaited) {
                 Some(closing) => break closing,

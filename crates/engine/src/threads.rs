@@ -8,10 +8,11 @@
 //!   answer.
 //! * **Queues and their limits.** At [`StockParts::threads`] threads nothing more is accepted until
 //!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, as many as
-//!   [`StockParts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes, threads whose
-//!   request is there wait for a permit, by rank; with or without, those wait for one that have a job
-//!   that waits for a device: see `permits.rs`. A connection whose socket another process has keeps no thread, and
-//!   gets a new one when it is back: see `away.rs`.
+//!   [`StockParts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes,
+//!   threads whose request is there wait for a permit, by rank. With or without classes, threads
+//!   wait for a permit if they have a job that waits for a device: see `permits.rs`. A connection
+//!   whose socket another process has keeps no thread, and gets a new one when it is back: see
+//!   `away.rs`.
 //! * **Run and drain.** [`Threads::run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
@@ -32,16 +33,16 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The accepting thread looks at the order and the clock this often.
+/// The interval at which the accepting thread looks at the order and the clock.
 const SLEEP_MS: u64 = 500;
 
-/// What the threads share.
+/// The state that the threads share.
 struct ThreadGroup<H: Handler> {
     stock: Stock<H>,
     control: Arc<EngineControl>,
     state: Mutex<ThreadGroupState>,
     ended: Condvar,
-    /// Threads at once.
+    /// The largest number of threads at once.
     most: usize,
 }
 
@@ -49,11 +50,12 @@ struct ThreadGroup<H: Handler> {
 struct ThreadGroupState {
     threads: usize,
     ended: Ended,
-    /// How long connections have had their threads, until the accepting thread knows.
+    /// The times for which connections have had their threads, until the accepting thread takes
+    /// them over.
     ran: Vec<(Turn, u64)>,
 }
 
-/// What is done with a connection on a thread of its own.
+/// A connection to serve, or one to close, on a thread of its own.
 enum ServeOrClose<H: Handler> {
     Serve(ToServe<H>, Turn),
     Close(Box<Served<H>>, Closing),
@@ -65,20 +67,20 @@ struct Acceptor<H: Handler> {
     listener_set: ListenerSet,
     ahead: Ahead<H>,
     worker: Worker<H>,
-    /// The listener that is looked at first, so that each comes first in turn.
+    /// The listener that is looked at first; it moves on, so that each comes first in turn.
     first: usize,
-    /// Threads begun so far: the beginning of some is timed.
+    /// The number of threads begun so far; the beginning of some is timed.
     begun: u32,
 }
 
-/// The engine, ready to run: it has all descriptors it needs.
+/// The engine, ready to run: it has all descriptors that it needs.
 pub struct Threads<H: Handler>(Acceptor<H>);
 
 impl<H> Threads<H>
 where
     H: Handler + Send + 'static,
 {
-    /// It serves nothing until [`run`](Threads::run).
+    /// An engine that serves nothing until [`run`](Threads::run).
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -104,7 +106,7 @@ where
         Ok(Threads(Acceptor { job_runner, listener_set, ahead, worker, first, begun }))
     }
 
-    /// Serves until told to stop, or told to drain and everything has ended.
+    /// Serves until the order to stop, or until all has ended after the order to drain.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -126,8 +128,8 @@ impl<H> Acceptor<H>
 where
     H: Handler + Send + 'static,
 {
-    /// Waits for connections while there is room for them, and begins threads for the first of those
-    /// that have come.
+    /// Waits for connections while there is room for them, and begins threads for the first of
+    /// those that have come.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -156,8 +158,8 @@ where
         Ok(())
     }
 
-    /// Accepts a batch from listener `index` if threads are free. Says how many are then, for those that
-    /// are refused need one at once, and whether more may be waiting.
+    /// Accepts a batch from listener `index` if threads are free. Returns how many are free then,
+    /// for connections that are refused need one at once, and whether more may be waiting.
     fn accept(&mut self, index: usize, mut free: usize) -> (usize, bool) {
         while free > 0 {
             let Acceptor { listener_set, ahead, worker, .. } = self;
@@ -180,13 +182,13 @@ where
         (0, true)
     }
 
-    /// Connections are back whose sockets another process had.
+    /// Takes back connections whose sockets another process had.
     fn take_back(&mut self) {
         let back = self.job_runner.stock.take_back();
         back.into_iter().for_each(|back| self.ahead.push_back(back));
     }
 
-    /// Begins a thread for each of the first so many connections.
+    /// Begins a thread for each of the first `free` connections.
     fn begin(&mut self, free: usize) {
         for free in (1..=free).rev() {
             let task = match self.ahead.pop(free, &self.listener_set, &mut self.worker) {
@@ -223,8 +225,8 @@ where
         }
     }
 
-    /// Waits a moment for a thread to end if there are as many as there may be. Says how many more
-    /// there may be.
+    /// Waits a moment for a thread to end if there are as many as there may be. Returns how many
+    /// more there may be.
     fn wait_for_room(&mut self) -> usize {
         let ThreadGroup { state, ended, most, .. } = &*self.job_runner;
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +239,8 @@ where
         most.saturating_sub(state.threads)
     }
 
-    /// In a drain: until a thread has ended, a connection is back, or there is another order; or for a moment.
+    /// Waits, in a drain, until a thread has ended, a connection is back, or there is another
+    /// order; or for a moment.
     fn wait_for_end(&self) {
         let ThreadGroup { control, stock, .. } = &*self.job_runner;
         let mut fds = vec![control.stronger_than(control.order()).as_fd()];
@@ -245,8 +248,8 @@ where
         let _ = poll::wait_readable(&fds, SLEEP_MS);
     }
 
-    /// Takes what the listeners have queued, and closes them; returns when all have a thread and none is away, or
-    /// all are cut.
+    /// Takes what the listeners have queued, and closes them. Returns when all connections have a
+    /// thread and none is away, or all are cut.
     fn leave(mut self) -> Ended {
         while let Some((served, closing)) =
             self.ahead.leave(&mut self.listener_set, &mut self.worker)
@@ -258,7 +261,7 @@ where
         }
         self.job_runner.control.all_have_left();
         loop {
-            // before it is asked whether any is away: one that is back is not
+            // threads first, then those that are away: a connection moves from a thread to there
             let is_busy = self.job_runner.is_busy();
             self.take_back();
             if self.job_runner.control.order() == LoopOrder::Stop {
@@ -305,7 +308,7 @@ where
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
         if thread.spawn(serve).is_err() {
-            // no thread to be had; the connection was dropped with the closure
+            // no thread could be started; the connection was dropped with the closure
             let worker = self.stock.take();
             worker.count(Counter::AcceptErrors);
             worker.count(Counter::Closed);
@@ -323,7 +326,7 @@ where
         self.state.lock().unwrap_or_else(PoisonError::into_inner).threads < self.most
     }
 
-    /// A thread has ended that had a connection for so long.
+    /// Counts the end of a thread, which had a connection for this long.
     fn count_end(&self, ended: Ended, turn: Option<Turn>, ns: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.threads -= 1;
@@ -338,7 +341,7 @@ where
         }
     }
 
-    /// Until the last thread has ended.
+    /// Waits until the last thread has ended.
     fn wait_for_all(&self) -> Ended {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.ended.wait_while(state, |state| state.threads > 0);

@@ -3,11 +3,11 @@
 use forebay_metrics::{Activity, Local, Stopwatch};
 use forebay_sys::clock;
 
-/// Times one turn in `n` by activity; on all others it reads no clock.
+/// A stopwatch that times one turn in `n` by activity; on all others it reads no clock.
 #[derive(Debug)]
 pub struct TurnStopwatch<'m> {
     metrics: &'m Local,
-    /// When the last lap ended; 0 while this turn is not timed.
+    /// The time when the last lap ended; 0 while this turn is not timed.
     last_ns: u64,
 }
 

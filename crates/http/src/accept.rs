@@ -1,13 +1,13 @@
-//! Which media type the client prefers (RFC 9110 §12.5.1).
+//! The media type that the client prefers (RFC 9110 §12.5.1).
 
 use crate::coding::read_weight;
 use crate::head::{Head, Name};
 
-/// Whether the client would rather have the type `other` than `usual`, of the two that exist. Both
-/// are written `type/subtype`.
+/// Whether the client prefers the type `other` to `usual`, of the two that exist. Both are written
+/// `type/subtype`.
 ///
 /// The higher weight wins; if they are equal, the one that is named more exactly, and then the
-/// usual. Without the field, and if neither is acceptable, it is the usual one.
+/// usual one. The usual one is also the answer without the field, and if neither is acceptable.
 pub fn prefers(head: &Head<'_>, other: &str, usual: &str) -> bool {
     if !head.has(Name::Accept) {
         return false;
@@ -22,9 +22,9 @@ pub fn prefers(head: &Head<'_>, other: &str, usual: &str) -> bool {
     other.0 > 0 && other > merit(usual)
 }
 
-/// How exactly a range names the type, from 1, and its weight; `None` if it does not.
+/// How exactly a range names the type, from 1, and its weight; `None` if it does not name it.
 fn fit(item: &[u8], media_type: &str) -> Option<(u8, u16)> {
-    // parameters of the type itself are not looked at
+    // parameters of the type itself are not compared
     let name_end = item.iter().position(|&b| b == b';').unwrap_or(item.len());
     let name = item[..name_end].trim_ascii_end();
     let exactness = match name.strip_suffix(b"/*") {

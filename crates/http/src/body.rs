@@ -1,15 +1,15 @@
 //! Bodies of messages: taken apart as they arrive, and framed as they leave (RFC 9112 §6 and §7).
 //!
-//! A [`BodyDecoder`] is given bytes in pieces of any size and says which of them are data; what its
-//! caller does with the data, or whether it drops it, is the caller's matter. An [`Encoder`] writes
-//! data with the framing it needs. Neither keeps data, reads a clock or knows a socket.
+//! A [`BodyDecoder`] is given bytes in pieces of any size and returns which of them are data; the
+//! caller may use the data or drop it. An [`Encoder`] writes data with the framing it needs.
+//! Neither keeps data, reads a clock or knows a socket.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `decode.rs` | where data begins and ends, and how much of it may come |
 //! | `chunk_line.rs` | the line before a chunk: its size and its extensions (RFC 9112 §7.1, §7.1.1) |
 //! | `trailers.rs` | the fields after the last chunk (RFC 9112 §7.1.2) |
-//! | `encode.rs` | the way out |
+//! | `encode.rs` | framing for bodies that are sent |
 //!
 //! ```
 //! use forebay_http::body::{BodyDecoder, Encoder, Trailers};
@@ -49,10 +49,10 @@ pub use trailers::Trailers;
 use std::error::Error;
 use std::fmt;
 
-/// Why the rest of a body cannot be read. All of it is the sender's fault.
+/// The reason why the rest of a body cannot be read. It is always the sender's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// The chunked framing is broken; says what is wrong with it. 400.
+    /// The chunked framing is broken, for this reason. 400.
     Malformed(&'static str),
     /// The body has more bytes than the allowance, framing included. 413.
     TooLarge,
@@ -64,7 +64,7 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// The status that answers it, if the body is that of a request.
+    /// The status of the answer, if the body is that of a request.
     pub fn status(self) -> u16 {
         match self {
             BodyError::Malformed(_) => 400,
@@ -73,7 +73,7 @@ impl BodyError {
         }
     }
 
-    /// What is wrong, in a few words for the client and the log.
+    /// The error in a few words, for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
             BodyError::Malformed(what) => what,

@@ -1,8 +1,8 @@
-//! The schemes by which a client can show who it is: challenges of `WWW-Authenticate` (RFC 9110 §11.6.1), and the
+//! The schemes of authentication: challenges of `WWW-Authenticate` (RFC 9110 §11.6.1), and the
 //! scheme of credentials.
 //!
-//! Two schemes sign in a connection and not a request: NTLM, and Negotiate where that is NTLM or keeps a context
-//! (RFC 4559 §6). Whatever comes later on that connection counts as this client's.
+//! Two schemes sign in a connection and not a request: NTLM, and Negotiate where that is NTLM or
+//! keeps a context (RFC 4559 §6). All later requests on that connection count as this client's.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// assert!(!signs_in_connection(b"Basic"));
 /// ```
 pub fn signs_in_connection(scheme: &[u8]) -> bool {
-    // the last two are what else servers of Windows offer, or an ancestor of Negotiate
+    // the last two are an ancestor of Negotiate, and another scheme of Windows servers
     let known: [&[u8]; 4] = [b"NTLM", b"Negotiate", b"Nego2", b"Kerberos"];
     known.iter().any(|known| known.eq_ignore_ascii_case(scheme))
 }
@@ -31,7 +31,7 @@ pub fn offers_connection(value: &[u8]) -> bool {
     challenges(value).any(|(scheme, _)| signs_in_connection(scheme))
 }
 
-/// A field without the challenges that sign in the connection; `None` if it has no others.
+/// A field's value without the challenges that sign in the connection; `None` if it has no others.
 ///
 /// ```
 /// use forebay_http::challenge::without_connection;
@@ -48,13 +48,13 @@ pub fn without_connection(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     (!others.is_empty()).then(|| Cow::Owned(others.join(&b", "[..])))
 }
 
-/// The challenges of a field: the scheme of each, and where it stands with all its parameters.
+/// The challenges of a field: the scheme of each, and its place with all its parameters.
 fn challenges(value: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     let mut elements = elements(value).peekable();
     std::iter::from_fn(move || {
         let first = elements.next()?;
         let mut span = first.clone();
-        // parameters are separated by the comma that separates challenges
+        // a comma separates parameters as well as challenges
         while let Some(next) = elements.next_if(|next| !begins_challenge(&value[next.clone()])) {
             span.end = next.end;
         }
@@ -63,7 +63,8 @@ fn challenges(value: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     })
 }
 
-/// What stands between the commas of a list that are not quoted, without space around it and what is empty.
+/// The elements between the commas of a list that are not quoted, without white space around them
+/// and without empty ones.
 fn elements(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -83,13 +84,13 @@ fn elements(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Where the element ends that begins at `at`.
+/// The end of the element that begins at `at`.
 fn element_end(value: &[u8], mut at: usize) -> usize {
     let mut is_quoted = false;
     while let Some(&byte) = value.get(at) {
         match byte {
             b'"' => is_quoted = !is_quoted,
-            // what follows stands for itself
+            // the next byte has no special meaning
             b'\\' if is_quoted => at += 1,
             b',' if !is_quoted => break,
             _ => {}
@@ -99,7 +100,8 @@ fn element_end(value: &[u8], mut at: usize) -> usize {
     at.min(value.len())
 }
 
-/// Whether an element is a scheme, alone or with what belongs to it, and not a parameter of the one before.
+/// Whether an element is a scheme, alone or with its parameters, and not a parameter of the one
+/// before.
 fn begins_challenge(element: &[u8]) -> bool {
     let len = token_len(element);
     len > 0 && !element[len..].trim_ascii_start().starts_with(b"=")
@@ -131,7 +133,7 @@ mod tests {
                     ("Basic", "Basic realm=\"simple\""),
                 ],
             ),
-            // bad white space before the sign (RFC 9110 §11.2), and empty elements
+            // bad white space before the equals sign (RFC 9110 §11.2), and empty elements
             (
                 "Digest , a = \"b\",, NTLM = \"c\"",
                 vec![("Digest", "Digest , a = \"b\",, NTLM = \"c\"")],

@@ -1,12 +1,13 @@
 //! Networks of addresses (CIDR, RFC 4632), as every setting and command writes them.
 //!
-//! A socket for both families shows an IPv4 client as `::ffff:a.b.c.d` (RFC 4291 §2.5.5.2), and people copy that
-//! into their rules. So an address in that form is IPv4, wherever it is written and wherever it comes from.
+//! A socket for both families shows an IPv4 client as `::ffff:a.b.c.d` (RFC 4291 §2.5.5.2), and
+//! people copy that into their rules. So an address in that form is IPv4, wherever it is written
+//! and wherever it comes from.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The bits of an IPv6 address that stand before an IPv4 address in it.
+/// The number of bits before an IPv4 address within an IPv6 address.
 const V4_LEN: u8 = 96;
 
 /// Addresses of one family that begin with the same bits: `10.0.0.0/8`, `2001:db8::/32`, `192.0.2.7`.
@@ -21,9 +22,9 @@ const V4_LEN: u8 = 96;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CidrBlock {
-    /// Those of the first address; an IPv4 address stands in `::ffff:0:0/96`.
+    /// The bits of the first address; an IPv4 address is in `::ffff:0:0/96`.
     bits: u128,
-    /// How many of them count, also of those that stand before an IPv4 address.
+    /// The number of bits that count, including those before an IPv4 address.
     len: u8,
     is_v4: bool,
 }
@@ -37,7 +38,7 @@ pub fn bits_of(address: IpAddr) -> (u128, bool) {
     }
 }
 
-/// The address as its own family writes it.
+/// The address in the notation of its own family.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         // an IPv6 address keeps its zone
@@ -52,12 +53,12 @@ pub fn mask(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
-/// The fewest prefixes that have all numbers of 128 bits from `first` to `last` and no others: the bits of each, and
-/// how many count.
+/// The smallest set of prefixes that have all numbers of 128 bits from `first` to `last` and no
+/// others: the bits of each, and how many count.
 pub fn prefixes_between(first: u128, last: u128) -> Vec<(u128, u8)> {
     let (mut parts, mut next) = (Vec::new(), Some(first));
     while let Some(first) = next.filter(|first| *first <= last) {
-        // the largest that begins there and does not end too late
+        // the largest prefix that begins there and does not end too late
         let fits = |len: &u8| first & !mask(*len) == 0 && !mask(*len) <= last - first;
         let len = (0..=128).find(fits).unwrap_or(128);
         parts.push((first, len));
@@ -67,8 +68,8 @@ pub fn prefixes_between(first: u128, last: u128) -> Vec<(u128, u8)> {
 }
 
 impl CidrBlock {
-    /// The fewest blocks that have all addresses from `first` to `last`, both among them; none if they are not of one
-    /// family, or the other way round.
+    /// The smallest set of blocks that have all addresses from `first` to `last`, both included;
+    /// none if the two are not of one family, or in the wrong order.
     pub fn between(first: IpAddr, last: IpAddr) -> Vec<CidrBlock> {
         let ((first, is_v4), (last, is_last_v4)) = (bits_of(first), bits_of(last));
         if is_v4 != is_last_v4 {
@@ -81,8 +82,8 @@ impl CidrBlock {
     /// Reads an address, or an address, `/` and how many bits count.
     ///
     /// # Errors
-    /// [`CidrError`] for anything else, for bits behind those that count, and for more than all of IPv4 in
-    /// IPv6's form.
+    /// [`CidrError`] for anything else, for bits after those that count, and for a prefix that has
+    /// more than all of IPv4 when the address is IPv4 in IPv6's form.
     pub fn parse(text: &str) -> Result<CidrBlock, CidrError> {
         let (address, len) = match text.split_once('/') {
             Some((address, len)) => (address, Some(len)),
@@ -101,11 +102,11 @@ impl CidrBlock {
         CidrBlock::new(address, len)
     }
 
-    /// The addresses whose first `len` bits are those of `address`, as it is written: 96 bits stand before an IPv4
-    /// address in IPv6's form.
+    /// The addresses whose first `len` bits are those of `address`, in the form in which it is
+    /// written: 96 bits come before an IPv4 address in IPv6's form.
     ///
     /// # Errors
-    /// As [`CidrBlock::parse`].
+    /// The errors of [`CidrBlock::parse`].
     pub fn new(address: IpAddr, len: u8) -> Result<CidrBlock, CidrError> {
         let most = if address.is_ipv4() { 32 } else { 128 };
         if len > most {
@@ -134,69 +135,71 @@ impl CidrBlock {
     /// All of IPv6.
     pub const ALL_IPV6: CidrBlock = CidrBlock { bits: 0, len: 0, is_v4: false };
 
-    /// This address alone.
+    /// The block of this address alone.
     pub fn of(address: IpAddr) -> CidrBlock {
         let (bits, is_v4) = bits_of(address);
         CidrBlock { bits, len: 128, is_v4 }
     }
 
-    /// The smallest block with both of these addresses, as [`bits_of`] has them; they are of one family.
+    /// The smallest block with both of these addresses, given as by [`bits_of`]; they are of one
+    /// family.
     pub fn around(first: u128, last: u128, is_v4: bool) -> CidrBlock {
         let len = (first ^ last).leading_zeros() as u8;
         CidrBlock { bits: first & mask(len), len, is_v4 }
     }
 
-    /// Whether the address is in it.
+    /// Whether the address is in the block.
     #[inline]
     pub fn holds(self, address: IpAddr) -> bool {
         let (bits, is_v4) = bits_of(address);
         self.holds_bits(bits, is_v4)
     }
 
-    /// Whether the address that [`bits_of`] has made of one is in it.
+    /// Whether the address that [`bits_of`] has turned into these bits is in the block.
     #[inline]
     pub fn holds_bits(self, bits: u128, is_v4: bool) -> bool {
         is_v4 == self.is_v4 && bits & mask(self.len) == self.bits
     }
 
-    /// Whether all addresses of the other one are in it.
+    /// Whether all addresses of the other block are in this one.
     pub fn surrounds(self, inner: CidrBlock) -> bool {
         self.len <= inner.len && self.holds_bits(inner.bits, inner.is_v4)
     }
 
-    /// Whether 128 bits alone say that an address is in it: only a part of IPv6 that holds the place of IPv4 has
-    /// strangers among them.
+    /// Whether the 128 bits alone show that an address is in the block. They do not for a part of
+    /// IPv6 that has `::ffff:0:0/96` in it, which is the place of IPv4.
     pub fn is_pure(self) -> bool {
         let place_of_ipv4 = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits();
         self.is_v4 || place_of_ipv4 & mask(self.len) != self.bits
     }
 
-    /// Whether IPv4 addresses are meant, or IPv6 addresses. Never both.
+    /// Whether the block is of IPv4 addresses, or of IPv6 addresses. It never has both.
     pub fn is_ipv4(self) -> bool {
         self.is_v4
     }
 
-    /// The bits of its first address; an IPv4 address stands in `::ffff:0:0/96`.
+    /// The bits of the first address; an IPv4 address is in `::ffff:0:0/96`.
     pub fn bits(self) -> u128 {
         self.bits
     }
 
-    /// How many of those bits count, from 0 to 128: for IPv4 from 96.
+    /// The number of those bits that count, from 0 to 128: for IPv4 from 96.
     pub fn whole_len(self) -> u8 {
         self.len
     }
 
-    /// How many bits of an address of its family count: from 0 to 32 for IPv4, to 128 for IPv6.
+    /// The number of bits of an address of its family that count: from 0 to 32 for IPv4, to 128 for
+    /// IPv6.
     pub fn prefix_len(self) -> u8 {
         if self.is_v4 { self.len - V4_LEN } else { self.len }
     }
 
-    /// Its first address.
+    /// The first address.
     pub fn first(self) -> IpAddr {
         self.address(self.bits)
     }
 
-    /// Its last address.
+    /// The last address.
     pub fn last(self) -> IpAddr {
         self.address(self.bits | !mask(self.len))
     }
@@ -215,22 +218,22 @@ impl fmt::Display for CidrBlock {
     }
 }
 
-/// Why a text is not a network.
+/// The reason why a text is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CidrError {
-    /// Not an address.
+    /// The text is not an address.
     Address,
-    /// Not the length of a prefix.
+    /// The prefix has no valid length.
     Length {
-        /// The longest.
+        /// The longest valid length.
         most: u8,
     },
-    /// More than all of IPv4, with an IPv4 address in IPv6's form.
+    /// The block has more than all of IPv4, but is written with an IPv4 address in IPv6's form.
     Mapped {
         /// The length of the prefix.
         len: u8,
     },
-    /// The address has bits behind the prefix.
+    /// The address has bits after the prefix.
     Bits {
         /// The address without them.
         meant: IpAddr,
@@ -353,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same network in both forms, and what is in it told in another way.
+        /// The same network in both forms, and its members computed in another way.
         #[test]
         fn a_network_is_the_same_in_either_form(bits: u32, len in 0u8..=32, other: u32) {
             let first = Ipv4Addr::from_bits(bits & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0));

@@ -1,20 +1,20 @@
-//! Who counts as one client: an IPv4 address or an IPv6 /64, everywhere in Forebay.
+//! The unit that counts as one client: an IPv4 address or an IPv6 /64, everywhere in Forebay.
 //!
-//! Limits and turns are per client. A client with an IPv6 connection has a /64 at least (RFC 6177 §2), and
-//! could else be as many clients as there are addresses in it.
+//! Limits and turns are per client. A client with an IPv6 connection has at least a /64 (RFC 6177
+//! §2), and could otherwise appear as as many clients as that has addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What stands before an IPv4 address: the upper half of the lower half of `::ffff:a.b.c.d`.
+/// The bits before an IPv4 address: the upper half of the lower half of `::ffff:a.b.c.d`.
 const V4: u64 = 0xffff << 32;
 
-/// A client: what is the same for all addresses that are one. An address of the form `::ffff:a.b.c.d`
-/// is IPv4. A program that came through a Unix socket is `0.0.0.0`.
+/// A client: the part that all of its addresses have in common. An address of the form
+/// `::ffff:a.b.c.d` is IPv4. A program that connects through a Unix socket is `0.0.0.0`.
 ///
-/// It is one word, so that tables and queues of clients stay small. For that, the networks in
-/// `0:ffff::/32` share it with the IPv4 addresses; they are reserved (RFC 4291 §2.4), and no client has
-/// one.
+/// The key is one word, so that tables and queues of clients stay small. For that, the networks in
+/// `0:ffff::/32` share it with the IPv4 addresses; they are reserved (RFC 4291 §2.4), and no client
+/// has one.
 ///
 /// ```
 /// use forebay_http::client::ClientKey;
@@ -40,21 +40,21 @@ impl ClientKey {
         })
     }
 
-    /// As one word, for queues and hashes: the same for the same client, and another for another. Its
-    /// lowest bits differ most.
+    /// The key as one word, for queues and hashes: equal for the same client, different for
+    /// different ones. Its lowest bits differ most.
     #[inline]
     pub fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// The client of which this is [the word](ClientKey::as_u64).
+    /// The client with [this word](ClientKey::as_u64).
     pub fn from_u64(word: u64) -> ClientKey {
         ClientKey(word)
     }
 }
 
 impl fmt::Display for ClientKey {
-    /// The IPv4 address, or the IPv6 network with its length.
+    /// Writes the IPv4 address, or the IPv6 network with its length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 >> 32 == V4 >> 32 {
             Ipv4Addr::from_bits(self.0 as u32).fmt(f)
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a client is, told in another way.
+    /// Whether two addresses are one client, computed in another way.
     fn is_one(a: IpAddr, b: IpAddr) -> bool {
         match (a.to_canonical(), b.to_canonical()) {
             (IpAddr::V4(a), IpAddr::V4(b)) => a == b,
@@ -105,7 +105,7 @@ mod tests {
             prop_assert_eq!(keys[0].to_string() == keys[1].to_string(), is_one(a, b));
         }
 
-        /// What is shown is the client, as an address that has it.
+        /// A client is shown as one of its addresses.
         #[test]
         fn a_client_is_shown_as_an_address_of_it(a in address()) {
             let shown = ClientKey::of(a).to_string();

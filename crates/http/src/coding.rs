@@ -1,4 +1,4 @@
-//! Which content coding the client prefers (RFC 9110 §12.5.3).
+//! The content coding that the client prefers (RFC 9110 §12.5.3).
 
 use crate::head::{Head, Name};
 use std::cmp::Reverse;
@@ -31,8 +31,8 @@ impl Coding {
         }
     }
 
-    /// What a precompressed file has behind the name of the original: `.br`, `.zst`, `.gz`, and
-    /// nothing for [`Coding::Identity`].
+    /// The suffix that a precompressed file has after the name of the original: `.br`, `.zst`,
+    /// `.gz`, and none for [`Coding::Identity`].
     pub fn suffix(self) -> &'static str {
         match self {
             Coding::Identity => "",
@@ -42,7 +42,8 @@ impl Coding {
         }
     }
 
-    /// Names of codings are case-insensitive; `x-gzip` means gzip (RFC 9110 §8.4.1.3).
+    /// Reads the name of a coding, which is case-insensitive; `x-gzip` means gzip (RFC 9110
+    /// §8.4.1.3).
     fn from_name(name: &[u8]) -> Option<Coding> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Coding::Gzip);
@@ -51,16 +52,17 @@ impl Coding {
     }
 }
 
-/// What the client accepts, and how much it likes each coding.
+/// The codings that the client accepts, with their weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Preference {
-    /// By [`Coding`]: the weight in thousandths, `None` if not acceptable. Identity may have the
-    /// weight 0: acceptable because nothing excludes it, but behind everything that is listed.
+    /// The weight of each [`Coding`] in thousandths, `None` if not acceptable. Identity may have
+    /// the weight 0: it is acceptable because nothing excludes it, but comes after everything that
+    /// is listed.
     weights: [Option<u16>; 4],
 }
 
 impl Preference {
-    /// Nothing but the bytes as they are.
+    /// Accepts only the bytes as they are.
     pub const IDENTITY_ONLY: Preference = Preference { weights: [Some(0), None, None, None] };
 
     /// Reads all `Accept-Encoding` lines of `head`.
@@ -95,8 +97,8 @@ impl Preference {
         Preference { weights }
     }
 
-    /// How much the client likes this coding, in thousandths; `None` if it does not take it. 0 is
-    /// an identity that is only not excluded.
+    /// The weight of this coding, in thousandths; `None` if the client does not take it. 0 is an
+    /// identity that is only not excluded.
     #[inline]
     pub fn weight(&self, coding: Coding) -> Option<u16> {
         self.weights[coding as usize]
@@ -160,7 +162,7 @@ mod tests {
         with_fields("GET", fields, Preference::of)
     }
 
-    /// What is chosen for `Accept-Encoding: value` if all codings exist; br is the smallest.
+    /// The choice for `Accept-Encoding: value` if all codings exist; br is the smallest.
     fn choice(value: &str) -> Option<Coding> {
         let available =
             [(Coding::Identity, 100), (Coding::Gzip, 30), (Coding::Zstd, 25), (Coding::Br, 20)];
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// RFC 9110 §12.4.2 has at most three decimals and nothing above 1.
+    /// RFC 9110 §12.4.2 allows at most three decimals and nothing above 1.
     #[test]
     fn malformed_items_are_ignored() {
         for value in [

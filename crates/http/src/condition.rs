@@ -1,12 +1,12 @@
 //! Whether the conditions of a request allow its answer (RFC 9110 §13).
 //!
-//! Entity tags are given as they stand in `ETag`: `"text"`, or `W/"text"` when weak. An empty one
+//! Entity tags are given in the form of `ETag`: `"text"`, or `W/"text"` when weak. An empty one
 //! stands for an answer without a tag; it matches nothing but `*`.
 
 use crate::date;
 use crate::head::{Head, Method, Name};
 
-/// What the conditions ask for.
+/// The outcome of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evaluation {
     /// Answer as if there were no conditions.
@@ -19,11 +19,11 @@ pub enum Evaluation {
 
 /// Evaluates all conditions but `If-Range` in the order of RFC 9110 §13.2.2.
 ///
-/// To be asked only where the answer would otherwise be a 2xx (§13.2.1): the resource exists.
-/// `last_modified` is in whole seconds since 1970, as the answer's `Last-Modified` says; conditions by date
-/// are none for an answer without one (§13.1.3, §13.1.4).
-/// Methods that select no representation (CONNECT, OPTIONS, TRACE) have no conditions. A date that
-/// cannot be read, or that is given more than once, is no condition.
+/// Call this only where the answer would otherwise be a 2xx (§13.2.1): the resource exists.
+/// `last_modified` is in whole seconds since 1970, the value of the answer's `Last-Modified`; for
+/// an answer without one, conditions by date are ignored (§13.1.3, §13.1.4). Methods that select no
+/// representation (CONNECT, OPTIONS, TRACE) have no conditions. A date that cannot be read, or that
+/// is given more than once, is ignored.
 #[inline]
 pub fn evaluate(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> Evaluation {
     let is_conditional = head.has(Name::IfMatch)
@@ -62,9 +62,9 @@ fn in_order(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> Evaluat
 
 /// Whether `Range` may be honoured: `If-Range` (RFC 9110 §13.1.5) is absent or holds.
 ///
-/// It holds if it is the same strong entity tag, or the very date of `last_modified` (in seconds
-/// since 1970). While the tag is weak, the file may still change within the second that its date
-/// names, so the date is a weak validator too (§8.8.2.2) and nothing matches.
+/// The field holds if it is the same strong entity tag, or exactly the date of `last_modified` (in
+/// seconds since 1970). While the tag is weak, the file may still change within the second that its
+/// date names, so the date is a weak validator too (§8.8.2.2) and nothing matches.
 #[inline]
 pub fn range_applies(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> bool {
     !head.has(Name::IfRange) || if_range_holds(head, etag, last_modified)
@@ -75,7 +75,7 @@ fn if_range_holds(head: &Head<'_>, etag: &[u8], last_modified: Option<u64>) -> b
     if etag.starts_with(b"W/") {
         return false;
     }
-    // A tag has a quote among its first three bytes, a date never.
+    // a tag has a quote among its first three bytes, a date never has
     if validator.iter().take(3).any(|&b| b == b'"') {
         return is_same_strongly(validator, etag);
     }
@@ -95,12 +95,12 @@ fn lists(head: &Head<'_>, name: Name, is_same: impl Fn(&[u8]) -> bool) -> bool {
     head.values(name).any(|line| line == b"*" || Tags(line).any(&is_same))
 }
 
-/// RFC 9110 §8.8.3.2: both are strong and the same.
+/// Compares strongly (RFC 9110 §8.8.3.2): both tags are strong and the same.
 fn is_same_strongly(left: &[u8], right: &[u8]) -> bool {
     left == right && left.starts_with(b"\"")
 }
 
-/// RFC 9110 §8.8.3.2: the same, weak or not.
+/// Compares weakly (RFC 9110 §8.8.3.2): the tags are the same, weak or not.
 fn is_same_weakly(left: &[u8], right: &[u8]) -> bool {
     fn opaque(tag: &[u8]) -> &[u8] {
         tag.strip_prefix(b"W/").unwrap_or(tag)
@@ -132,7 +132,7 @@ impl<'v> Iterator for Tags<'v> {
     }
 }
 
-/// A byte that may stand between the quotes of an entity tag (RFC 9110 §8.8.3).
+/// Whether a byte may be between the quotes of an entity tag (RFC 9110 §8.8.3).
 fn is_etagc(byte: u8) -> bool {
     matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)
 }
@@ -218,7 +218,8 @@ mod tests {
         assert_eq!(asked("GET", "If-None-Match: *\r\n", b""), NotModified);
     }
 
-    /// RFC 9110 §13.1.3 and §13.1.4: by whole seconds; what is no date, or two, is ignored.
+    /// RFC 9110 §13.1.3 and §13.1.4: dates compare by whole seconds; invalid and repeated dates are
+    /// ignored.
     #[test]
     fn dates() {
         assert_outcomes(&[
@@ -269,7 +270,7 @@ mod tests {
         let hit = "If-None-Match: \"tag\"\r\n";
         let miss = "If-None-Match: \"a\"\r\n";
         assert_outcomes(&[
-            // a tag makes the date of the same kind irrelevant
+            // a tag overrides the date of the same kind
             ("GET", "If-Match: \"tag\"\r\nIf-Unmodified-Since: BEFORE\r\n", Proceed),
             ("GET", "If-Unmodified-Since: AFTER\r\nIf-Match: \"a\"\r\n", Failed),
             ("GET", &format!("{miss}If-Modified-Since: SAME\r\n"), Proceed),

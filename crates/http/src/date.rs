@@ -1,8 +1,8 @@
-//! An instant as HTTP writes it (RFC 9110 §5.6.7), and back; and as other formats do (RFC 3339).
+//! Instants in the formats of HTTP (RFC 9110 §5.6.7), written and read; and in that of RFC 3339.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes of an IMF-fixdate such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// The bytes of an IMF-fixdate such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const IMF_LEN: usize = 29;
 
 /// Writes whole seconds since 1970 as an IMF-fixdate.
@@ -29,8 +29,9 @@ pub fn rfc3339(unix_seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Reads an instant of RFC 3339, such as `2026-12-01T06:00:00Z` or `2026-12-01T07:00:00.5+01:00`: seconds since
-/// 1970, parts of one left out. `None` for anything else and for instants before 1970.
+/// Reads an instant of RFC 3339, such as `2026-12-01T06:00:00Z` or `2026-12-01T07:00:00.5+01:00`,
+/// as seconds since 1970; fractions are dropped. `None` for anything else and for instants before
+/// 1970.
 ///
 /// ```
 /// use forebay_http::date;
@@ -62,7 +63,7 @@ pub fn parse_rfc3339(text: &str) -> Option<u64> {
     let [hour, minute, second] = three(time, ':')?;
     let is_long = hour.len() == 2 && minute.len() == 2 && second.len() == 2;
     let (hour, minute, second) = (number(hour)?, number(minute)?, number(second)?);
-    // a leap second is the one after it
+    // a leap second counts as the second after it
     if !is_date || !is_long || hour > 23 || minute > 59 || second > 60 {
         return None;
     }

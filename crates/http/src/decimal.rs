@@ -1,5 +1,5 @@
-//! Numbers as decimal digits. A head has several of them, and for each a formatter takes longer than the rest of its
-//! line.
+//! Numbers as decimal digits. A head has several of them, and for each one a formatter would take
+//! longer than the rest of its line.
 
 /// Appends the digits of a number.
 pub fn push(mut number: u64, out: &mut Vec<u8>) {

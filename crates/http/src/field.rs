@@ -1,22 +1,22 @@
-//! Names and values of fields that a person wrote, such as those a rule sets.
+//! Names and values of fields that a person has written, such as those that a rule sets.
 
 use crate::octet::is_token;
 use std::fmt;
 
-/// The members of a field that is a list (RFC 9110 §5.6.1), without the white space around them. Empty ones are left
-/// out (§5.6.1.2). Quoted strings are not looked into.
+/// The members of a field that is a list (RFC 9110 §5.6.1), without the white space around them.
+/// Empty members are left out (§5.6.1.2). Quoted strings are not recognised.
 pub fn members(value: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let members = value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     members.filter(|member| !member.is_empty())
 }
 
-/// A byte of a name as applications take it that hand names on as variables: CGI, WSGI and Rack take `X_Real_IP` for
-/// `X-Real-IP`, and PHP `X.Real.IP`, too.
+/// Maps a byte of a name as applications do that pass names on as variables: CGI, WSGI and Rack
+/// take `X_Real_IP` for `X-Real-IP`, and PHP `X.Real.IP`, too.
 pub fn byte_of_variable(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }
 
-/// Whether two names are one for an application that hands them on as variables.
+/// Whether two names are the same for an application that passes them on as variables.
 pub fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len()
         && one.bytes().map(byte_of_variable).eq(other.bytes().map(byte_of_variable))
@@ -40,12 +40,12 @@ impl FieldName {
         }
     }
 
-    /// As it was written.
+    /// The name as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Names do not differ by case.
+    /// Whether this is the name of the field, in any case.
     pub fn is(&self, name: &str) -> bool {
         self.0.eq_ignore_ascii_case(name)
     }
@@ -77,7 +77,7 @@ impl FieldValue {
         Ok(FieldValue(text.into()))
     }
 
-    /// As it was written.
+    /// The value as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -95,31 +95,31 @@ impl fmt::Display for FieldValue {
     }
 }
 
-/// The place of a byte in a text, as a person counts it: characters, the first is 1.
+/// The place of a byte in a text, as a person counts it: in characters, from 1.
 fn place(text: &str, at: usize) -> usize {
     text.char_indices().take_while(|(start, _)| *start < at).count() + 1
 }
 
-/// Why a text is no name or value of a field.
+/// The reason why a text is no name or value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldError {
-    /// A field without a name.
+    /// The name is empty.
     EmptyName,
-    /// A character that is in no name of a field.
+    /// The name has a character that is not allowed in names.
     Name {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The place of the character; the first is 1.
         at: usize,
     },
-    /// A character that is in no value.
+    /// The value has a character that is not allowed in values.
     Value {
         /// The character.
         character: char,
-        /// Its place; the first character is 1.
+        /// The place of the character; the first is 1.
         at: usize,
     },
-    /// A value is empty, or begins or ends with a blank.
+    /// The value is empty, or begins or ends with a blank.
     Blank,
 }
 

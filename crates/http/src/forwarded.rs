@@ -1,15 +1,17 @@
-//! `Forwarded` (RFC 7239): what proxies say of the requests that they pass on, an element for each.
+//! `Forwarded` (RFC 7239): what proxies state about the requests that they pass on, with an element
+//! for each proxy.
 //!
-//! Elements are read from the right. The last is that of the nearest proxy, and most proxies append theirs to what
-//! their client has sent without a look at it: a quote that the client has left open would hide what the proxy has
-//! added from whoever reads from the left. An element that is whole is found from its end, whatever stands before it.
+//! Elements are read from the right. The last is that of the nearest proxy, and most proxies append
+//! theirs to what their client has sent without a look at it. To a reader from the left, a quote
+//! that the client has left open would hide what the proxy has added. A complete element is found
+//! from its end, whatever comes before it.
 
 use crate::head::{Head, Name};
 use crate::octet::is_token;
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Which fields proxies say in by which client and how a request has come.
+/// The fields in which proxies state by which client and how a request has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFamily {
     /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port` and `-Prefix`: one field for each.
@@ -19,8 +21,8 @@ pub enum ForwardedFamily {
     Forwarded,
 }
 
-/// What `Forwarded` has in all lines of a head, the last first; empty members are left out (RFC 9110 §5.6.1.2). Each
-/// may be an [`Element`].
+/// The members of `Forwarded` in all lines of a head, the last first; empty members are left out
+/// (RFC 9110 §5.6.1.2). Each may be an [`Element`].
 ///
 /// ```
 /// use forebay_http::forwarded::members_from_last;
@@ -47,12 +49,13 @@ pub fn members_from_last<'h>(head: &Head<'h>) -> impl Iterator<Item = &'h [u8]> 
     members.filter(|member| !member.is_empty())
 }
 
-/// What stands behind the last comma that is in no quoted string, and what stands before that comma.
+/// Splits a value at the last comma that is in no quoted string: what follows it, and what comes
+/// before it.
 fn split_last(value: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let mut is_quoted = false;
     for at in (0..value.len()).rev() {
         match value[at] {
-            // within a string one behind an odd number of backslashes is a part of it
+            // within a string, a quote after an odd number of backslashes is part of the string
             b'"' => {
                 let backslashes = value[..at].iter().rev().take_while(|&&b| b == b'\\').count();
                 is_quoted = !is_quoted || backslashes % 2 == 1;
@@ -64,18 +67,18 @@ fn split_last(value: &[u8]) -> (Option<&[u8]>, &[u8]) {
     (None, value)
 }
 
-/// What one proxy says of a request.
+/// The statement of one proxy about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element<'e> {
     pairs: Vec<(&'e str, Cow<'e, [u8]>)>,
 }
 
 impl<'e> Element<'e> {
-    /// Reads pairs between semicolons (RFC 7239 §4). `None` if this is none: without a pair, with a parameter that
-    /// stands twice, with something behind a quoted string.
+    /// Reads pairs between semicolons (RFC 7239 §4). `None` if the text is no element: without a
+    /// pair, with a parameter that occurs twice, with something after a quoted string.
     ///
-    /// Besides what §4 has, white space may stand around a semicolon, and colons and brackets in a value without
-    /// quotes, as many proxies write addresses: neither can be read in another way.
+    /// Besides what §4 allows, white space may surround a semicolon, and an unquoted value may have
+    /// colons and brackets, as many proxies write addresses: neither can be read in another way.
     pub fn parse(text: &'e [u8]) -> Option<Element<'e>> {
         let mut pairs: Vec<(&str, Cow<'_, [u8]>)> = Vec::new();
         let mut rest = text.trim_ascii();
@@ -109,13 +112,13 @@ impl<'e> Element<'e> {
         pair.map(|(_, value)| &**value)
     }
 
-    /// The address of the client that the proxy has passed a request on for. `None` if it says none: no `for`,
-    /// `unknown`, or a name that hides it (§6.3).
+    /// The address of the client for which the proxy has passed the request on. `None` if the
+    /// element has none: no `for`, `unknown`, or a name that hides it (§6.3).
     pub fn client(&self) -> Option<IpAddr> {
         address(self.get("for")?)
     }
 
-    /// Appends it, as §4 has it.
+    /// Appends the element in the form of §4.
     pub fn write(&self, out: &mut Vec<u8>) {
         for (at, (name, value)) in self.pairs.iter().enumerate() {
             if at > 0 {
@@ -144,7 +147,7 @@ pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// A quoted string behind its first quote, and what follows it.
+/// The quoted string whose first quote was read, and what follows it.
 fn unquote(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let end = text.iter().position(|&b| matches!(b, b'"' | b'\\'))?;
     if text[end] == b'"' {
@@ -175,8 +178,9 @@ fn bare(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     (end > 0).then(|| (Cow::Borrowed(&text[..end]), &text[end..]))
 }
 
-/// The address of a node (§6), perhaps with a port, or with a name in the place of one. IPv6 without brackets is one
-/// if it has all its groups: of `2001:db8::1:8080` nobody knows whether it ends with a port.
+/// The address of a node (§6), perhaps with a port, or with a name in the place of one. IPv6
+/// without brackets is an address if it has all its groups: whether `2001:db8::1:8080` ends with a
+/// port cannot be known.
 fn address(node: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(node).ok()?;
     let ip: IpAddr = match text.strip_prefix('[') {
@@ -236,7 +240,7 @@ mod tests {
             (&["for=\"a,b\" , for=c"], &["for=c", "for=\"a,b\""]),
             (&["for=\"a\\\",b\",for=c"], &["for=c", "for=\"a\\\",b\""]),
             (&["for=\"a\\\\\",for=c"], &["for=c", "for=\"a\\\\\""]),
-            // what a client has left open
+            // a quote that a client has left open
             (&["for=\"x, for=1.1.1.1"], &["for=1.1.1.1", "for=\"x"]),
             (
                 &["for=\"x, for=\"[2a00::1]\";proto=http"],
@@ -244,7 +248,7 @@ mod tests {
             ),
             (&["for=\"\\, for=1.1.1.1"], &["for=1.1.1.1", "for=\"\\"]),
             (&["for=\"x\\\", for=\"a,b\""], &["for=\"a,b\"", "for=\"x\\\""]),
-            // of one that is open itself there is no end
+            // a member whose own quote is open has no end
             (&["for=a, for=b\""], &["for=a, for=b\""]),
         ] {
             assert_eq!(members(values), expected, "{values:?}");
@@ -349,7 +353,7 @@ mod tests {
             prop_assert_eq!(element.get("HOST"), Some(host.as_bytes()));
         }
 
-        /// What is read and written is read as the same.
+        /// An element that is read and written reads as the same.
         #[test]
         fn what_is_written_is_read(text in "[ -~]{0,40}") {
             if let Some(element) = Element::parse(text.as_bytes()) {

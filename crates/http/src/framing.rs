@@ -11,7 +11,7 @@ pub enum Framing {
     Chunked,
 }
 
-/// The number that a `Content-Length` is, or what is wrong with it.
+/// Reads the number of a `Content-Length`, or returns what is wrong with it.
 pub(crate) fn number(value: &[u8]) -> Result<u64, &'static str> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err("Content-Length is not a number");

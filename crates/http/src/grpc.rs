@@ -1,5 +1,5 @@
-//! What HTTP has to know of gRPC: which requests are calls, how long their clients wait, and what a status means to
-//! them.
+//! The parts of gRPC that an HTTP server must know: which requests are calls, how long their
+//! clients wait, and the status of gRPC for a status of HTTP.
 
 use crate::head::{Head, Method};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub fn is_call(head: &Head<'_>) -> bool {
     head.method == Method::Post && value(head, "content-type").is_some_and(is_call)
 }
 
-/// For how long the client of a call waits for all of it, if it says so.
+/// The time for which the client of a call waits for all of it, if it states one.
 pub fn timeout(head: &Head<'_>) -> Option<Duration> {
     let value = value(head, "grpc-timeout").filter(|_| is_call(head))?;
     let (unit, digits) = value.split_last()?;
@@ -33,8 +33,8 @@ pub fn timeout(head: &Head<'_>) -> Option<Duration> {
     })
 }
 
-/// The status of a call whose answer has a status of HTTP: as gRPC has it for answers that say nothing of gRPC, but for
-/// what this server means by some of them.
+/// The status of a call whose answer has this status of HTTP: the one that gRPC assigns to answers
+/// without a status of their own, except where this server means something else by it.
 pub fn status_of(status: u16) -> &'static str {
     match status {
         // INTERNAL
@@ -45,11 +45,11 @@ pub fn status_of(status: u16) -> &'static str {
         403 => "7",
         // UNIMPLEMENTED
         404 | 501 => "12",
-        // RESOURCE_EXHAUSTED: the client has sent too many, or too much
+        // RESOURCE_EXHAUSTED: the client has sent too many requests, or too much
         413 | 429 | 431 => "8",
         // DEADLINE_EXCEEDED
         408 | 504 => "4",
-        // UNAVAILABLE: it may come again
+        // UNAVAILABLE: the client may try again
         500..=599 => "14",
         // UNKNOWN
         _ => "2",

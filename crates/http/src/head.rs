@@ -19,20 +19,20 @@ pub use span::FieldSpan;
 pub(crate) use span::OwnedSpan;
 use std::mem::MaybeUninit;
 
-/// Most field lines a head may have, whatever the configuration says: what a client or an application may send, and
-/// what stages add to that.
+/// The most field lines that a head may have, whatever the configuration allows: those that a
+/// client or an application may send, and those that stages add.
 pub const MOST_LINES: usize = 160;
 
-/// How large a head may be.
+/// The limits on the size of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Bytes of the whole head, the empty line included.
+    /// The most bytes of the whole head, the empty line included.
     pub head_bytes: usize,
-    /// Field lines, at most [`MOST_LINES`].
+    /// The most field lines, at most [`MOST_LINES`].
     pub head_lines: usize,
-    /// Bytes of the request target.
+    /// The most bytes of the request target.
     pub target_bytes: usize,
-    /// `Host` may be empty: a stage tells another of a client of HTTP/1.0 that has named none.
+    /// Whether `Host` may be empty: a stage passes on that a client of HTTP/1.0 has named no host.
     pub empty_host: bool,
 }
 
@@ -50,7 +50,7 @@ impl Default for HeadLimits {
 /// A buffer for the lines of one head while it is looked at.
 pub struct Lines<'h> {
     pub(crate) fixed: [MaybeUninit<httparse::Header<'h>>; MOST_LINES],
-    /// For heads of minor versions that httparse does not know.
+    /// The lines of heads with minor versions that httparse does not know.
     pub(crate) other: Vec<httparse::Header<'h>>,
 }
 
@@ -67,12 +67,12 @@ impl Default for Lines<'_> {
     }
 }
 
-/// What the bytes held.
+/// The outcome of parsing the beginning of a request.
 #[derive(Debug)]
 pub enum ParsedHead<'h> {
-    /// A whole head.
+    /// The bytes begin with a complete head.
     Complete(Head<'h>),
-    /// The beginning of one; more bytes are needed.
+    /// The bytes are the beginning of a head; more are needed.
     Partial,
 }
 
@@ -85,35 +85,37 @@ pub struct Head<'h> {
     pub method_text: &'h str,
     /// The target as it was sent, for logs.
     pub target: &'h [u8],
-    /// The path of the target, still percent-encoded; `*` for `OPTIONS *`. Begins with `/` else.
+    /// The path of the target, still percent-encoded; `*` for `OPTIONS *`. Otherwise it begins with
+    /// `/`.
     pub path: &'h [u8],
-    /// What follows the first `?` of the target.
+    /// The part of the target after the first `?`.
     pub query: Option<&'h [u8]>,
-    /// Host and port asked for: from the target if it is absolute, else from `Host`
-    /// (RFC 9112 §3.2.2). Empty if neither names one.
+    /// The host and port that the request is for: from the target if it is absolute, else from
+    /// `Host` (RFC 9112 §3.2.2). Empty if neither names one.
     pub authority: &'h [u8],
-    /// Whether the target is absolute and says https: it is for connections with TLS alone
+    /// Whether the target is absolute with the scheme https, which is only for connections with TLS
     /// (RFC 9110 §7.4).
     pub is_https: bool,
     /// The version.
     pub version: Version,
-    /// How the body is framed.
+    /// The framing of the body.
     pub framing: Framing,
     /// Whether the client wants the connection kept (RFC 9112 §9.3).
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// What the stream is to become, if this is an extended CONNECT of HTTP/2.
+    /// The protocol that the stream changes to, if this is an extended CONNECT of HTTP/2.
     pub tunnel: Option<Tunnel>,
-    /// Bytes of the head, the empty line included.
+    /// The bytes of the head, the empty line included.
     pub len: usize,
     pub(crate) lines: FieldLines<'h>,
-    /// Which of the fields of [`Name`] are there, one bit each.
+    /// The fields of [`Name`] that are present, one bit each.
     pub(crate) present: u32,
 }
 
 impl<'h> Head<'h> {
-    /// The head of a request that is like this one but for its method and its target, and has no body.
+    /// The head of a request that is like this one except for its method and its target, and has no
+    /// body.
     #[must_use]
     pub fn redirected(&self, method: Method, target: RequestTarget<'h>) -> Head<'h> {
         let method_text = match method {
@@ -136,7 +138,7 @@ impl<'h> Head<'h> {
     }
 }
 
-/// What is asked for: a path, still percent-encoded, and what follows the first `?`.
+/// The target of a request: a path, still percent-encoded, and what follows the first `?`.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestTarget<'h> {
     /// The path.
@@ -145,32 +147,33 @@ pub struct RequestTarget<'h> {
     pub query: Option<&'h [u8]>,
 }
 
-/// The field lines of a head: where they were received, or where they are kept.
+/// The field lines of a head, in the buffer where they were received, or where they are kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FieldLines<'h> {
     Received(&'h [httparse::Header<'h>]),
     Spans { names: &'h str, bytes: &'h [u8], fields: &'h [FieldSpan] },
 }
 
-/// A head that did not come as text, in the terms of HTTP/2: taken apart and free of bytes that no field
-/// may have, lengths and hosts that contradict one another, and fields about the connection.
+/// A head that did not arrive as text, in the terms of HTTP/2. It is already taken apart, and has
+/// no bytes that fields may not have, no contradicting lengths and hosts, and no fields about the
+/// connection.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodedHead<'h> {
     /// `:method`
     pub method: &'h str,
-    /// `:protocol`, with which the method is CONNECT.
+    /// `:protocol`; with it the method is CONNECT.
     pub protocol: Option<&'h [u8]>,
     /// `:path`
     pub target: &'h [u8],
     /// `:authority`, or else `host`; empty if there is neither.
     pub authority: &'h [u8],
-    /// Names, in lower case.
+    /// The names of the fields, in lower case.
     pub names: &'h str,
-    /// Values.
+    /// The values of the fields.
     pub values: &'h [u8],
-    /// Where in both each field stands.
+    /// The place of each field in both.
     pub fields: &'h [FieldSpan],
-    /// A body follows.
+    /// Whether a body follows.
     pub has_body: bool,
     /// `content-length`
     pub content_length: Option<u64>,
@@ -204,8 +207,9 @@ impl<'h> FieldLines<'h> {
 impl<'h> Head<'h> {
     /// Parses the head at the start of `bytes`. `lines` is the buffer for its fields.
     ///
-    /// Stricter than RFC 9112 demands where leniency has been used to smuggle requests: a bare LF,
-    /// white space before a colon, folded lines, repeated or conflicting lengths are errors.
+    /// The parser is stricter than RFC 9112 demands where leniency has been used to smuggle
+    /// requests: a bare LF, white space before a colon, folded lines, repeated or conflicting
+    /// lengths are errors.
     ///
     /// # Errors
     /// A [`HeadError`] as soon as the bytes cannot become an acceptable head.
@@ -215,6 +219,8 @@ impl<'h> Head<'h> {
         limits: &HeadLimits,
     ) -> Result<ParsedHead<'h>, HeadError> {
         let most_lines = limits.head_lines.min(MOST_LINES);
+        // what is beyond the limit is not parsed, so a head that is too large stays partial and is
+        // refused
         let window = &bytes[..bytes.len().min(limits.head_bytes)];
         let mut request = httparse::Request::new(&mut []);
         let status = httparse::ParserConfig::default().parse_request_with_uninit_headers(
@@ -260,14 +266,16 @@ impl<'h> Head<'h> {
             present: 0,
         };
         head.read_fields(limits)?;
+        // after the fields, as an absolute target overrides Host (RFC 9112 §3.2.2)
         head.read_target(limits)?;
         Ok(ParsedHead::Complete(head))
     }
 
-    /// A head that was decoded. An extended CONNECT becomes the GET that it stands for.
+    /// The head of a request that was decoded. An extended CONNECT becomes the GET that it stands
+    /// for.
     ///
     /// # Errors
-    /// As those of [`parse`](Head::parse).
+    /// The errors of [`parse`](Head::parse).
     pub fn decoded(parts: &DecodedHead<'h>, limits: &HeadLimits) -> Result<Head<'h>, HeadError> {
         let DecodedHead { method, target, authority, names, values, fields, .. } = *parts;
         let tunnel = parts.protocol.map(Tunnel::from_token);
@@ -326,7 +334,7 @@ impl<'h> Head<'h> {
         values.next().is_none().then_some(first)
     }
 
-    /// Whether the field is there at all.
+    /// Whether the field is present.
     #[inline]
     pub fn has(&self, name: Name) -> bool {
         self.present & (1 << name as u32) != 0
@@ -356,7 +364,8 @@ impl<'h> Head<'h> {
             self.present |= 1 << name as u32;
             match name {
                 Name::Host if again => return Err(HeadError::Malformed("Host is repeated")),
-                // no http URL is without a host (RFC 9110 §4.2.1), so no client has a reason to send this
+                // an http URL always has a host (RFC 9110 §4.2.1), so no client has a reason to
+                // send this
                 Name::Host => {
                     check_authority(line.value)?;
                     self.authority = line.value;
@@ -364,7 +373,7 @@ impl<'h> Head<'h> {
                 Name::Connection => connection.read(line.value),
                 Name::ContentLength => length.content_length(line.value)?,
                 Name::TransferEncoding => length.transfer_encoding(line.value)?,
-                // An HTTP/1.0 client cannot expect anything (RFC 9110 §10.1.1).
+                // a client of HTTP/1.0 cannot expect anything (RFC 9110 §10.1.1)
                 Name::Expect if self.version == Version::Http11 => {
                     self.expects_continue |= expects_continue(line.value)?;
                 }
@@ -374,7 +383,8 @@ impl<'h> Head<'h> {
         if self.version == Version::Http11 && !self.has(Name::Host) {
             return Err(HeadError::Malformed("Host is missing"));
         }
-        // no http URL is without a host (RFC 9110 §4.2.1), so no client has a reason to send an empty one
+        // an http URL always has a host (RFC 9110 §4.2.1), so no client has a reason to send an
+        // empty one
         if self.version == Version::Http11 && self.authority.is_empty() && !limits.empty_host {
             return Err(HeadError::Malformed("Host is empty"));
         }
@@ -402,7 +412,7 @@ impl<'h> Head<'h> {
             absolute => self.read_absolute(absolute)?,
         };
         (self.path, self.query) = match memchr::memchr(b'?', origin) {
-            // Only an absolute target can have a query and no path; `/` is meant.
+            // only an absolute target can have a query and no path; `/` is meant
             Some(0) => (b"/".as_slice(), Some(&origin[1..])),
             Some(at) => (&origin[..at], Some(&origin[at + 1..])),
             None => (origin, None),
@@ -410,8 +420,8 @@ impl<'h> Head<'h> {
         Ok(())
     }
 
-    /// `http://authority/path?query`, or with https (RFC 9112 §3.2.2); returns what follows the
-    /// authority.
+    /// Reads `http://authority/path?query`, or the same with https (RFC 9112 §3.2.2); returns what
+    /// follows the authority.
     fn read_absolute(&mut self, target: &'h [u8]) -> Result<&'h [u8], HeadError> {
         let (is_https, rest) = match (behind(target, b"http://"), behind(target, b"https://")) {
             (Some(rest), _) => (false, rest),
@@ -435,18 +445,19 @@ impl<'h> Head<'h> {
     }
 }
 
-/// What follows a scheme, if the target begins with it. Capitals make no difference (RFC 3986 §3.1).
+/// The part of the target after this scheme, if the target begins with it, in any case (RFC 3986
+/// §3.1).
 fn behind<'h>(target: &'h [u8], scheme: &[u8]) -> Option<&'h [u8]> {
     let (start, rest) = target.split_at_checked(scheme.len())?;
     start.eq_ignore_ascii_case(scheme).then_some(rest)
 }
 
-/// What all `Connection` lines of a head say.
+/// The options in all `Connection` lines of a head.
 #[derive(Default)]
 pub(crate) struct ConnectionField {
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
-    /// It has options that are names of fields.
+    /// Whether some options are names of fields.
     pub(crate) names_fields: bool,
 }
 
@@ -461,7 +472,7 @@ impl ConnectionField {
     }
 }
 
-/// Whether `Expect` says `100-continue`. Anything else is refused (RFC 9110 §10.1.1).
+/// Whether `Expect` is `100-continue`. Anything else is refused (RFC 9110 §10.1.1).
 fn expects_continue(value: &[u8]) -> Result<bool, HeadError> {
     let mut is_said = false;
     for expectation in members(value) {
@@ -473,11 +484,11 @@ fn expects_continue(value: &[u8]) -> Result<bool, HeadError> {
     Ok(is_said)
 }
 
-/// Every line must end in CR LF. httparse also takes a bare LF, which other parsers on the way may
-/// read differently.
+/// Checks that every line ends in CR LF. httparse also takes a bare LF, which other parsers on the
+/// way may read differently.
 pub(crate) fn check_line_ends(head: &[u8]) -> Result<(), HeadError> {
     let pairs = head.iter().zip(head.iter().skip(1));
-    // without a way out of the loop, so that the compiler can look at many bytes at once
+    // the loop has no early exit, so that the compiler can compare many bytes at once
     let is_bare =
         |found: bool, (&before, &byte): (&u8, &u8)| found | (byte == b'\n' && before != b'\r');
     if head.first() == Some(&b'\n') || pairs.fold(false, is_bare) {
@@ -503,10 +514,10 @@ fn partial<'h>(
     Ok(ParsedHead::Partial)
 }
 
-/// Where the field lines begin of a head whose request line has a version that httparse does not know, if that is a
-/// later one of HTTP/1: it is served as HTTP/1.1 (RFC 9110 §2.5). `HTTP/` digit `.` digit of another major version is
-/// 505, all else 400; undecided while it may become any of them, so that the answer does not depend on how the bytes
-/// arrive.
+/// The place where the field lines begin of a head whose request line has a version that httparse
+/// does not know, if that is a later one of HTTP/1: it is served as HTTP/1.1 (RFC 9110 §2.5).
+/// `HTTP/` digit `.` digit of another major version is 505, everything else 400. It is undecided
+/// while it may become any of them, so that the answer does not depend on how the bytes arrive.
 fn other_version(window: &[u8]) -> Result<Option<usize>, HeadError> {
     const SHAPE: &[u8; 8] = b"HTTP/0.0";
     let text = window.trim_ascii_start();
@@ -530,7 +541,8 @@ fn other_version(window: &[u8]) -> Result<Option<usize>, HeadError> {
     }
 }
 
-/// The field lines at the start of `bytes`, at most so many, and how many bytes they have, the empty line included.
+/// The field lines at the start of `bytes`, up to a limit, and their number of bytes, the empty
+/// line included.
 pub(crate) fn other_fields<'h>(
     bytes: &'h [u8],
     lines: &'h mut Vec<httparse::Header<'h>>,

@@ -1,38 +1,39 @@
 //! HTTP/1 messages: bytes in, bytes out.
 //!
-//! Everything a server must decide about a message from its bytes alone lives here: the head of a
-//! request and how its body is framed, conditions, ranges, content codings, the path a target
-//! names, and the heads of answers. It stands between the bytes an engine received and the request
-//! path (`forebay-conn`), which asks it what they mean. Which addresses are one [`client`] is said
-//! here too, for all that count or order by client.
+//! This crate holds everything that a server must decide about a message from its bytes alone: the
+//! head of a request and how its body is framed, conditions, ranges, content codings, the path that
+//! a target names, and the heads of answers. On a request's journey it is between the bytes that an
+//! engine has received and the request path (`forebay-conn`), which asks it for their meaning. It
+//! also defines which addresses are one [`client`], for all code that counts or orders by client.
 //!
 //! | module | question it answers |
 //! |---|---|
 //! | [`head`] | What does this request head say, and how long is it? |
 //! | [`owned`] | How is a head kept that cannot be answered at once? |
 //! | [`framing`] | How many bytes of body follow? |
-//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same on the way out |
+//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same for bodies
+//! that are sent |
 //! | [`path`] | Which path below the root does the target name? |
-//! | [`readings`] | What may applications take a path for that has `//`, `%2F` or `%5C`? |
+//! | [`readings`] | In which ways may applications read a path with `//`, `%2F` or `%5C`? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
 //! | [`challenge`] | Which schemes does `WWW-Authenticate` offer, and which sign in a connection (RFC 9110 §11.6.1)? |
 //! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
-//! | [`forwarded`] | What do proxies say of the requests they pass on (RFC 7239)? |
+//! | [`forwarded`] | What do proxies state about the requests that they pass on (RFC 7239)? |
 //! | [`grpc`] | Is this request a call of gRPC, and what does a status mean to its client? |
 //! | [`field`] | Is this a name or a value of a field? |
-//! | `octet` | Of which class is this byte (RFC 9110 §5.5, §5.6)? |
+//! | `octet` | In which class is this byte (RFC 9110 §5.5, §5.6)? |
 //! | [`cidr`] | Which addresses are in a network? |
 //! | [`client`] | Which addresses are one client? |
-//! | [`date`] | An instant as HTTP writes it, and back |
-//! | [`decimal`] | A number as its digits |
+//! | [`date`] | An instant in the formats of HTTP, written and read |
+//! | [`decimal`] | A number as decimal digits |
 //! | [`status`] | Status codes and their reasons |
-//! | [`trace_context`] | Where in a trace does a request stand (W3C Trace Context)? |
+//! | [`trace_context`] | Which place has a request in a trace (W3C Trace Context)? |
 //! | [`websocket`] | Where in the frames of a WebSocket is a stream of bytes? |
 //!
-//! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
+//! The crate deliberately has no socket, no clock and no allocation on the way of an ordinary request.
 //! HTTP/2 is another crate.
 //!
 //! ```

@@ -1,24 +1,24 @@
-//! A request head that outlives the bytes it was received in: put aside until it can be answered. It is
-//! never parsed again.
+//! A request head that outlives the bytes it was received in: it is kept until it can be answered,
+//! and never parsed again.
 
 use crate::framing::Framing;
 use crate::head::{FieldLines, FieldSpan, Head, Method, OwnedSpan, Tunnel, Version};
 
-/// A head with its bytes, and where in them everything stands.
+/// A head with its bytes, and the places of its parts in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedHead {
-    /// The head as it was received, then whatever else the head names.
+    /// The head as it was received, then the parts of the head that are not among those bytes.
     bytes: Box<[u8]>,
     /// The method and the names of fields.
     names: Box<str>,
     fields: Box<[FieldSpan]>,
     places: RequestLineSpans,
     flags: Flags,
-    /// Bytes of the head as it was received.
+    /// The number of bytes of the head as it was received.
     len: usize,
 }
 
-/// Where the parts of the request line stand, and which host is meant.
+/// The places of the parts of the request line, and of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RequestLineSpans {
     method: OwnedSpan,
@@ -28,7 +28,7 @@ struct RequestLineSpans {
     authority: OwnedSpan,
 }
 
-/// What was worked out of the fields.
+/// The values that were derived from the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flags {
     method: Method,
@@ -45,7 +45,7 @@ impl OwnedHead {
     /// Keeps `head`, which was parsed from the front of `received`.
     pub fn new(head: &Head<'_>, received: &[u8]) -> OwnedHead {
         let received = &received[..head.len.min(received.len())];
-        // exactly as much as they need
+        // the buffers have exactly the size that is needed
         let lengths = head.fields().map(|(name, _)| name.len());
         let (count, names_len) = lengths.fold((0, 0), |(count, all), len| (count + 1, all + len));
         let names = String::with_capacity(head.method_text.len() + names_len);
@@ -105,12 +105,12 @@ impl OwnedHead {
         self.flags.method
     }
 
-    /// How the body is framed.
+    /// The framing of the body.
     pub fn framing(&self) -> Framing {
         self.flags.framing
     }
 
-    /// The head as it was received; empty if it did not come as text.
+    /// The head as it was received; empty if it did not arrive as text.
     pub fn received(&self) -> &[u8] {
         &self.bytes[..self.len.min(self.bytes.len())]
     }
@@ -130,7 +130,7 @@ impl Keep<'_> {
         OwnedSpan { start, end: self.names.len() as u32 }
     }
 
-    /// A part of the received bytes is found by its address; anything else is added.
+    /// Keeps a part: one of the received bytes is found by its address, anything else is added.
     fn part(&mut self, part: &[u8]) -> OwnedSpan {
         let offset = (part.as_ptr() as usize).wrapping_sub(self.received.as_ptr() as usize);
         let is_inside = offset <= self.received.len() && part.len() <= self.received.len() - offset;
@@ -159,7 +159,7 @@ mod tests {
         owned
     }
 
-    /// Everything a head says.
+    /// All values of a head.
     fn parts<'h>(head: &Head<'h>) -> impl std::fmt::Debug + use<'h> {
         let line = (head.method, head.method_text, head.target, head.path, head.query);
         let rest = (head.authority, head.version, head.framing, head.keep_alive, head.len);

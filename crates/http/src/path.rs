@@ -1,23 +1,23 @@
-//! The path a target names, decoded and free of detours; and back into a `Location`.
+//! The path that a target names, decoded and without `.` and `..`; and encoded for a `Location`.
 
 use crate::readings::{PathReadings, is_ambiguous};
 use std::cell::{Cell, Ref, RefCell};
 
-/// Why a path names nothing here.
+/// The reason why a path names nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
     /// `%` is not followed by two hexadecimal digits. 400.
     Encoding,
     /// `..` leads above the root. 400.
     Escapes,
-    /// A byte that no served name has: a control byte (NUL above all), a slash that was
-    /// percent-encoded, or a backslash, which some read as a slash. Also a path that does not
-    /// begin with a slash. 404: the path is well-formed, but nothing is there.
+    /// The path has a byte that no served name has: a control byte (NUL above all), a slash that
+    /// was percent-encoded, or a backslash, which some programs read as a slash. Also a path that
+    /// does not begin with a slash. 404: the path is well-formed, but nothing is there.
     Forbidden,
 }
 
 impl PathError {
-    /// The status that answers it.
+    /// The status of the answer.
     pub fn status(self) -> u16 {
         match self {
             PathError::Encoding | PathError::Escapes => 400,
@@ -25,7 +25,7 @@ impl PathError {
         }
     }
 
-    /// What is wrong, in a few words.
+    /// The error in a few words.
     pub fn reason(self) -> &'static str {
         match self {
             PathError::Encoding => "the path has a malformed percent-encoding",
@@ -35,8 +35,8 @@ impl PathError {
     }
 }
 
-/// The normal form of one path at a time: made when it is first asked for, and not again until it is
-/// [forgotten](NormalPath::forget). The buffer is used again.
+/// The normal form of one path at a time. It is made when it is first asked for, and not again
+/// until it is [forgotten](NormalPath::forget); the buffer is used again.
 #[derive(Debug, Default)]
 pub struct NormalPath {
     made: Cell<Option<Result<(), PathError>>>,
@@ -45,7 +45,7 @@ pub struct NormalPath {
 }
 
 impl NormalPath {
-    /// The normal form of `raw`: see [`normalise`].
+    /// The normal form of `raw`, as by [`normalise`].
     ///
     /// # Errors
     /// See [`PathError`].
@@ -58,8 +58,8 @@ impl NormalPath {
         made.map(|()| Ref::map(self.bytes.borrow(), Vec::as_slice))
     }
 
-    /// The [readings](PathReadings) of `raw`; `None` if it has one only, or is no path in any. They are made when they
-    /// are first asked for, too.
+    /// The [readings](PathReadings) of `raw`; `None` if it has only one, or is a path in no
+    /// reading. They, too, are made when they are first asked for.
     pub fn readings(&self, raw: &[u8]) -> Option<Ref<'_, PathReadings>> {
         if !is_ambiguous(raw) {
             return None;
@@ -70,19 +70,19 @@ impl NormalPath {
         Ref::filter_map(self.readings.borrow(), Option::as_ref).ok()
     }
 
-    /// The normal form, if it was made and there is one.
+    /// The normal form, if it was made and the path has one.
     pub fn made(&self) -> Option<Box<[u8]>> {
         self.made.get().filter(Result::is_ok).map(|_| self.bytes.borrow().as_slice().into())
     }
 
-    /// Another path is next.
+    /// Prepares for another path.
     #[inline]
     pub fn forget(&self) {
         self.made.set(None);
         *self.readings.borrow_mut() = None;
     }
 
-    /// Another path is next, whose normal form is known.
+    /// Prepares for another path, whose normal form is known.
     pub fn remember(&self, normal: &[u8]) {
         self.forget();
         let mut bytes = self.bytes.borrow_mut();
@@ -92,14 +92,15 @@ impl NormalPath {
     }
 }
 
-/// Writes the path that `raw` (percent-encoded, as in a target) names over what is in `out`.
+/// Decodes the path `raw` (percent-encoded, as in a target) and writes it over the content of
+/// `out`.
 ///
-/// Decodes once, merges slashes, and resolves `.` and `..` as a file system does: `/a//../b` is
-/// `/b`. The outcome begins with `/` and ends in one if the last segment was empty, `.` or `..`.
-/// It is bytes, not text: names of files need not be UTF-8.
+/// The path is decoded once, slashes are merged, and `.` and `..` are resolved as by a file system:
+/// `/a//../b` is `/b`. The outcome begins with `/` and ends in one if the last segment was empty,
+/// `.` or `..`. It consists of bytes, not text: names of files need not be UTF-8.
 ///
 /// # Errors
-/// See [`PathError`]; `out` is then of no use.
+/// [`PathError`]; `out` then has no useful content.
 pub fn normalise(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     out.clear();
     if is_normal(raw) {
@@ -119,7 +120,7 @@ pub fn normalise(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     }
 }
 
-/// Whether the path is its own outcome: the common case, decided in one pass.
+/// Whether the path is its own normal form: the common case, decided in one pass.
 fn is_normal(raw: &[u8]) -> bool {
     let mut before = b'/';
     for &byte in &raw[raw.len().min(1)..] {
@@ -132,7 +133,7 @@ fn is_normal(raw: &[u8]) -> bool {
     raw.first() == Some(&b'/')
 }
 
-/// Adds one segment to `out`, which ends in a slash and will again unless this is the last one.
+/// Adds one segment to `out`, which ends in a slash and will again unless this is the last segment.
 fn push_segment(raw: &[u8], is_last: bool, out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut bytes = raw.iter();
@@ -172,14 +173,15 @@ fn is_forbidden(byte: u8) -> bool {
     byte.is_ascii_control() || byte == b'\\'
 }
 
-/// Makes one slash of those that an address begins with at `start`: two would name a host, which no client chooses.
+/// Makes one slash of those that an address begins with at `start`: two would name a host, and a
+/// client must not choose that.
 pub fn keep_on_host(address: &mut Vec<u8>, start: usize) {
     let slashes = address[start..].iter().take_while(|&&byte| byte == b'/').count();
     address.drain(start..start + slashes.saturating_sub(1));
 }
 
-/// Appends `path` to `out` with everything percent-encoded that may not stand in the path of a URI
-/// (RFC 3986 §3.3). The inverse of [`normalise`] for every path that it writes.
+/// Appends `path` to `out` with everything percent-encoded that may not be in the path of a URI
+/// (RFC 3986 §3.3). This is the inverse of [`normalise`] for every path that it writes.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in path {

@@ -1,4 +1,4 @@
-//! Which bytes of an answer were asked for (RFC 9110 §14).
+//! The bytes of an answer that a request asks for (RFC 9110 §14).
 //!
 //! A set of ranges costs this server no more than the whole answer would (§17.15): more than
 //! [`MOST_RANGES`] are ignored, and ranges that overlap or touch become one, at the place of the
@@ -7,7 +7,7 @@
 
 use crate::head::{Head, Method, Name};
 
-/// Ranges a request may list, satisfiable or not; with more the field is ignored.
+/// The most ranges that a request may list, satisfiable or not; with more the field is ignored.
 pub const MOST_RANGES: usize = 16;
 
 /// A run of bytes within an answer.
@@ -15,18 +15,18 @@ pub const MOST_RANGES: usize = 16;
 pub struct Range {
     /// The first byte, counted from 0.
     pub start: u64,
-    /// Bytes, at least 1.
+    /// The number of bytes, at least 1.
     pub len: u64,
 }
 
 impl Range {
-    /// One past the last byte.
+    /// The position after the last byte.
     pub fn end(self) -> u64 {
         self.start + self.len
     }
 }
 
-/// What `Range` asks for.
+/// The outcome of a `Range` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// Everything: 200.
@@ -39,12 +39,12 @@ pub enum Ranges {
     Unsatisfiable,
 }
 
-/// Reads `Range` for an answer of `size` bytes. `If-Range` is not looked at:
+/// Reads `Range` for an answer of `size` bytes. `If-Range` is not considered;
 /// [`range_applies`](crate::condition::range_applies) does that.
 ///
-/// The field is ignored ([`Ranges::All`]) if the method is not GET, if it is repeated, has another
-/// unit than `bytes`, breaks the grammar, or lists more than [`MOST_RANGES`]. The last bytes of an
-/// empty answer are the whole of it.
+/// The field is ignored ([`Ranges::All`]) if the method is not GET, or if the field is repeated,
+/// has another unit than `bytes`, breaks the grammar, or lists more than [`MOST_RANGES`]. The last
+/// bytes of an empty answer are the whole of it.
 #[inline]
 pub fn parse(head: &Head<'_>, size: u64) -> Ranges {
     if !head.has(Name::Range) || head.method != Method::Get {
@@ -53,7 +53,7 @@ pub fn parse(head: &Head<'_>, size: u64) -> Ranges {
     head.only(Name::Range).and_then(|value| read(value, size)).unwrap_or(Ranges::All)
 }
 
-/// `None` if the value is to be ignored.
+/// Reads the value; `None` if it must be ignored.
 fn read(value: &[u8], size: u64) -> Option<Ranges> {
     let (unit, list) = value.split_at(value.iter().position(|&b| b == b'=')?);
     if !unit.eq_ignore_ascii_case(b"bytes") {
@@ -81,16 +81,16 @@ fn read(value: &[u8], size: u64) -> Option<Ranges> {
     }
 }
 
-/// One range as it was asked for. Numbers too large for 64 bits count as the largest.
+/// A range as it was requested. Numbers too large for 64 bits count as the largest.
 enum Spec {
-    /// From the first to the last of two positions; the last may be beyond every end.
+    /// The bytes from the first to the last of two positions; the last may be beyond any end.
     Between(u64, u64),
-    /// That many bytes at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
 impl Spec {
-    /// RFC 9110 §14.1.1; `None` if the item breaks the grammar or ends before it starts.
+    /// Reads an item (RFC 9110 §14.1.1); `None` if it breaks the grammar or ends before it starts.
     fn read(item: &[u8]) -> Option<Spec> {
         let (first, last) = item.split_at(item.iter().position(|&b| b == b'-')?);
         match (first, &last[1..]) {
@@ -103,7 +103,7 @@ impl Spec {
         }
     }
 
-    /// The part within an answer of `size` bytes, if there is one.
+    /// The part of the range within an answer of `size` bytes, if there is one.
     fn within(self, size: u64) -> Option<Range> {
         let (start, end) = match self {
             Spec::Between(first, last) => (first, last.saturating_add(1).min(size)),
@@ -121,7 +121,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     Some(digits.iter().fold(0, add))
 }
 
-/// Orders digits as the numbers they spell, also those beyond 64 bits.
+/// A key that orders digits by the numbers they spell, also those beyond 64 bits.
 fn magnitude(digits: &[u8]) -> (usize, &[u8]) {
     let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
     (digits.len() - zeros, &digits[zeros..])
@@ -139,7 +139,8 @@ impl RangeSet {
         &self.ranges[..self.count]
     }
 
-    /// Adds a range, united with all it overlaps or touches, at the place of the first of those.
+    /// Adds a range, united with all those it overlaps or touches, at the place of the first of
+    /// them.
     fn insert(&mut self, mut range: Range) {
         let mut place = None;
         let mut kept = 0;
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
     use crate::head::tests::with_fields;
 
-    /// As `start-last`, comma separated; `all`, `none`.
+    /// The ranges as `start-last`, comma separated; `all`, `none`.
     fn asked(method: &str, fields: &str, size: u64) -> String {
         let text = |range: &Range| format!("{}-{}", range.start, range.end() - 1);
         match with_fields(method, fields, |head| parse(head, size)) {
@@ -222,7 +223,7 @@ mod tests {
             ("bytes=99999999999999999999999999-", 10, "none"),
             ("bytes=99999999999999999999999999-99999999999999999999999999", u64::MAX, "none"),
             ("bytes=10-11,3-3,-0", 10, "3-3"),
-            // of nothing
+            // ranges of an empty answer
             ("bytes=0-", 0, "none"),
             ("bytes=0-0", 0, "none"),
             ("bytes=-0", 0, "none"),
@@ -276,7 +277,7 @@ mod tests {
             ("bytes=,0-0 ,\t,2-2,", 10, "0-0,2-2"),
             // the order of the request is kept
             ("bytes=8-8,0-0,4-4", 10, "8-8,0-0,4-4"),
-            // what overlaps or touches becomes one, at the place of the first of it
+            // ranges that overlap or touch become one, at the place of the first of them
             ("bytes=500-600,601-999", 10_000, "500-999"),
             ("bytes=500-700,601-999", 10_000, "500-999"),
             ("bytes=601-999,500-600", 10_000, "500-999"),
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(asked("GET", &format!("Range: bytes={}\r\n", apart(most)), 1000), apart(most));
         assert_ranges(&[
             (&format!("bytes={}", apart(most + 1)), 1000, "all"),
-            // also if they are one in the end, or not satisfiable
+            // the count holds also if they become one, or are not satisfiable
             (&format!("bytes={}", ["0-0"; MOST_RANGES].join(",")), 1000, "0-0"),
             (&format!("bytes={}", ["0-0"; MOST_RANGES + 1].join(",")), 1000, "all"),
             (&format!("bytes={}", ["9-"; MOST_RANGES + 1].join(",")), 5, "all"),

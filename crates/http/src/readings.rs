@@ -1,9 +1,11 @@
-//! The readings of a path on which applications do not agree: what each of them may take it for.
+//! The readings of a path on which applications do not agree: the ways in which they may understand
+//! it.
 //!
-//! `%2F` and `%5C` are a separator to some and a plain character to others, and some merge `//` before or after
-//! that. A rule that protects a path must hold for each of these, whichever the application that answers has in mind.
+//! `%2F` and `%5C` are a separator to some applications and a plain character to others, and some
+//! merge `//` before or after decoding. A rule that protects a path must hold for each of these
+//! readings, whichever the application uses.
 
-/// More readings than these are not judged: no honest path has them.
+/// The most readings that are judged: no honest path has more.
 const MOST: usize = 6;
 
 const DOTS: &str = "The path has . or .. in one of its readings, which `ambiguous` never passes";
@@ -14,8 +16,8 @@ const PARAMETER: &str =
 const BACKSLASH: &str =
     "A backslash that is not encoded is no part of a path, whatever `ambiguous` says";
 
-/// What a path with `//`, `%2F` or `%5C` may be taken for: each reading decoded once, a plain `%2F` or `%5C` left as
-/// these three characters. There are at least one and at most seven, all different.
+/// The readings of a path with `//`, `%2F` or `%5C`: each is decoded once, and a plain `%2F` or
+/// `%5C` stays as these three characters. There are at least one and at most seven, all different.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathReadings {
     texts: Vec<Vec<u8>>,
@@ -34,11 +36,12 @@ pub fn is_ambiguous(raw: &[u8]) -> bool {
 }
 
 impl PathReadings {
-    /// Those of `raw`, percent-encoded as in a target; `None` if it is no path, however separators are read.
+    /// The readings of `raw`, percent-encoded as in a target; `None` if it is no path, however
+    /// separators are read.
     pub fn of(raw: &[u8]) -> Option<PathReadings> {
         let (parts, mut problem) = parts_of(raw)?;
         let mut texts: Vec<Vec<u8>> = Vec::with_capacity(4);
-        // some take what follows `//` for a host (RFC 3986 §4.2)
+        // some read what follows `//` as a host (RFC 3986 §4.2)
         let has_host = matches!(parts[..], [Part::Slash, Part::Slash, ..]);
         let behind_host = parts.iter().skip(2).position(|&part| part == Part::Slash);
         let behind_host = behind_host.filter(|_| has_host).map(|at| &parts[at + 2..]);
@@ -64,17 +67,18 @@ impl PathReadings {
         Some(PathReadings { texts, problem })
     }
 
-    /// Every separator read as one, and merged: the one by which files are found.
+    /// The reading in which every separator counts and is merged: the one by which files are found.
     pub fn main(&self) -> &[u8] {
         self.texts.first().map_or(b"/", Vec::as_slice)
     }
 
-    /// All of them, the [main](PathReadings::main) one first.
+    /// All readings, the [main](PathReadings::main) one first.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
         self.texts.iter().map(Vec::as_slice)
     }
 
-    /// Why no application may be told the path, whatever the rules say of its readings.
+    /// The reason why no application may get the path, whatever the rules decide about its
+    /// readings.
     pub fn problem(&self) -> Option<&'static str> {
         self.problem
     }
@@ -95,7 +99,8 @@ fn parts_of(raw: &[u8]) -> Option<(Vec<Part>, Option<&'static str>)> {
     }
     let (mut parts, mut problem) = (Vec::with_capacity(raw.len()), None);
     let mut spelt: [Option<u8>; 2] = [None; 2];
-    // one application ends a parameter at an encoded slash, and the next leaves it out with that
+    // some applications end a parameter at an encoded slash, and others drop the slash with the
+    // parameter
     let mut is_parameter = false;
     let mut rest = raw;
     while let [first, behind @ ..] = rest {
@@ -142,7 +147,7 @@ fn parts_of(raw: &[u8]) -> Option<(Vec<Part>, Option<&'static str>)> {
     Some((parts, problem))
 }
 
-/// One way in which an application may read separators.
+/// A way in which an application may read separators.
 struct PathReader {
     decodes_slash: bool,
     decodes_backslash: bool,
@@ -151,15 +156,15 @@ struct PathReader {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Merges {
-    /// All separators that follow each other, decoded or not.
+    /// All separators that follow each other are merged, decoded or not.
     All,
-    /// Those that were sent as slashes: before it decodes.
+    /// Separators that were sent as slashes are merged, before decoding.
     Sent,
     Nothing,
 }
 
 impl PathReader {
-    /// The one who reads all separators as such first.
+    /// All readers, first the one that reads all separators as such.
     fn all() -> impl Iterator<Item = PathReader> {
         (0..12).map(|number| PathReader {
             decodes_slash: number & 1 == 0,
@@ -197,7 +202,7 @@ impl PathReader {
     }
 }
 
-/// Whether an application may take a segment for `.` or `..`: some leave out what follows a semicolon.
+/// Whether an application may take a segment for `.` or `..`: some drop what follows a semicolon.
 fn is_dots(segment: &[u8]) -> bool {
     let name = segment.split(|&b| b == b';').next().unwrap_or_default();
     matches!(name, b"." | b"..")

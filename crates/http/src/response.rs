@@ -1,20 +1,20 @@
 //! The head of an answer: status line and fields, checked and taken apart without copying.
 //!
-//! It is as strict as that of a request: an answer that two recipients could read differently is how
-//! one client is given what was meant for another (RFC 9112 §11.1 and §11.2).
+//! The parser is as strict as that of a request: an answer that two recipients could read
+//! differently is how one client gets what was meant for another (RFC 9112 §11.1 and §11.2).
 
 use crate::framing::number;
 use crate::head::{self, ConnectionField, FieldSpan, Lines, MOST_LINES, Version};
 use crate::octet::is_text;
 
-/// How large the head of an answer may be, and how its lines may end.
+/// The limits on the head of an answer, and the line ends that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHeadLimits {
-    /// Bytes of the whole head, the empty line included.
+    /// The most bytes of the whole head, the empty line included.
     pub head_bytes: usize,
-    /// Field lines, at most [`MOST_LINES`].
+    /// The most field lines, at most [`MOST_LINES`].
     pub head_lines: usize,
-    /// Lines of head, chunks and trailers may end in LF without CR.
+    /// Whether lines of head, chunks and trailers may end in LF without CR.
     pub bare_lf: bool,
 }
 
@@ -24,41 +24,41 @@ impl Default for ResponseHeadLimits {
     }
 }
 
-/// What the request was, as far as it decides what may come back.
+/// The properties of the request that decide which answers are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseContext {
-    /// It was HEAD: no body comes, whatever the fields say.
+    /// The request was HEAD: no body comes, whatever the fields say.
     pub is_head: bool,
-    /// It has asked for another protocol.
+    /// The request has asked for another protocol.
     pub upgrade: bool,
 }
 
-/// What follows a head.
+/// The framing of what follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// Nothing.
+    /// Nothing follows.
     None,
     /// Exactly this many bytes.
     Sized(u64),
     /// Chunks, ended by a chunk of size 0.
     Chunked,
-    /// Whatever comes until the connection ends.
+    /// Everything until the connection ends.
     UntilClose,
-    /// Another protocol, both ways (101).
+    /// Another protocol follows, both ways (101).
     Upgraded,
 }
 
-/// Why a head was refused. All of it is the fault of the server that has answered.
+/// The reason why a head was refused. It is always the fault of the server that has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// The bytes are no answer of HTTP/1; says what is wrong with them.
+    /// The bytes are no answer of HTTP/1, for this reason.
     Malformed(&'static str),
     /// The head is longer than allowed or has too many lines.
     TooLarge,
 }
 
 impl ResponseError {
-    /// What is wrong, in a few words.
+    /// The error in a few words.
     pub fn reason(self) -> &'static str {
         match self {
             ResponseError::Malformed(what) => what,
@@ -67,39 +67,40 @@ impl ResponseError {
     }
 }
 
-/// What the bytes held.
+/// The outcome of parsing the beginning of an answer.
 #[derive(Debug)]
 pub enum ParsedResponse<'h> {
-    /// A whole head.
+    /// The bytes begin with a complete head.
     Complete(Response<'h>),
-    /// The beginning of one; more bytes are needed.
+    /// The bytes are the beginning of a head; more are needed.
     Partial,
 }
 
 /// The complete head of an answer. It borrows the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'h> {
-    /// The status, 100 to 999. One from 600 on is in no class, and taken for one of 5xx (RFC 9110 §15).
+    /// The status, 100 to 999. A status from 600 on is in no class, and counts as one of 5xx (RFC
+    /// 9110 §15).
     pub status: u16,
-    /// What the status means in the words of the server that has answered; mostly for people, and often
-    /// empty.
+    /// The reason phrase of the server that has answered; mostly for people, and often empty.
     pub reason: &'h str,
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
-    /// What follows.
+    /// The framing of the body.
     pub body: BodyFraming,
-    /// What `Content-Length` says, if it is there: of an answer without a body, how long it would be.
+    /// The value of `Content-Length`, if present: for an answer without a body, the length that it
+    /// would have.
     pub content_length: Option<u64>,
     /// Whether another request may be sent on the connection when this answer is over.
     pub keep_alive: bool,
     /// Whether `Connection` names fields, which are for that connection only (RFC 9110 §7.6.1).
     pub names_fields: bool,
-    /// Bytes of the head, the empty line included.
+    /// The bytes of the head, the empty line included.
     pub len: usize,
     lines: FieldLines<'h>,
 }
 
-/// Field lines where they were received, or found again.
+/// The field lines, where they were received, or found again.
 #[derive(Clone, Copy, Debug)]
 enum FieldLines<'h> {
     Received(&'h [httparse::Header<'h>]),
@@ -136,7 +137,7 @@ pub struct KeptResponse {
 }
 
 impl KeptResponse {
-    /// The head again, from the same bytes. What the server has said of its status is not kept.
+    /// The head again, from the same bytes. The reason phrase is not kept.
     pub fn view<'h>(&'h self, bytes: &'h [u8]) -> Response<'h> {
         Response {
             status: self.status,
@@ -155,9 +156,10 @@ impl KeptResponse {
 impl<'h> Response<'h> {
     /// Parses the head at the start of `bytes`. `lines` is the buffer for its fields.
     ///
-    /// Refused are, among what is no HTTP: a bare LF or CR, NUL and other control bytes, folded lines,
-    /// white space before a colon, both lengths at once, lengths that differ, a transfer coding other
-    /// than chunked, one in HTTP/1.0, and another protocol that was not asked for.
+    /// The parser refuses whatever is no HTTP, and a bare LF or CR, NUL and other control bytes,
+    /// folded lines, white space before a colon, both lengths at once, lengths that differ, a
+    /// transfer coding other than chunked, one in HTTP/1.0, and another protocol that was not asked
+    /// for.
     ///
     /// # Errors
     /// A [`ResponseError`] as soon as the bytes cannot become an acceptable head.
@@ -238,10 +240,10 @@ impl<'h> Response<'h> {
         (0..).map_while(move |at| lines.get(at))
     }
 
-    /// What was found in `bytes`, from which it was parsed, without them.
+    /// The result of parsing `bytes`, without the bytes.
     pub fn keep(&self, bytes: &[u8]) -> KeptResponse {
         let begin = bytes.as_ptr() as usize;
-        // a head is far smaller than what four bytes count
+        // a head is far smaller than four bytes can count
         let place = |part: &[u8]| {
             let start = (part.as_ptr() as usize).wrapping_sub(begin);
             if part.is_empty() { 0..0 } else { start as u32..(start + part.len()) as u32 }
@@ -319,7 +321,8 @@ impl<'h> Response<'h> {
             (_, Some(length)) => BodyFraming::Sized(length),
             (_, None) => BodyFraming::UntilClose,
         };
-        // what must have no body and announces one may send it all the same (RFC 9110 §8.6)
+        // an answer that must have no body, but announces one, may be followed by it (RFC 9110
+        // §8.6)
         let is_contrary = matches!(self.status, 100..200 | 204)
             && (is_chunked || self.content_length.is_some_and(|length| length > 0));
         self.names_fields = connection.names_fields;
@@ -332,16 +335,17 @@ impl<'h> Response<'h> {
     }
 }
 
-/// A status line that httparse does not read, because its minor version is later than 1: it is taken for one of
-/// HTTP/1.1 (RFC 9110 §2.5).
+/// A status line that httparse does not read, because its minor version is later than 1; it counts
+/// as one of HTTP/1.1 (RFC 9110 §2.5).
 struct StatusLine<'h> {
-    /// Bytes, the line end included.
+    /// The number of bytes, the line end included.
     len: usize,
     code: u16,
     reason: &'h str,
 }
 
-/// `HTTP/1.` digit SP 3digit [ SP reason ] and a line end (RFC 9112 §4); `None` if more is to come.
+/// Reads `HTTP/1.` digit SP 3digit [ SP reason ] and a line end (RFC 9112 §4); `None` if more must
+/// come.
 fn later_version(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, ResponseError> {
     let wrong = Err(ResponseError::Malformed("the status line is malformed"));
     if bytes.get(b"HTTP/1.".len()).is_some_and(|minor| !minor.is_ascii_digit()) {
@@ -392,7 +396,7 @@ mod tests {
     const HEAD: ResponseContext = ResponseContext { is_head: true, upgrade: false };
     const UPGRADE: ResponseContext = ResponseContext { is_head: false, upgrade: true };
 
-    /// Status, what follows, and whether the connection is kept; or why not.
+    /// Status, what follows, and whether the connection is kept; or the reason of the refusal.
     fn read(
         text: &str,
         asked: ResponseContext,
@@ -568,8 +572,8 @@ mod tests {
     }
 
     proptest! {
-        /// What comes of a head does not depend on how it arrives: none of its beginnings is complete
-        /// or refused.
+        /// The result of a head does not depend on how it arrives: none of its beginnings is
+        /// complete or refused.
         #[test]
         fn every_beginning_is_partial(
             values in prop::collection::vec("[ -~]{0,12}", 0..6), status in 200u16..1000, minor in 1u8..=9,

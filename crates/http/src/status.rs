@@ -11,7 +11,7 @@ pub fn push_line(status: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason phrase of a status this server sends, or passes on.
+/// The reason phrase of a status that this server sends, or passes on.
 pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

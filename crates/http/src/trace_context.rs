@@ -1,17 +1,19 @@
-//! The place of a request in a trace, as requests tell it to one another (W3C Trace Context, Level 1).
+//! The place of a request in a trace, which requests pass on to one another (W3C Trace Context,
+//! Level 1).
 //!
-//! `traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`: version, trace, span of the sender, flags.
-//! `tracestate` is what systems of tracing note for themselves; it is passed on as it came.
+//! `traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`: version, trace, span of
+//! the sender, flags.
+//! `tracestate` has notes of tracing systems for themselves; it is passed on as it came.
 
 use crate::head::Head;
 
-/// The name of the field that says where a request stands.
+/// The name of the field with the place of a request.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The name of the field with what systems of tracing note.
+/// The name of the field with the notes of tracing systems.
 pub const TRACESTATE: &str = "tracestate";
 
-/// Bytes of a `traceparent` of version 00.
+/// The bytes of a `traceparent` of version 00.
 pub const TRACEPARENT_BYTES: usize = 55;
 
 /// The flag of a request whose sender may have recorded it.
@@ -32,13 +34,14 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// A span of this trace, which is recorded or not. What is 0 becomes 1: the format has no 0.
+    /// A span of this trace, which is recorded or not. An id of 0 becomes 1, as the format has no
+    /// 0.
     pub fn new(trace_id: u128, span_id: u64, is_sampled: bool) -> TraceContext {
         let flags = if is_sampled { SAMPLED } else { 0 };
         TraceContext { trace_id: trace_id.max(1), span_id: span_id.max(1), flags }
     }
 
-    /// Reads a value of the field. A later version may have more behind the flags (§3.2.2.1).
+    /// Reads a value of the field. A later version may have more after the flags (§3.2.2.1).
     pub fn parse(value: &[u8]) -> Option<TraceContext> {
         let text: &[u8; TRACEPARENT_BYTES] = value.first_chunk()?;
         let number = |from: usize, to: usize| {
@@ -63,7 +66,7 @@ impl TraceContext {
         is_one.then_some(TraceContext { trace_id, span_id: span_id as u64, flags })
     }
 
-    /// What a request says; `None` if it says nothing, more than one thing, or something that is none.
+    /// The context in a request; `None` if it has none, more than one, or an invalid one.
     pub fn of(head: &Head<'_>) -> Option<TraceContext> {
         let mut fields = head.fields();
         let mut next = || {
@@ -88,9 +91,10 @@ impl TraceContext {
         TraceContext { span_id: span_id.max(1), flags, ..self }
     }
 
-    /// The id of a span below this one: always the same for the same number, and another for each.
+    /// The id of a span below this one: always the same for the same number, and different for
+    /// different ones.
     pub fn child_id(self, number: u32) -> u64 {
-        // the finaliser of SplitMix64: ids that are near one another lead far apart
+        // the finaliser of SplitMix64, by which ids that are near one another give distant results
         let mut id =
             self.span_id.wrapping_add(u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         id = (id ^ id >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -108,7 +112,7 @@ impl TraceContext {
     }
 }
 
-/// Where a request stands here: the span of this server, and the one above it.
+/// The place of a request in this server: the span of this server, and the one above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTrace {
     /// The trace, and the span of this server.
@@ -117,12 +121,13 @@ pub struct RequestTrace {
     pub parent_id: Option<u64>,
 }
 
-/// What another server is told of the trace of a request.
+/// The trace context that another server gets for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToldTrace {
     /// The trace, and the span that asks.
     pub context: TraceContext,
-    /// Whether the client's `tracestate` belongs to it: the trace goes on, and has not begun here.
+    /// Whether the client's `tracestate` belongs to it: the trace was continued, and has not begun
+    /// here.
     pub keeps_state: bool,
 }
 
@@ -134,7 +139,7 @@ pub fn write_hex(mut number: u128, digits: &mut [u8]) {
     }
 }
 
-/// Appends the members of all `tracestate` fields, as one list; nothing if there is none.
+/// Appends the members of all `tracestate` fields, as one list; nothing if there are none.
 pub fn push_state(head: &Head<'_>, out: &mut Vec<u8>) {
     let begin = out.len();
     for (_, value) in head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(TRACESTATE)) {

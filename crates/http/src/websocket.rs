@@ -1,29 +1,31 @@
-//! Where in the frames of a WebSocket (RFC 6455 §5.2) a stream of bytes is.
+//! The position of a stream of bytes in the frames of a WebSocket (RFC 6455 §5.2).
 //!
-//! In: the bytes that pass, in whatever pieces. Out: whether a frame of one's own may come next. Control frames may stand
-//! between the fragments of a message (RFC 6455 §5.4), so only the frame counts. Payload is skipped, not looked at.
+//! In: the bytes that pass, in pieces of any size. Out: whether a frame of the server's own may
+//! come next. Control frames may come between the fragments of a message (RFC 6455 §5.4), so only
+//! frames count. Payload is skipped, not read.
 
-/// A frame by which a server says that it goes away (RFC 6455 §7.4.1: 1001), as servers send it: not masked.
+/// A frame by which a server announces that it goes away (RFC 6455 §7.4.1: 1001), unmasked like all
+/// frames of servers.
 pub const GOING_AWAY: [u8; 4] = [0x88, 2, 0x03, 0xe9];
 
 /// The longest head of a frame.
 const MOST_HEAD: usize = 14;
 const CLOSE: u8 = 8;
 
-/// How far a stream of frames has come.
+/// The position in a stream of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FramePosition {
     head: [u8; MOST_HEAD],
-    /// How much of a head has come.
+    /// The number of bytes of a head that have come.
     filled: usize,
-    /// Bytes of payload that are still to come.
+    /// The bytes of payload that are still to come.
     left: u64,
-    /// A frame that closes has come: nothing may follow it.
+    /// A close frame has come, after which nothing may follow.
     has_closed: bool,
 }
 
 impl FramePosition {
-    /// These bytes have passed.
+    /// Advances by these bytes, which have passed.
     pub fn pass(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         while let Some((byte, rest)) = bytes.split_first() {
@@ -43,13 +45,13 @@ impl FramePosition {
         }
     }
 
-    /// Whether a frame may come next.
+    /// Whether the position is between two frames, so that another may come next.
     pub fn is_between(&self) -> bool {
         self.filled == 0 && self.left == 0 && !self.has_closed
     }
 }
 
-/// The length of the payload; `None` if the head is not whole.
+/// The length of the payload; `None` if the head is not complete.
 fn payload(head: &[u8]) -> Option<u64> {
     let [_, second, rest @ ..] = head else { return None };
     let mask = if second & 0x80 == 0 { 0 } else { 4 };

@@ -1,15 +1,15 @@
-//! Which addresses the interfaces of this machine hold.
+//! The addresses that the interfaces of this machine hold.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Those of this network namespace, now: others may come and go.
+/// Returns the addresses of this network namespace; later others may come and go.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn held() -> io::Result<Vec<IpAddr>> {
     let mut list = std::ptr::null_mut();
-    // SAFETY: `list` is writable; on success it is a list to be freed.
+    // SAFETY: `list` is writable; on success it is a list that must be freed.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -37,7 +37,7 @@ pub fn held() -> io::Result<Vec<IpAddr>> {
             _ => {}
         }
     }
-    // SAFETY: it was given by getifaddrs, and nothing of it is used any more.
+    // SAFETY: `getifaddrs` made the list, and nothing of it is used any more.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Does not wait for the reader of a FIFO, and writing to one that is full fails instead of waiting.
 ///
 /// # Errors
-/// What the kernel says; `ENXIO` for a FIFO without a reader.
+/// The error of the kernel; `ENXIO` for a FIFO without a reader.
 pub fn open_append(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -20,8 +20,8 @@ pub fn open_append(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> 
     Ok(File::from(rustix::fs::openat(directory, name, flags | OFlags::NOCTTY, mode)?))
 }
 
-/// Waits until something can be written to one of `fds`, at most `timeout`; says whether it can. Of
-/// a pipe that is ready, 4096 bytes can be written without waiting (pipe(7)).
+/// Waits until something can be written to one of `fds`, at most `timeout`; returns whether it can.
+/// To a pipe that is ready, 4096 bytes can be written without waiting (pipe(7)).
 ///
 /// # Errors
 /// None in practice; an interrupted wait counts as one that timed out.
@@ -48,7 +48,7 @@ mod tests {
             writer.write_all(&[b'x'; 4096]).unwrap();
         }
         drop(reader);
-        // broken is reported as writable: the write then says what is wrong
+        // a broken pipe is reported as writable, and the write then returns the error
         assert!(wait_writable(&[&writer], Duration::ZERO).unwrap());
     }
 }

@@ -1,5 +1,5 @@
-//! Connections that one process makes for another, which may not make any itself: it asks by a number, over a
-//! socket that both have, and is given the descriptor.
+//! Connections that one process makes for another, which may not make any itself. The other process
+//! asks by a number, over a socket that both have, and is given the descriptor.
 
 use crate::inherited;
 use rustix::io::Errno;
@@ -13,13 +13,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// In which variable of the environment a process finds the number of its end.
+/// The variable of the environment that holds the number of a process's end.
 pub(crate) const CONNECTOR: &str = "FOREBAY_CONNECTOR";
 
-/// Who makes connections does so at once, or has gone.
+/// The longest wait for the process that connects: it answers at once, or has gone.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Two numbers: which question, and what is asked or how it went.
+/// The length of a message of two numbers: the question's, and what is asked or its outcome.
 const MESSAGE_BYTES: usize = 8;
 
 /// The end of the process that asks.
@@ -38,7 +38,8 @@ pub fn is_offered() -> bool {
     inherited::is_named(CONNECTOR)
 }
 
-/// Two ends: the first is [passed](crate::passing::PassedSockets::with_connector) to a process that is started.
+/// Makes two ends: the first is [passed](crate::passing::PassedSockets::with_connector) to a
+/// process that is started.
 ///
 /// # Errors
 /// Lack of descriptors.
@@ -49,35 +50,36 @@ pub fn pair() -> io::Result<(OwnedFd, Broker)> {
 }
 
 impl Connector {
-    /// The one that this process was started with; `None` if there is none, or it was taken before.
+    /// The connector that this process was started with; `None` if there is none, or it was taken
+    /// before.
     ///
     /// # Errors
-    /// What the kernel says of the descriptor.
+    /// The kernel's error about the descriptor.
     pub fn inherited() -> io::Result<Option<Connector>> {
         inherited::take_named(CONNECTOR)?.map(Connector::new).transpose()
     }
 
-    /// With this end of a pair.
+    /// A connector with this end of a pair.
     ///
     /// # Errors
-    /// What the kernel says of the descriptor.
+    /// The kernel's error about the descriptor.
     pub fn new(socket: OwnedFd) -> io::Result<Connector> {
         Connector::with_patience(socket, PATIENCE)
     }
 
-    /// The same, which waits for so long.
+    /// A connector that waits for this long.
     fn with_patience(socket: OwnedFd, patience: Duration) -> io::Result<Connector> {
         set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         Ok(Connector { socket, asked: 0 })
     }
 
-    /// A connection to where this number leads, as [`client`](crate::client) begins it. Waits for the other
-    /// process, for a second at most.
+    /// Asks for a connection to the target of this number, begun as by [`client`](crate::client).
+    /// Waits for the other process, for a second at most.
     ///
     /// # Errors
-    /// What the kernel has told the other process, with its number. Without a number: the other process has
-    /// gone, or has not answered.
+    /// The kernel's error in the other process, with its number. Without a number: the other
+    /// process has gone, or has not answered.
     pub fn connect(&mut self, number: u32) -> io::Result<OwnedFd> {
         let code = self.ask(number).map_err(|error| io::Error::from(error.kind()))?;
         code.map_err(|code| io::Error::from_raw_os_error(code as i32))
@@ -89,7 +91,7 @@ impl Connector {
         again(|| net::send(&self.socket, &message(asked, number), SendFlags::NOSIGNAL))?;
         loop {
             let (answer, socket) = self.receive()?;
-            // what came too late is for nobody, and closed
+            // an answer that came too late is dropped, and its socket is closed
             match (answer, socket) {
                 ((to, _), _) if to != asked => {}
                 ((_, 0), Some(socket)) => return Ok(Ok(socket)),
@@ -119,8 +121,8 @@ impl Connector {
 }
 
 impl Broker {
-    /// Waits for a question, and answers it with what `connect` makes of its number. Returns whether there
-    /// may be another: not if the process that asks has gone.
+    /// Waits for a question, and answers it with what `connect` makes of its number. Returns
+    /// whether there may be another: not if the process that asks has gone.
     pub fn answer(&self, connect: impl FnOnce(u32) -> io::Result<OwnedFd>) -> bool {
         let mut buffer = [0; MESSAGE_BYTES];
         match again(|| net::recv(&self.0, &mut buffer, RecvFlags::empty())) {
@@ -142,7 +144,7 @@ impl Broker {
         let text = message(asked, code);
         let flags = SendFlags::NOSIGNAL;
         let sent = again(|| net::sendmsg(&self.0, &[IoSlice::new(&text)], &mut beside, flags));
-        // a socket that the kernel does not pass on now is an error to be told, and not the end
+        // a socket that the kernel does not pass on now is an error to report, and not the end
         let sent = sent.or_else(|error| {
             let code = error.raw_os_error().unwrap_or(libc::ENOBUFS) as u32;
             again(|| net::send(&self.0, &message(asked, code), flags))
@@ -181,7 +183,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (asks, broker) = pair().unwrap();
-        // whoever answers may be kept from its core
+        // the answering thread may be kept from its core
         let mut connector = Connector::with_patience(asks, Duration::from_secs(60)).unwrap();
         let answers = thread::spawn(move || {
             while broker.answer(|number| match number {

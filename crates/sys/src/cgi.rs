@@ -1,9 +1,11 @@
-//! Programs that are run for one request each (CGI): how one is found beneath a directory, how it is started from its
-//! descriptor, what it may take, and how it ends with all that it has started.
+//! Programs that are run for one request each (CGI): how a program is found beneath a directory,
+//! how it is started from its descriptor, what it may take, and how it ends with all that it has
+//! started.
 //!
-//! A program has a session of its own, the environment that it is given, three pipes, and no descriptor of who starts
-//! it. Whoever starts it is a process of its own, too ([`fork`]): it adopts what the program leaves behind
-//! ([`adopt_orphans`](crate::launch::adopt_orphans)), so that it can tell these from those of other requests.
+//! A program has a session of its own, the environment that it is given, three pipes, and no
+//! descriptor of the process that starts it. That is a process of its own, too ([`fork`]): it
+//! adopts what the program leaves behind ([`adopt_orphans`](crate::launch::adopt_orphans)), so that
+//! it can distinguish these processes from those of other requests.
 
 mod group;
 
@@ -27,37 +29,38 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// How long is waited for what was killed, and how long between two looks.
+/// The longest wait for killed processes, and the pause between two looks.
 const ENDING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How many descriptors a program may have open: what most systems give one.
+/// The number of descriptors that a program may have open: the limit that most systems give one.
 const DESCRIPTORS: u64 = 1024;
 
-/// How much rather than others the kernel ends such programs where memory is short; 1000 is the most.
+/// The `oom_score_adj` of such programs, which the kernel ends before others where memory is short;
+/// 1000 is the most.
 const SPARED_LAST: i32 = 500;
 
-/// Where the exit status of a program says that it was never begun.
+/// The exit status of a process that did not become the program.
 const UNBEGUN: i32 = 127;
 
-/// Which of the two processes is this one, that has called [`fork`].
+/// The two processes after [`fork`], as each of them sees itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
-    /// The one that has called it. The new one has this number.
+    /// The process that has called it. The new process has this number.
     Parent(u32),
-    /// The new one. It has all that the other one had.
+    /// The new process. It has all that the other one had.
     Child,
 }
 
 /// Makes a second process out of this one.
 ///
 /// # Errors
-/// What the kernel says; or that this process has several threads, of which the new one would have one, and the locks
-/// of all.
+/// The error of the kernel; or that this process has several threads: the new process would have
+/// one of them, and the locks of all.
 pub fn fork() -> io::Result<Forked> {
     check_alone()?;
-    // SAFETY: this process has one thread, as was just seen, and nothing else could begin one: so no lock is held by
-    // another one that the new process would wait for.
+    // SAFETY: this process has one thread, as was just checked, and nothing else could begin one:
+    // so no other thread holds a lock that the new process would wait for.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
@@ -65,7 +68,7 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
-/// That this process has one thread.
+/// Checks that this process has one thread.
 fn check_alone() -> io::Result<()> {
     match fs::read_dir("/proc/self/task")?.count() {
         1 => Ok(()),
@@ -73,8 +76,8 @@ fn check_alone() -> io::Result<()> {
     }
 }
 
-/// How much rather than others the kernel ends this process where memory is short, which what it starts inherits.
-/// To be opened before its memory is [hidden](crate::launch::hide_memory): the file is root's then.
+/// The `oom_score_adj` of this process, which the processes it starts inherit. Must be opened
+/// before the memory is [hidden](crate::launch::hide_memory), after which the file belongs to root.
 #[derive(Debug)]
 pub struct EndingOrder {
     file: fs::File,
@@ -82,28 +85,29 @@ pub struct EndingOrder {
 }
 
 impl EndingOrder {
-    /// That of this process.
+    /// Opens the file of this process.
     ///
     /// # Errors
-    /// Where proc(5) is not there, or does not have it.
+    /// proc(5) is not mounted, or does not have the file.
     pub fn of_this_process() -> io::Result<EndingOrder> {
         let path = "/proc/self/oom_score_adj";
         let own = fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)?;
         Ok(EndingOrder { file: fs::OpenOptions::new().write(true).open(path)?, own })
     }
 
-    /// From here on it, and what it starts, are ended before the server is; or as before.
+    /// Has this process, and those that it starts from here on, end before the server where memory
+    /// is short; or restores the value of before.
     pub fn set(&self, is_early: bool) {
         let value = if is_early { self.own.max(SPARED_LAST) } else { self.own };
-        // a program is run also where it cannot be told
+        // a program runs also where the value cannot be set
         let _ = (&self.file).write_all(value.to_string().as_bytes());
     }
 }
 
-/// This process is killed when its parent ends, which is to have this number.
+/// Has the kernel kill this process when its parent ends. The parent's number must be `parent`.
 ///
 /// # Errors
-/// When that has ended already.
+/// The parent has ended already.
 pub fn end_with_parent(parent: u32) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     match std::os::unix::process::parent_id() == parent {
@@ -112,33 +116,33 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
     }
 }
 
-/// What was found where a program is looked for.
+/// The outcome of looking for a program.
 #[derive(Debug)]
 pub enum FoundProgram {
     /// A file that may be run.
     File(ProgramFile),
     /// A directory.
     Directory,
-    /// It may not be run, which is why.
+    /// The file may not be run, for this reason.
     Forbidden(&'static str),
 }
 
-/// A file that may be run: it is open, and so is its directory.
+/// A file that may be run. The file and its directory are open.
 #[derive(Debug)]
 pub struct ProgramFile {
     file: OwnedFd,
     directory: OwnedFd,
-    /// Its name there.
+    /// The file's name in the directory.
     name: CString,
-    /// An interpreter runs it, which opens it by that name.
+    /// An interpreter runs the file, and opens it by that name.
     is_script: bool,
 }
 
-/// Looks what `path` is beneath a directory. Nothing is opened but regular files, no link leads out of the directory,
-/// and none of proc(5) is followed.
+/// Looks what `path` is beneath a directory. Only regular files are opened, no link leads out of
+/// the directory, and no magic link of proc(5) is followed.
 ///
 /// # Errors
-/// What the kernel says; see [`failure`](crate::file::failure).
+/// The error of the kernel; see [`failure`](crate::file::failure).
 pub fn find(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<FoundProgram> {
     let found = crate::file::find_beneath(root, path)?;
     let stat = rustix::fs::fstat(&found)?;
@@ -155,13 +159,13 @@ pub fn find(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<FoundProgram> {
     if stat.st_mode & 0o111 == 0 {
         return Ok(FoundProgram::Forbidden("it is not executable (chmod +x)"));
     }
-    // where the file is: links on the way count
+    // the directory of the file itself, so links on the way count
     let (directory, name) = match rposition(path, b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
         None => (&b""[..], path),
     };
     let directory = crate::file::find_beneath(root, directory)?;
-    // one that may be run and not read is no script
+    // a file that may be run and not read is no script
     let is_script = crate::file::open_beneath(root, path).is_ok_and(|open| {
         let mut start = [0; 2];
         fs::File::from(open).read_exact(&mut start).is_ok() && start == *b"#!"
@@ -174,51 +178,51 @@ fn rposition(bytes: &[u8], byte: u8) -> Option<usize> {
     bytes.iter().rposition(|other| *other == byte)
 }
 
-/// What each process may have.
+/// The limits of each process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramLimits {
     /// Bytes of address space.
     pub memory_bytes: u64,
-    /// Processes and threads of the user; `None` where others run as the same one.
+    /// Processes and threads of the user; `None` where other programs run as the same user.
     pub of_user: Option<u64>,
 }
 
 /// A program, and how it is run.
 #[derive(Debug)]
 pub struct CgiProgram<'p> {
-    /// What is run.
+    /// The file to run.
     pub program: &'p ProgramFile,
-    /// What it is told it is called.
+    /// The name that the program gets as its first argument.
     pub name: &'p CStr,
-    /// All that its environment has.
+    /// The whole environment of the program.
     pub environment: &'p [CString],
-    /// Who it runs as, if that is another user than this process is.
+    /// The user that the program runs as, if that is not the user of this process.
     pub user: Option<&'p SystemUser>,
-    /// What each of its processes may have.
+    /// The limits of each of its processes.
     pub limits: ProgramLimits,
     /// The control groups that all of its processes are in.
     pub groups: &'p ProgramGroups,
 }
 
-/// A program that runs, or has ended and is not yet waited for.
+/// A program that runs, or has ended and was not waited for yet.
 #[derive(Debug)]
 pub struct RunningCgi {
     process: Pid,
-    /// Readable once it has ended.
+    /// The descriptor that is readable once the program has ended.
     ended: OwnedFd,
-    /// Where its input is written, non-blocking; dropped, that is at its end.
+    /// The pipe to its standard input, non-blocking; dropping it ends the input.
     pub input: Option<OwnedFd>,
-    /// What it says on standard output, non-blocking.
+    /// The pipe from its standard output, non-blocking.
     pub output: OwnedFd,
-    /// What it says on standard error, non-blocking.
+    /// The pipe from its standard error, non-blocking.
     pub errors: OwnedFd,
 }
 
 impl CgiProgram<'_> {
-    /// Starts it. It is killed when this process ends. Only for a process with one thread.
+    /// Starts the program. It is killed when this process ends. Only for a process with one thread.
     ///
     /// # Errors
-    /// What the kernel says of the program, or lack of room for a process.
+    /// The kernel's error about the program, or lack of room for a process.
     pub fn start(&self) -> io::Result<RunningCgi> {
         let ((its_input, input), (output, its_output), (errors, its_errors)) =
             (pipe()?, pipe()?, pipe()?);
@@ -233,7 +237,7 @@ impl CgiProgram<'_> {
                 let error = entered.map_or_else(|error| error, |()| self.become_it(own, ends));
                 let code = error.raw_os_error().unwrap_or(libc::EIO);
                 let _ = rustix::io::write(&tells, &code.to_le_bytes());
-                // SAFETY: it ends this process, without what another one has to do at its end.
+                // SAFETY: it ends this process, without what the parent's code would do at exit.
                 unsafe { libc::_exit(UNBEGUN) };
             }
         };
@@ -241,7 +245,7 @@ impl CgiProgram<'_> {
         let process = i32::try_from(process).ok().and_then(Pid::from_raw);
         let process = process.ok_or(io::ErrorKind::NotFound)?;
         let mut code = Vec::new();
-        // its end is the program's beginning
+        // the pipe closes when the program begins
         fs::File::from(told).read_to_end(&mut code)?;
         let failed = <[u8; 4]>::try_from(&code[..]).ok().map(i32::from_le_bytes);
         let ended = match failed {
@@ -258,7 +262,7 @@ impl CgiProgram<'_> {
         Ok(RunningCgi { process, ended, input: Some(input), output, errors })
     }
 
-    /// Becomes the program. Returns why it has not.
+    /// Becomes the program. Returns the error if it has not.
     fn become_it(&self, parent: u32, ends: [&OwnedFd; 3]) -> io::Error {
         match self.prepare(parent, ends) {
             Ok(()) => self.execute(),
@@ -277,7 +281,7 @@ impl CgiProgram<'_> {
             thread::set_thread_res_gid(gid, gid, gid)?;
             thread::set_thread_res_uid(uid, uid, uid)?;
         }
-        // another user would not be told any more
+        // set after the user has changed, as that change clears the signal
         end_with_parent(parent)?;
         bound(Resource::As, limits.memory_bytes)?;
         bound(Resource::Nofile, DESCRIPTORS)?;
@@ -290,7 +294,8 @@ impl CgiProgram<'_> {
         rustix::stdio::dup2_stdout(output)?;
         rustix::stdio::dup2_stderr(errors)?;
         mark_descriptors()?;
-        // SAFETY: the default of a signal that the runtime ignores, which a program would ignore, too.
+        // SAFETY: the runtime ignores this signal, which the program would inherit; the default has
+        // no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         Ok(())
     }
@@ -300,14 +305,15 @@ impl CgiProgram<'_> {
         let arguments = [self.name.as_ptr(), ptr::null()];
         let environment: Vec<_> =
             self.environment.iter().map(|one| one.as_ptr()).chain([ptr::null()]).collect();
-        // an interpreter opens a script once more, in the directory that this process is in. By its descriptor it would
-        // be called /dev/fd/5, which hides what lies beside it, and by which perl means something else
+        // An interpreter opens a script once more, in the directory that this process is in. By its
+        // descriptor the script would be called /dev/fd/5, which hides the files beside it, and
+        // which perl takes for something else.
         let (at, path, flags) = match is_script {
             true => (libc::AT_FDCWD, name.as_c_str(), AtFlags::empty()),
             false => (file.as_raw_fd(), c"", AtFlags::EMPTY_PATH),
         };
-        // SAFETY: the path is a text that ends with a zero byte; both lists end with a null pointer, and hold pointers to
-        // such texts, which live until the call is over.
+        // SAFETY: the path is a text that ends with a zero byte; both lists end with a null
+        // pointer, and hold pointers to such texts, which live until the call is over.
         unsafe {
             libc::syscall(
                 libc::SYS_execveat,
@@ -326,7 +332,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pipe_with(PipeFlags::CLOEXEC)?)
 }
 
-/// No more than this, and no more than before.
+/// Sets a limit to `most`, or leaves it where it is lower.
 fn bound(resource: Resource, most: u64) -> io::Result<()> {
     let before = rustix::process::getrlimit(resource).maximum;
     let most = Some(before.map_or(most, |before| before.min(most)));
@@ -334,12 +340,13 @@ fn bound(resource: Resource, most: u64) -> io::Result<()> {
 }
 
 impl RunningCgi {
-    /// Readable once it has ended.
+    /// The descriptor that is readable once the program has ended.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// What it and all that it has started take. What has ended among what this process has adopted takes nothing.
+    /// The resources that the program and all that it has started take. Adopted processes that have
+    /// ended are waited for first, so that they take nothing.
     pub fn taken(&self) -> ProcessUse {
         for adopted in crate::launch::children().into_iter().filter(|one| *one != self.process) {
             // it may still run
@@ -348,13 +355,14 @@ impl RunningCgi {
         taken()
     }
 
-    /// Kills it with its process group, unless it has ended, and waits for it. Says how it has ended: by itself with
-    /// this status, or by a signal. What it has started is killed, too, where the kernel waits for that.
+    /// Kills the program with its process group, unless it has ended, and waits for it. Returns how
+    /// it has ended: by itself with this status, or by a signal. The processes that it has started
+    /// are killed, too, where the wait depends on them.
     ///
     /// # Errors
-    /// `TimedOut` where somebody else traces it, and does not end.
+    /// `TimedOut` where another process traces it, and does not end.
     pub fn end(&self) -> io::Result<Result<i32, i32>> {
-        // as long as nobody has waited for it, its number is no other's
+        // its number is no other process's as long as it was not waited for
         let _ = kill_process_group(self.process, Signal::KILL);
         let status = wait_for_killed(self.process)?;
         Ok(match status.exit_status() {
@@ -364,8 +372,8 @@ impl RunningCgi {
     }
 }
 
-/// Waits for a child that was killed. One that is traced ends for its parent when it has ended for whoever traces it,
-/// which may be one that it has started: these are killed meanwhile.
+/// Waits for a child that was killed. A traced child ends for its parent only when it has ended for
+/// its tracer, which may be a process that it has started; so these are killed meanwhile.
 fn wait_for_killed(process: Pid) -> io::Result<WaitStatus> {
     let until = Instant::now() + ENDING;
     loop {
@@ -389,7 +397,7 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Reads what a program has said.
+/// Reads what a program has written.
 pub fn read(from: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     match rustix::io::read(from, buffer) {
         Ok(0) => Received::Ended,
@@ -399,7 +407,7 @@ pub fn read(from: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     }
 }
 
-/// Writes what a program is to read.
+/// Writes to a program's standard input.
 pub fn write(to: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
     match rustix::io::write(to, bytes) {
         Ok(count) => Sent::Bytes(count),
@@ -408,16 +416,16 @@ pub fn write(to: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
     }
 }
 
-/// What processes take together.
+/// The resources of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUse {
-    /// How many there are.
+    /// The number of processes.
     pub processes: u64,
-    /// Bytes of memory in use; what several share counts for each.
+    /// Bytes of memory in use; memory that several share counts for each.
     pub memory_bytes: u64,
 }
 
-/// What the descendants of this process take, as far as it may see them.
+/// The resources of this process's descendants, as far as it may see them.
 fn taken() -> ProcessUse {
     let page_bytes = rustix::param::page_size() as u64;
     let pages = |process: &Pid| -> Option<u64> {
@@ -429,15 +437,16 @@ fn taken() -> ProcessUse {
     ProcessUse { processes: all.len() as u64, memory_bytes }
 }
 
-/// Kills all descendants of this process and what becomes one meanwhile, and waits for them. Says whether none is left.
-/// Only for a process that has [adopted](crate::launch::adopt_orphans) them.
+/// Kills all descendants of this process, and processes that become one meanwhile, and waits for
+/// them. Returns whether none is left. Only for a process that has
+/// [adopted](crate::launch::adopt_orphans) them.
 pub fn end_descendants() -> bool {
     let until = Instant::now() + ENDING;
     loop {
         // any child, whatever its process group
         match again(|| wait(WaitOptions::NOHANG)) {
             Ok(Some(_)) => continue,
-            // there is none
+            // there is no child
             Err(_) => return true,
             Ok(None) => {}
         }
@@ -449,7 +458,7 @@ pub fn end_descendants() -> bool {
     }
 }
 
-/// Takes note of children that have ended: their numbers, and whether they were killed.
+/// Waits for children that have ended: returns their numbers, and whether they were killed.
 pub fn reap() -> Vec<(u32, bool)> {
     let mut ended = Vec::new();
     while let Ok(Some((process, status))) = again(|| wait(WaitOptions::NOHANG)) {
@@ -458,7 +467,7 @@ pub fn reap() -> Vec<(u32, bool)> {
     ended
 }
 
-/// Kills the children of this process whose numbers are none of these.
+/// Kills the children of this process except those with these numbers.
 pub fn end_others(own: &[u32]) {
     let is_other = |one: &Pid| !own.contains(&number(*one));
     let others = crate::launch::children().into_iter().filter(is_other);

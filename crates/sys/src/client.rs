@@ -1,8 +1,9 @@
-//! Client sockets: connecting without waiting, from a chosen address, and what became of it.
+//! Client sockets: connecting without waiting, from a chosen address, and the outcome.
 //!
-//! The load generator and connections to applications stand on these. A connection is begun with [`connect`]; when its socket
-//! becomes writable, [`connect_result`] says how it ended and [`retransmitted`] how many segments
-//! the kernel had to repeat until then, which for a fresh connection are its SYNs.
+//! The load generator and connections to applications use these. A connection is begun with
+//! [`connect`]; when its socket becomes writable, [`connect_result`] returns how it ended, and
+//! [`retransmitted`] how many segments the kernel had to repeat until then, which for a fresh
+//! connection are its SYNs.
 
 use crate::socket::Sent;
 use crate::unix_address::UnixAddress;
@@ -14,10 +15,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Where a connection starts and how much it takes in.
+/// The source of a connection, and how much it takes in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectOptions {
-    /// The own address. With port 0 the kernel chooses the port, and it may use the same port
+    /// The local address. With port 0 the kernel chooses the port, and it may use the same port
     /// towards several targets; with any other port, exactly that one is taken.
     pub source: Option<SocketAddr>,
     /// The receive buffer, bytes; the kernel doubles the number for its own use. A small one makes
@@ -28,7 +29,7 @@ pub struct ConnectOptions {
 /// Begins to connect, non-blocking. Small requests are sent without delay (`TCP_NODELAY`).
 ///
 /// # Errors
-/// What the kernel says at once: no descriptor (`EMFILE`), no free local port (`EADDRNOTAVAIL`),
+/// The kernel's immediate error: no descriptor (`EMFILE`), no free local port (`EADDRNOTAVAIL`),
 /// the source in use (`EADDRINUSE`), no route. A refusal comes later, from [`connect_result`], or
 /// here when the target is this machine.
 pub fn connect(target: SocketAddr, options: ConnectOptions) -> io::Result<OwnedFd> {
@@ -53,7 +54,7 @@ pub fn connect(target: SocketAddr, options: ConnectOptions) -> io::Result<OwnedF
     }
 }
 
-/// The same, to a Unix socket.
+/// Begins to connect to a Unix socket.
 ///
 /// # Errors
 /// As [`connect`]; also when there is no such socket, or too many wait there.
@@ -64,17 +65,18 @@ pub fn connect_unix(address: &UnixAddress) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// How long nothing is said on a connection before the kernel asks the other end, in seconds; how often it asks, and
-/// after how many questions without an answer the connection has ended.
+/// The keep-alive times: how long a connection is silent before the kernel asks the other end, how
+/// often it asks, both in seconds, and after how many questions without an answer the connection
+/// has ended.
 const IDLE_S: u64 = 10;
 const ASK_EVERY_S: u64 = 5;
 const QUESTIONS: u32 = 3;
 
-/// Has the kernel find out that the other machine has ended, or begun anew, while its answer is waited for (keep-alive of
-/// TCP, RFC 9293 §3.8.4).
+/// Has the kernel find out that the other machine has ended, or was restarted, while its answer is
+/// waited for (keep-alive of TCP, RFC 9293 §3.8.4).
 ///
 /// # Errors
-/// What the kernel says; of a socket that is not one of TCP, too.
+/// The error of the kernel, also for a socket other than TCP.
 pub fn ask_other_end(socket: BorrowedFd<'_>) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(IDLE_S))?;
@@ -83,13 +85,13 @@ pub fn ask_other_end(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nothing has come on a connection, not even its end.
+/// Whether nothing has arrived on a connection, not even its end.
 pub fn is_quiet(socket: BorrowedFd<'_>) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(net::recv(socket, &mut [0; 1], flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
-/// How a connection that has become writable (or failed) ended.
+/// Takes the outcome of a connection that has become writable, or has failed.
 ///
 /// # Errors
 /// Refused, reset, timed out, unreachable: what the kernel noted on the socket.
@@ -100,11 +102,11 @@ pub fn connect_result(socket: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Sends the first bytes over a connection that may still be coming about; until it has, that is
-/// [`Blocked`](Sent::Blocked).
+/// Sends the first bytes over a connection that may still be being established; until it is, the
+/// result is [`Blocked`](Sent::Blocked).
 ///
 /// # Errors
-/// Why there is none: refused, reset, timed out, unreachable.
+/// The reason why there is no connection: refused, reset, timed out, unreachable.
 pub fn send_first(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Sent> {
     match net::send(socket, bytes, SendFlags::NOSIGNAL) {
         Ok(count) => Ok(Sent::Bytes(count)),
@@ -113,20 +115,22 @@ pub fn send_first(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Sent> {
     }
 }
 
-/// Whether no connection could be begun for want of something of this machine's: descriptors, or memory.
+/// Whether the error is a lack of this machine's descriptors or memory, so that no connection could
+/// be begun.
 pub fn is_lack(error: &io::Error) -> bool {
     let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
 }
 
-/// Segments that the kernel sent more than once on this connection so far (`tcpi_total_retrans`).
-/// Asked before the first data is sent, it counts repeated SYNs. 0 where the kernel does not say.
+/// The segments that the kernel has sent more than once on this connection so far
+/// (`tcpi_total_retrans`). Before the first data is sent, they are repeated SYNs. 0 where the
+/// kernel does not report it.
 pub fn retransmitted(socket: BorrowedFd<'_>) -> u32 {
     crate::socket::tcp_info(socket).map_or(0, |info| info.tcpi_total_retrans)
 }
 
 /// Leaves the choice of the local port to `connect`, which can then use one port towards several
-/// targets. Without it `bind` takes a port for itself, and some 28,000 are all there are.
+/// targets. Without this `bind` takes a port exclusively, and there are only about 28,000.
 fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: `on` is readable for the length given and outlives the call; the descriptor is open

@@ -1,7 +1,7 @@
-//! Descriptors that one process gives another through a connection of Unix sockets, which both have.
+//! Descriptors that one process gives another through a connected pair of Unix sockets.
 //!
-//! In: a connection, and descriptors. Out: duplicates of them in the other process, in the same order. As many as
-//! there are go in pieces: the kernel passes on 253 at a time at most.
+//! In: a connection, and descriptors. Out: duplicates of them in the other process, in the same
+//! order. They are sent in pieces, as the kernel passes on 253 at a time at most.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -12,29 +12,29 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How many go in a piece.
+/// The number of descriptors in a piece.
 const PIECE: usize = 64;
 
-/// Gives these. The other end is to take as many.
+/// Gives these descriptors. The other end must take as many.
 ///
 /// # Errors
-/// What the kernel says; some may have been given.
+/// The error of the kernel; some descriptors may have been given.
 pub fn give(connection: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     for piece in descriptors.chunks(PIECE) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PIECE))];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         beside.push(SendAncillaryMessage::ScmRights(piece));
-        // a byte at least goes with them
+        // descriptors need at least one byte that carries them
         let byte = [IoSlice::new(b"+")];
         again(|| net::sendmsg(&connection, &byte, &mut beside, SendFlags::NOSIGNAL))?;
     }
     Ok(())
 }
 
-/// Takes so many, close-on-exec.
+/// Takes this many descriptors, close-on-exec.
 ///
 /// # Errors
-/// `UnexpectedEof` if fewer were given; or what the kernel says.
+/// `UnexpectedEof` if fewer were given; or the error of the kernel.
 pub fn take(connection: impl AsFd, count: usize) -> io::Result<Vec<OwnedFd>> {
     let mut taken = Vec::with_capacity(count);
     while taken.len() < count {

@@ -9,16 +9,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
-/// What a descriptor is reported for once. The kernel reports the end always.
+/// The events that a descriptor is reported for once. The kernel always reports the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Once {
     /// Something to read, or its peer has shut down writing.
     Read,
     /// Room to write.
     Write,
-    /// Either.
+    /// Something to read, or room to write.
     Both,
-    /// Only that its peer has shut down writing, whatever is left to read, or the connection failed.
+    /// Only that the peer has shut down writing, whatever is left to read, or that the connection
+    /// failed.
     PeerEnd,
     /// Only that the connection is gone in both directions, or failed.
     End,
@@ -38,14 +39,14 @@ impl Once {
     }
 }
 
-/// What happened on one descriptor.
+/// The events on one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyDescriptor {
-    /// The token it was added with.
+    /// The token that the descriptor was added with.
     pub token: u64,
-    /// It can be read, or its peer has shut down writing.
+    /// The descriptor can be read, or its peer has shut down writing.
     pub readable: bool,
-    /// It can be written.
+    /// The descriptor can be written.
     pub writable: bool,
     /// The peer has shut down writing: the end of the stream is near or reached.
     pub ended: bool,
@@ -68,13 +69,13 @@ impl Events {
         self.0.is_empty()
     }
 
-    /// Whether there may be more than the last wait reported.
+    /// Whether there may be more events than the last wait reported.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.0.len() == self.0.capacity()
     }
 
-    /// What the last wait reported.
+    /// The events of the last wait.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = ReadyDescriptor> + '_ {
         self.0.iter().map(|event| {
@@ -90,12 +91,12 @@ impl Events {
     }
 }
 
-/// What a socket is watched for.
+/// The events that a socket is watched for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edges {
-    /// That there is something to read.
+    /// Whether the socket is watched for something to read.
     pub read: bool,
-    /// That there is room to write.
+    /// Whether the socket is watched for room to write.
     pub write: bool,
 }
 
@@ -141,19 +142,20 @@ impl Epoll {
         Ok(epoll::add(&self.0, socket, epoll::EventData::new_u64(token), flags)?)
     }
 
-    /// Watches a socket for this, edge-triggered; also for an end and a failure.
+    /// Watches a socket for these events, edge-triggered; also for its end and failure.
     ///
     /// # Errors
-    /// As [`add_connection`](Epoll::add_connection); and when it is watched already.
+    /// The errors of [`add_connection`](Epoll::add_connection); also when the socket is watched
+    /// already.
     pub fn add_edges(&self, socket: impl AsFd, token: u64, edges: Edges) -> io::Result<()> {
         Ok(epoll::add(&self.0, socket, epoll::EventData::new_u64(token), edges.flags())?)
     }
 
-    /// Watches a socket that was added for this from now on, under this token. What is so already is
-    /// reported at once.
+    /// Changes the events that an added socket is watched for, and its token. What is ready already
+    /// is reported at once.
     ///
     /// # Errors
-    /// When it was not added.
+    /// The socket was not added.
     pub fn change_edges(&self, socket: impl AsFd, token: u64, edges: Edges) -> io::Result<()> {
         Ok(epoll::modify(&self.0, socket, epoll::EventData::new_u64(token), edges.flags())?)
     }
@@ -167,7 +169,7 @@ impl Epoll {
     }
 
     /// Watches a descriptor for this until it is reported once; then
-    /// [`watch_again`](Epoll::watch_again). So a set can serve several threads.
+    /// [`watch_again`](Epoll::watch_again) is needed. So a set can serve several threads.
     ///
     /// # Errors
     /// As [`add_connection`](Epoll::add_connection).
@@ -175,16 +177,18 @@ impl Epoll {
         Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), what.flags())?)
     }
 
-    /// Has a descriptor reported once more, for this and nothing else; at once if it is so already.
+    /// Has a descriptor reported once more, for this and nothing else; at once if it is ready
+    /// already.
     ///
     /// # Errors
-    /// When it was not added.
+    /// The descriptor was not added.
     pub fn watch_again(&self, fd: impl AsFd, token: u64, what: Once) -> io::Result<()> {
         Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), what.flags())?)
     }
 
-    /// As [`add_reader`](Epoll::add_reader), for a descriptor that other sets watch, too: only one of
-    /// those that wait is woken, the one that has been watching for longest (`EPOLLEXCLUSIVE`).
+    /// Watches like [`add_reader`](Epoll::add_reader), for a descriptor that other sets watch, too:
+    /// the kernel wakes only one of the waiting threads, that of the set that has been watching
+    /// longest (`EPOLLEXCLUSIVE`).
     ///
     /// # Errors
     /// As [`add_connection`](Epoll::add_connection).
@@ -193,10 +197,10 @@ impl Epoll {
         Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), flags)?)
     }
 
-    /// Stops watching. A closed descriptor is removed by itself.
+    /// Stops watching a descriptor. A closed descriptor is removed by itself.
     ///
     /// # Errors
-    /// When it was not watched.
+    /// The descriptor was not watched.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.0, fd)?)
     }
@@ -219,8 +223,8 @@ impl Epoll {
         }
     }
 
-    /// As [`wait`](Epoll::wait), with a timeout in nanoseconds: the kernel wakes the thread some
-    /// 50 µs late unless its timer slack is smaller ([`crate::process::wake_sharply`]).
+    /// Waits like [`wait`](Epoll::wait), with a timeout in nanoseconds: the kernel wakes the thread
+    /// some 50 µs late unless its timer slack is smaller ([`crate::process::wake_sharply`]).
     ///
     /// # Errors
     /// `ENOSYS` before Linux 5.11, which has no such call.
@@ -274,7 +278,7 @@ mod tests {
         epoll.wait_ns(&mut events, 30_000_000).unwrap();
         let took_ns = clock::monotonic_ns() - begin_ns;
         assert!(events.is_empty() && took_ns >= 30_000_000);
-        // it sleeps
+        // the thread sleeps during the wait
         assert!(clock::thread_cpu_ns() - cpu_ns < took_ns);
     }
 

@@ -4,7 +4,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Wakes a loop that waits in [`Epoll::wait`](crate::epoll::Epoll::wait); any thread may ring it.
+/// The wake-up of a loop that waits in [`Epoll::wait`](crate::epoll::Epoll::wait); any thread may
+/// ring it.
 #[derive(Debug)]
 pub struct Bell(OwnedFd);
 
@@ -19,11 +20,11 @@ impl Bell {
 
     /// Makes the bell readable.
     pub fn ring(&self) {
-        // The only failure is a counter that is full, and then the bell is readable already.
+        // A write can fail only because the counter is full, and then the bell is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it silent again.
+    /// Makes the bell silent again.
     pub fn silence(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }

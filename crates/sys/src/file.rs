@@ -1,4 +1,5 @@
-//! Files: opening beneath a root, opening nothing but a regular file, and stamps that tell whether one changed.
+//! Files: opening beneath a root, opening only regular files, and stamps that show whether a file
+//! has changed.
 
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -8,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What kind of thing a descriptor refers to.
+/// The kind of thing that a descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// An ordinary file.
@@ -21,38 +22,38 @@ pub enum FileKind {
     Special,
 }
 
-/// What tells one state of a file from another without reading it.
+/// The stamp of a file's state, by which two states are distinguished without reading the file.
 ///
 /// Two equal stamps mean the same bytes, except that a file changed twice within one tick of the
 /// kernel's clock (up to 10 ms) may keep its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// What it is.
+    /// The kind of the file.
     pub kind: FileKind,
-    /// The device it lies on.
+    /// The device that the file is on.
     pub device: u64,
-    /// Its number there.
+    /// The number of the file on its device.
     pub inode: u64,
-    /// Names it has on that device. Not part of what a change of content moves.
+    /// The number of the file's names on its device. A change of content does not change it.
     pub links: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// Last change of its content: nanoseconds since 1970, negative before.
+    /// The last change of the content: nanoseconds since 1970, negative before.
     pub mtime_ns: i64,
-    /// Last change of content or attributes, in the same unit.
+    /// The last change of content or attributes, in the same unit.
     pub ctime_ns: i64,
 }
 
-/// What a failure to open or stamp says about the path.
+/// The meaning of a failure to open or stamp, for the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenFailure {
-    /// It leads to nothing, out of the root, or in circles.
+    /// The path leads to nothing, out of the root, or in circles.
     Nowhere,
-    /// It leads to something this process may not use.
+    /// The path leads to something that this process may not use.
     Denied,
-    /// Nothing: descriptors or memory are used up for now.
+    /// The failure says nothing about the path: descriptors or memory are used up for now.
     Shortage,
-    /// Nothing: the file system failed.
+    /// The failure says nothing about the path: the file system failed.
     Broken,
 }
 
@@ -62,7 +63,7 @@ pub fn failure(error: &io::Error) -> OpenFailure {
         libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ENAMETOOLONG | libc::ELOOP => {
             OpenFailure::Nowhere
         }
-        // Out of the root; NUL in a name; a device or FIFO without its other side.
+        // out of the root; NUL in a name; a device or FIFO without its other side
         libc::EXDEV | libc::EINVAL | libc::ENXIO | libc::ENODEV => OpenFailure::Nowhere,
         libc::EACCES | libc::EPERM => OpenFailure::Denied,
         libc::ENFILE | libc::EMFILE | libc::ENOMEM | libc::EAGAIN => OpenFailure::Shortage,
@@ -75,17 +76,18 @@ pub fn failure(error: &io::Error) -> OpenFailure {
 /// Opens a directory as a place to resolve names from. Needs no right to read it.
 ///
 /// # Errors
-/// What the kernel says, `ENOENT` and `ENOTDIR` above all.
+/// The error of the kernel, `ENOENT` and `ENOTDIR` above all.
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens a file that an operator names, to read it. Anything else than a regular file, a FIFO above all, could
-/// keep the reader waiting for ever, and to open a device may do something to it: it is looked at first.
+/// Opens a file that an operator names, for reading. Other files than regular ones are refused
+/// before they are opened: a FIFO could keep the reader waiting for ever, and opening a device may
+/// have effects.
 ///
 /// # Errors
-/// What the kernel says, or that it is no regular file.
+/// The error of the kernel, or that it is no regular file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     must_be_regular(&std::fs::metadata(path)?)?;
     let file = open_listed(path)?;
@@ -93,11 +95,11 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file for reading that its directory has just listed as a regular one, with one call. If it is something
-/// else by now, nothing is waited for.
+/// Opens a file for reading that its directory has just listed as a regular one, with one call. If
+/// it is something else by now, the call does not wait.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn open_listed(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
@@ -111,20 +113,20 @@ fn must_be_regular(found: &Metadata) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
-/// Locks a file for this process alone, until it is closed, which the kernel does for a process that ends.
-/// Says whether it could: another process may have it.
+/// Locks a file for this process alone, until the file is closed, which the kernel does for a
+/// process that ends. Returns whether it is locked; if not, another process has the lock.
 ///
 /// # Errors
-/// What the kernel says; some file systems have no locks.
+/// The error of the kernel; some file systems have no locks.
 pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
     try_flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Locks a file together with others, until each of them has closed it: no process has it [alone](try_lock)
-/// before. Says whether it could: another process may have it alone.
+/// Locks a file together with others; no process can lock it [alone](try_lock) until each of them
+/// has closed it. Returns whether it is locked; if not, another process has it alone.
 ///
 /// # Errors
-/// As [`try_lock`].
+/// The errors of [`try_lock`].
 pub fn try_lock_shared(file: impl AsFd) -> io::Result<bool> {
     try_flock(file, FlockOperation::NonBlockingLockShared)
 }
@@ -137,17 +139,18 @@ fn try_flock(file: impl AsFd, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
-/// An extended attribute of a file, if it has one of this name that is no longer than 255 bytes.
+/// The extended attribute of a file with this name, if it has one that is no longer than 255 bytes.
 pub fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
     let mut value = [0; 255];
     let count = rustix::fs::getxattr(path, name, &mut value[..]).ok()?;
     Some(value[..count].to_vec())
 }
 
-/// As [`try_lock_shared`], for a file that nobody but this user may open: one who has it alone is waited for.
+/// Locks like [`try_lock_shared`], for a file that only this user may open: waits for a process
+/// that has it alone.
 ///
 /// # Errors
-/// As [`try_lock`].
+/// The errors of [`try_lock`].
 pub(crate) fn lock_shared(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::LockShared)?)
 }
@@ -167,15 +170,16 @@ pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
 /// Finds `path` below `root` without opening what is there, so that it can be stamped.
 ///
 /// # Errors
-/// As [`open_beneath`].
+/// The errors of [`open_beneath`].
 pub fn find_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     beneath(root, path, OFlags::PATH)
 }
 
-/// Like [`find_beneath`], but a link at the end of `path` is found itself, not what it points to.
+/// Finds like [`find_beneath`], but a link at the end of `path` is found itself, not what it points
+/// to.
 ///
 /// # Errors
-/// As [`open_beneath`].
+/// The errors of [`open_beneath`].
 pub fn find_link_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW)
 }
@@ -198,7 +202,7 @@ fn beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Owned
 /// most `most` of them, and whether these are all.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {
@@ -218,7 +222,7 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<(Vec<Vec<u8>>
 /// The target of a link that [`find_link_beneath`] found.
 ///
 /// # Errors
-/// What the kernel says; `ENOENT` if `link` is not a link.
+/// The error of the kernel; `ENOENT` if `link` is not a link.
 pub fn link_target(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes())
 }
@@ -226,7 +230,7 @@ pub fn link_target(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 /// The state of an open file.
 ///
 /// # Errors
-/// What the kernel says; file systems over a network may fail here.
+/// The error of the kernel; file systems over a network may fail here.
 pub fn stamp(file: BorrowedFd<'_>) -> io::Result<Stamp> {
     stamp_with(file, c"", AtFlags::EMPTY_PATH)
 }
@@ -234,26 +238,27 @@ pub fn stamp(file: BorrowedFd<'_>) -> io::Result<Stamp> {
 /// The state of an open file as far as this machine knows it: a network file system is not asked.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 #[inline]
 pub fn stamp_known(file: BorrowedFd<'_>) -> io::Result<Stamp> {
     stamp_with(file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)
 }
 
-/// The state of what is at `path`; links are followed. Takes no descriptor.
+/// The state of the file at `path`; links are followed. Takes no descriptor.
 ///
 /// # Errors
-/// As stat(2).
+/// The errors of stat(2).
 pub fn stamp_of(path: &Path) -> io::Result<Stamp> {
     stamp_with(rustix::fs::CWD, path, AtFlags::empty())
 }
 
-/// The state of what is at `path` from `root`, which is not opened; a link at its end is not followed.
-/// One system call instead of three. But links on the way are followed, out of the root too: before
-/// anything is told of the file it must be opened with [`open_beneath`] and its state compared.
+/// The state of the file at `path` from `root`, which is not opened; a link at its end is not
+/// followed. One system call instead of three. But links on the way are followed, out of the root
+/// too: before anything about the file is answered, it must be opened with [`open_beneath`] and its
+/// state compared.
 ///
 /// # Errors
-/// As stat(2).
+/// The errors of stat(2).
 pub fn stamp_at(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<Stamp> {
     stamp_with(root, path, AtFlags::SYMLINK_NOFOLLOW)
 }
@@ -288,7 +293,7 @@ fn stamp_with<P: rustix::path::Arg>(
 /// Reads into `buffer` from `offset` on; 0 at the end of the file. May block.
 ///
 /// # Errors
-/// What the kernel says; an interruption is not an error.
+/// The error of the kernel; an interruption is not an error.
 pub fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     loop {
         match rustix::io::pread(file, &mut *buffer, offset) {
@@ -298,11 +303,12 @@ pub fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Resu
     }
 }
 
-/// Whether changes on the file system of `file` are all made by this machine, so that it tells of
-/// them (inotify). Network and user-space file systems, and those the kernel makes up, do not.
+/// Whether all changes on the file system of `file` are made by this machine, so that inotify
+/// reports them. Network and user-space file systems, and those that the kernel makes up, do not
+/// report theirs.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn reports_changes(file: BorrowedFd<'_>) -> io::Result<bool> {
     const SILENT: [u32; 18] = [
         0x6969,      // NFS
@@ -332,7 +338,7 @@ pub fn reports_changes(file: BorrowedFd<'_>) -> io::Result<bool> {
 /// Whether this user may make files in a directory, as far as its rights tell.
 ///
 /// # Errors
-/// That it may not, and why.
+/// The reason why the user may not.
 pub fn may_write(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
@@ -340,7 +346,7 @@ pub fn may_write(directory: &Path) -> io::Result<()> {
 /// Whether this user may connect to a Unix socket, as far as its rights tell.
 ///
 /// # Errors
-/// That it may not, and why.
+/// The reason why the user may not.
 pub fn may_connect(socket: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(socket, Access::WRITE_OK)?)
 }

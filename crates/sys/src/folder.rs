@@ -1,7 +1,8 @@
-//! Folders of one process among the temporary files. They go when it ends, and those of processes that
-//! were killed go when the same user makes the next.
+//! Folders of one process among the temporary files. They are removed when the process ends; those
+//! of processes that were killed are removed when the same user makes the next folder.
 //!
-//! All that use a folder hold a shared lock on a file in it; what nobody holds is removed.
+//! All processes that use a folder hold a shared lock on a file in it; a folder whose lock no
+//! process holds is removed.
 
 use crate::file::{lock_shared, try_lock};
 use std::fs::{self, DirBuilder, File};
@@ -9,24 +10,25 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The name of the file that all who use the folder have locked.
+/// The name of the file that all processes which use the folder have locked.
 const LOCK: &str = "lock";
 
 /// A folder that is removed with everything in it when dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The directory itself, so that no other one can have its number.
+    /// The directory itself, kept open so that no other directory can get its number.
     directory: File,
     _lock: File,
 }
 
 impl Folder {
-    /// A new one of this `mode`: `prefix`, the number of the process, and one that tells it from
-    /// others of the same process. Those of this prefix that nobody uses any more are removed.
+    /// Makes a folder of this `mode`, whose name is `prefix`, the number of the process, and a
+    /// number that distinguishes it from others of the same process. Folders of this prefix that no
+    /// process uses any more are removed.
     ///
     /// # Errors
-    /// What the system says; some file systems have no locks.
+    /// The error of the system; some file systems have no locks.
     pub fn make(prefix: &str, mode: u32) -> io::Result<Folder> {
         let base = std::env::temp_dir();
         for attempt in 0..100 {
@@ -44,24 +46,25 @@ impl Folder {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Under its name the file is never seen without its lock.
+    /// Locks the file before it gets its name, so that it is never seen without the lock.
     fn lock(path: PathBuf) -> io::Result<Folder> {
         let new = path.join("new");
         let lock = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
         lock_shared(&lock)?;
         fs::rename(&new, path.join(LOCK))?;
         let directory = File::open(&path)?;
-        // systemd-tmpfiles leaves a directory alone that somebody has locked (tmpfiles.d(5))
+        // systemd-tmpfiles leaves a directory alone that some process has locked (tmpfiles.d(5))
         lock_shared(&directory)?;
         Ok(Folder { path, directory, _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is still there: who cleans up temporary files may have removed it.
+    /// Whether the folder is still there: a program that cleans up temporary files may have removed
+    /// it.
     pub fn is_there(&self) -> bool {
         let number = |known: fs::Metadata| (known.dev(), known.ino());
         match (self.directory.metadata(), fs::symlink_metadata(&self.path)) {
@@ -73,7 +76,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // under the name of one that others have removed there may be the next of this process
+        // if others have removed this folder, the next one of this process may have its name
         if self.is_there() {
             // nothing can be done about a failure
             let _ = fs::remove_dir_all(&self.path);
@@ -81,21 +84,22 @@ impl Drop for Folder {
     }
 }
 
-/// For as long as what this returns is open, no other process removes the folder; `None` if it is none.
+/// Keeps other processes from removing the folder for as long as the file is open that this
+/// returns; `None` if it is no such folder.
 pub fn hold(folder: &Path) -> Option<File> {
     let lock = File::open(folder.join(LOCK)).ok()?;
     lock_shared(&lock).ok()?;
     Some(lock)
 }
 
-/// Whether folders of this prefix are called so: `forebay-123-0`.
+/// Whether folders of this prefix have names like this one: `forebay-123-0`.
 pub fn is_name(prefix: &str, name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbers = name.strip_prefix(prefix).and_then(|rest| rest.split_once('-'));
     numbers.is_some_and(|(pid, attempt)| is_number(pid) && is_number(attempt))
 }
 
-/// Removes folders of this user that nobody uses any more.
+/// Removes folders of this user that no process uses any more.
 fn remove_abandoned(base: &Path, prefix: &str, own: u32) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -144,14 +148,14 @@ mod tests {
 
     #[test]
     fn what_all_have_left_is_removed_by_the_next() {
-        // one that is killed does nothing
+        // a process that is killed removes nothing
         let killed = ManuallyDrop::new(Folder::make(PREFIX, 0o700).unwrap());
         let user = hold(killed.path()).unwrap();
         killed._lock.unlock().unwrap();
         let next = Folder::make(PREFIX, 0o700).unwrap();
         assert!(killed.path().exists(), "another process has it");
         drop(user);
-        // a process that another test begins has it until it runs its program
+        // a process that another test begins has the lock until it runs its program
         let mut last = Folder::make(PREFIX, 0o700).unwrap();
         for _ in 0..3000 {
             if !killed.path().exists() {

@@ -1,5 +1,5 @@
-//! Listening sockets that a service manager opened and passed on (sd_listen_fds(3)), or the process that
-//! has started this one ([`passing`](crate::passing)).
+//! Listening sockets that were opened and passed on by a service manager (sd_listen_fds(3)), or by
+//! the process that has started this one ([`passing`](crate::passing)).
 
 use crate::socket;
 use crate::unix_address::UnixAddress;
@@ -18,8 +18,9 @@ use std::sync::{Mutex, PoisonError};
 /// The number of the first socket.
 pub(crate) const FIRST: RawFd = 3;
 
-/// The variable in which the process that has started this one says its own number: what it passes on is for
-/// its children. Theirs, as `LISTEN_PID` has it, it does not know before they are started.
+/// The variable in which the process that has started this one gives its own number: what it passes
+/// on is for its children. It does not know their numbers, as `LISTEN_PID` has them, before they
+/// are started.
 pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 
 /// A socket that was passed on.
@@ -27,30 +28,30 @@ pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
 pub struct Inherited {
     /// The socket, non-blocking.
     pub socket: OwnedFd,
-    /// What the service manager calls it (`FileDescriptorName=`); empty if it does not say.
+    /// The service manager's name for it (`FileDescriptorName=`); empty if there is none.
     pub name: String,
-    /// Where it listens.
+    /// The address at which it listens.
     pub bound: InheritedAddress,
 }
 
-/// Where a socket listens.
+/// The address at which a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InheritedAddress {
     /// At an internet address.
     Internet {
         /// The address.
         address: SocketAddr,
-        /// It is `::`, and IPv4 connections come to it as well.
+        /// The address is `::`, and IPv4 connections come to it as well.
         with_ipv4: bool,
     },
     /// At a Unix socket with a name.
     Unix(UnixAddress),
-    /// It does not listen for streams of either kind.
+    /// The socket does not listen for streams of either kind.
     Otherwise,
 }
 
-/// Takes the sockets that were passed to this process; a second call finds none. To be called first
-/// of all, before anything is opened.
+/// Takes the sockets that were passed to this process; a second call finds none. Must be called
+/// first of all, before anything is opened.
 ///
 /// # Errors
 /// `InvalidData` if the environment promises what is not there.
@@ -77,10 +78,10 @@ pub fn take() -> io::Result<Vec<Inherited>> {
     sockets.collect()
 }
 
-/// A socket that this program has bound itself, and at which it listens for streams.
+/// Takes a socket that this program has bound itself, and at which it listens for streams.
 ///
 /// # Errors
-/// `InvalidInput` if it does not; what the kernel says.
+/// `InvalidInput` if the socket does not listen for streams; or the error of the kernel.
 pub fn given(socket: OwnedFd) -> io::Result<Inherited> {
     let bound = bound(&socket)?;
     if bound == InheritedAddress::Otherwise {
@@ -90,18 +91,18 @@ pub fn given(socket: OwnedFd) -> io::Result<Inherited> {
     Ok(Inherited { socket, name: String::new(), bound })
 }
 
-/// Whether the process that has started this one says the number of a descriptor in a variable.
+/// Whether the process that has started this one gives the number of a descriptor in a variable.
 pub(crate) fn is_named(name: &str) -> bool {
     has_supervisor() && number(name).is_some_and(|number| number >= FIRST)
 }
 
-/// Whether the process that has started this one says that it passes something on.
+/// Whether the process that has started this one passes something on.
 pub(crate) fn has_supervisor() -> bool {
     number(SUPERVISOR).is_some_and(|pid| pid == parent_id() as RawFd)
 }
 
-/// Takes the descriptor whose number the process that has started this one says in a variable; a second call
-/// finds none.
+/// Takes the descriptor whose number the process that has started this one gives in a variable; a
+/// second call finds none.
 pub(crate) fn take_named(name: &'static str) -> io::Result<Option<OwnedFd>> {
     static TAKEN: Mutex<Vec<&str>> = Mutex::new(Vec::new());
     let Some(number) = number(name).filter(|_| is_named(name)) else { return Ok(None) };
@@ -133,10 +134,10 @@ fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Where a socket listens, as the kernel says it.
+/// The address at which a socket listens, as the kernel reports it.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn bound(socket: &OwnedFd) -> io::Result<InheritedAddress> {
     let is_stream = sockopt::socket_acceptconn(socket).unwrap_or(false)
         && sockopt::socket_type(socket)? == rustix::net::SocketType::STREAM;

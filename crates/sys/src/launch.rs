@@ -1,9 +1,9 @@
-//! Programs that one process runs for another: how both speak, and how a program is started so that nothing of it
-//! is left when it is over.
+//! Programs that one process runs for another: how the two processes exchange messages, and how a
+//! program is started so that nothing of it is left when it is over.
 //!
-//! A program has a session of its own, an environment that is given, nothing on standard input and no descriptors of
-//! who starts it. The process that runs it becomes the parent of whatever the program leaves behind
-//! ([`adopt_orphans`]), and so can end all of it ([`end_all`]).
+//! A program has a session of its own, an environment that is given, nothing on standard input, and
+//! no descriptors of the process that starts it. The process that runs it becomes the parent of
+//! whatever the program leaves behind ([`adopt_orphans`]), and so can end all of it ([`end_all`]).
 
 use crate::privileges::SystemUser;
 use crate::stderr;
@@ -32,14 +32,15 @@ use std::time::{Duration, Instant};
 /// Descriptors below this are standard input, output and error.
 const FIRST: libc::c_uint = 3;
 
-/// Where the kernel cannot mark descriptors in one call (before Linux 5.11), those below this are marked.
+/// The number below which descriptors are marked where the kernel cannot mark all in one call
+/// (before Linux 5.11).
 const MOST_MARKED: libc::c_int = 4096;
 
-/// How many descriptors a program may have open: what most systems give one. The server's own limit is far higher,
-/// and some programs close each number that there may be.
+/// The number of descriptors that a program may have open: the limit that most systems give one.
+/// The server's own limit is far higher, and some programs close each number that there may be.
 const DESCRIPTORS: u64 = 1024;
 
-/// How long is waited for what was killed, and how long between two looks.
+/// The longest wait for killed processes, and the pause between two looks.
 const ENDING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -51,7 +52,7 @@ pub const MOST_MESSAGE_BYTES: usize = 64 * 1024;
 pub struct MessageSocket(OwnedFd);
 
 impl MessageSocket {
-    /// Two ends. Whoever holds one is told when nobody holds the other.
+    /// Makes two ends. A process that holds one learns it when no process holds the other any more.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -61,10 +62,10 @@ impl MessageSocket {
         Ok((MessageSocket(one), MessageSocket(other)))
     }
 
-    /// The one that this process has as its standard input, which is nothing from now on.
+    /// Takes the end that this process has as its standard input, which is empty from now on.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn of_input() -> io::Result<MessageSocket> {
         stderr::take_input().map(MessageSocket)
     }
@@ -72,24 +73,27 @@ impl MessageSocket {
     /// Sends one message.
     ///
     /// # Errors
-    /// What the kernel says: above all that the other process has ended.
+    /// The error of the kernel, above all that the other process has ended.
     pub fn send(&self, message: &[u8]) -> io::Result<()> {
         again(|| net::send(&self.0, message, SendFlags::NOSIGNAL))?;
         Ok(())
     }
 
-    /// Sends one message and a descriptor, of which the other process gets a duplicate, without waiting.
+    /// Sends one message and a descriptor, of which the other process gets a duplicate, without
+    /// waiting.
     ///
     /// # Errors
-    /// What the kernel says: that the other process has ended, or has too much before it (`EAGAIN`).
+    /// The error of the kernel: the other process has ended, or has too many messages to receive
+    /// (`EAGAIN`).
     pub fn pass(&self, message: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.pass_so(message, descriptor, SendFlags::DONTWAIT)
     }
 
-    /// The same, and waits until the other process has received some of what is before it.
+    /// Sends one message and a descriptor, and waits until the other process has received some of
+    /// the earlier messages.
     ///
     /// # Errors
-    /// What the kernel says: that the other process has ended.
+    /// The error of the kernel: the other process has ended.
     pub fn pass_in_time(&self, message: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.pass_so(message, descriptor, SendFlags::empty())
     }
@@ -109,11 +113,11 @@ impl MessageSocket {
         Ok(())
     }
 
-    /// Waits for a message of at most `most` bytes, and for the descriptor that may come with it, close-on-exec. `None`
-    /// as of [`receive`](MessageSocket::receive).
+    /// Waits for a message of at most `most` bytes, and for the descriptor that may come with it,
+    /// close-on-exec. Returns `None` where [`receive`](MessageSocket::receive) does.
     ///
     /// # Errors
-    /// What the kernel says. What is longer loses its end.
+    /// The error of the kernel. A message that is longer loses its end.
     pub fn receive_passed(&self, most: usize) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
         let mut buffer = vec![0; most];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -139,7 +143,7 @@ impl MessageSocket {
     /// Waits for a message; `None` when the other process has ended, or has closed its end.
     ///
     /// # Errors
-    /// What the kernel says, or that the message was too long.
+    /// The error of the kernel, or that the message was too long.
     pub fn receive(&self) -> io::Result<Option<Vec<u8>>> {
         let mut buffer = vec![0; MOST_MESSAGE_BYTES];
         match again(|| net::recv(&self.0, &mut buffer[..], RecvFlags::TRUNC)) {
@@ -153,9 +157,10 @@ impl MessageSocket {
         }
     }
 
-    /// The other process is told that nothing more comes, and this one hears nothing more.
+    /// Ends both directions: the other process learns that nothing more comes, and this one
+    /// receives nothing more.
     pub fn shut_down(&self) {
-        // it may have ended
+        // the other process may have ended
         let _ = net::shutdown(&self.0, net::Shutdown::Both);
     }
 }
@@ -175,22 +180,22 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Starts this program anew, with these words, a process group of its own, `socket` as its standard input, and no
-/// other descriptor of this process but standard error.
+/// Starts this program anew, with these arguments, a process group of its own, `socket` as its
+/// standard input, and no other descriptor of this process but standard error.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn start_beside(words: &[&OsStr], socket: MessageSocket) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args(words);
-    // a signal from the terminal is for the server
+    // a signal from the terminal is for the server only
     command.process_group(0).stdin(socket.0).stdout(Stdio::null()).stderr(stderr::of_children());
     // SAFETY: it makes system calls and nothing else: it takes no lock and allocates nothing.
     unsafe { command.pre_exec(mark_descriptors) };
     command.spawn()
 }
 
-/// The memory of this process, and what it may do, are for no process of the same user.
+/// Hides the memory and the rights of this process from other processes of the same user.
 ///
 /// # Errors
 /// None in practice.
@@ -198,48 +203,49 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// This process hears how its children end, whatever who has started it has said of that: where `SIGCHLD` is ignored,
-/// nobody can wait for them.
+/// Has this process learn how its children end, whatever its parent has set: where `SIGCHLD` is
+/// ignored, no process can wait for them.
 pub fn hear_of_children() {
     // SAFETY: the default of a signal, which has no handler here.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Processes whose parents have ended become children of this one, if it is among their ancestors.
+/// Has processes whose parents have ended become children of this one, if it is among their
+/// ancestors.
 ///
 /// # Errors
 /// None in practice.
 pub fn adopt_orphans() -> io::Result<()> {
-    // any process: the kernel looks only whether there is one
+    // any process number would do: the kernel looks only whether it is zero
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
 /// A program and how it is run.
 #[derive(Clone, Debug)]
 pub struct LaunchedProgram<'p> {
-    /// Its path, and its arguments.
+    /// The path of the program, and its arguments.
     pub words: &'p [String],
-    /// All that its environment has.
+    /// The whole environment of the program.
     pub environment: HashMap<OsString, OsString>,
-    /// Who it runs as, if that is another user than this process is.
+    /// The user that the program runs as, if that is not the user of this process.
     pub user: Option<&'p SystemUser>,
 }
 
-/// A program that runs, or has ended and is not yet waited for.
+/// A program that runs, or has ended and was not waited for yet.
 #[derive(Debug)]
 pub struct RunningLaunch {
     child: Child,
-    /// Readable once the program has ended.
+    /// The descriptor that is readable once the program has ended.
     ended: OwnedFd,
-    /// What it says on standard output and standard error.
+    /// The pipe from its standard output and standard error.
     output: OwnedFd,
 }
 
 impl LaunchedProgram<'_> {
-    /// Starts it. It is killed when the calling thread ends.
+    /// Starts the program. It is killed when the calling thread ends.
     ///
     /// # Errors
-    /// What the kernel says of the program, or lack of room for a process.
+    /// The kernel's error about the program, or lack of room for a process.
     pub fn start(&self) -> io::Result<RunningLaunch> {
         let (program, arguments) = self.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let (output, said) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -260,7 +266,7 @@ impl LaunchedProgram<'_> {
                 thread::set_thread_res_gid(*group, *group, *group)?;
                 thread::set_thread_res_uid(*user, *user, *user)?;
             }
-            // another user would not be told any more
+            // set after the user has changed, as that change clears the signal
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             if parent_id() != own {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -285,27 +291,28 @@ impl LaunchedProgram<'_> {
                 return Err(error.into());
             }
         };
-        // nobody writes to it
+        // the program reads from no one, so its input ends
         drop(running.child.stdin.take());
         Ok(running)
     }
 }
 
 impl RunningLaunch {
-    /// Readable once the program has ended.
+    /// The descriptor that is readable once the program has ended.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// Readable once the program has said something.
+    /// The descriptor that is readable once the program has written something.
     pub fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
     }
 
-    /// What the program has said since; nothing, if it has said nothing. `Ok(None)` when nobody can say more.
+    /// Reads what the program has written since; 0 bytes if it has written nothing. Returns
+    /// `Ok(None)` when no process can write more.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match again(|| rustix::io::read(&self.output, &mut *into)) {
             Ok(0) => Ok(None),
@@ -315,14 +322,14 @@ impl RunningLaunch {
         }
     }
 
-    /// Kills it with its process group, unless it has ended, and waits for it. What it has started is killed, too, where
-    /// the kernel waits for that.
+    /// Kills the program with its process group, unless it has ended, and waits for it. The
+    /// processes that it has started are killed, too, where the wait depends on them.
     ///
     /// # Errors
-    /// `TimedOut` where somebody else traces it, and does not end.
+    /// `TimedOut` where another process traces it, and does not end.
     pub fn end(mut self) -> io::Result<LaunchEnd> {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // as long as nobody has waited for it, its number is no other's
+            // its number is no other process's as long as it was not waited for
             let _ = kill_process_group(group, Signal::KILL);
         }
         let until = Instant::now() + ENDING;
@@ -333,7 +340,7 @@ impl RunningLaunch {
             if Instant::now() >= until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // one that is traced ends for its parent when it has ended for whoever traces it
+            // a traced process ends for its parent only when it has ended for its tracer
             kill_descendants();
             std::thread::sleep(LOOK);
         }
@@ -343,9 +350,9 @@ impl RunningLaunch {
 /// How a program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchEnd {
-    /// With this status.
+    /// The program exited with this status.
     Exited(i32),
-    /// By a signal.
+    /// A signal killed the program.
     Killed(i32),
 }
 
@@ -358,14 +365,14 @@ impl LaunchEnd {
     }
 }
 
-/// Kills every child of this process and what becomes one meanwhile, and waits for them. Says whether none is left.
-/// Only for a process that has no other children.
+/// Kills every child of this process, and processes that become one meanwhile, and waits for them.
+/// Returns whether none is left. Only for a process that has no other children.
 pub fn end_all() -> bool {
     let until = Instant::now() + ENDING;
     loop {
         match again(|| wait(WaitOptions::NOHANG)) {
             Ok(Some(_)) => continue,
-            // there is none
+            // there is no child
             Err(_) => return true,
             Ok(None) => {}
         }
@@ -390,9 +397,9 @@ pub(crate) fn children_of(parent: Pid) -> Vec<Pid> {
         text.split_ascii_whitespace().filter_map(|n| Pid::from_raw(n.parse().ok()?)).collect()
     };
     let parent = parent.as_raw_nonzero().get().unsigned_abs();
-    // it may be gone
+    // the process may be gone
     let Ok(threads) = fs::read_dir(format!("/proc/{parent}/task")) else { return Vec::new() };
-    // of each of its threads; not every kernel has it
+    // one list for each of its threads; not every kernel has the file
     let threads = threads.flatten();
     let told: Option<Vec<String>> =
         threads.map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
@@ -417,23 +424,23 @@ pub(crate) fn descendants() -> Vec<Pid> {
 
 /// Kills the descendants of this process.
 pub(crate) fn kill_descendants() {
-    // what is stopped begins nothing more until it is killed
+    // stopped first, so that no process begins another before it is killed
     for signal in [Signal::STOP, Signal::KILL] {
         for one in descendants() {
-            // it may have ended
+            // the process may have ended
             let _ = kill_process(one, signal);
         }
     }
 }
 
-/// The processes that have this parent, as far as this process may see.
+/// The processes that have this parent, as far as this process may see them.
 fn by_parent(parent: u32) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let found = entries.filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
         let mut text = Vec::new();
         fs::File::open(entry.path().join("stat")).ok()?.take(4096).read_to_end(&mut text).ok()?;
-        // the name of the program stands in brackets, and may have some itself
+        // the name of the program is in brackets, and may contain some itself
         let after = text.iter().rposition(|byte| *byte == b')')?;
         let after = std::str::from_utf8(text.get(after + 1..)?).ok()?;
         let its: u32 = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -442,12 +449,12 @@ fn by_parent(parent: u32) -> Vec<Pid> {
     found.collect()
 }
 
-/// Descriptors of this process end with it when it becomes a program, but for standard input, output and error.
-/// It neither allocates nor locks.
+/// Marks the descriptors of this process, except standard input, output and error, to be closed
+/// when it becomes a program. It neither allocates nor locks.
 pub(crate) fn mark_descriptors() -> io::Result<()> {
     let flag = libc::CLOSE_RANGE_CLOEXEC;
-    // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when it becomes the
-    // program, as all are meant to.
+    // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when
+    // it becomes the program, as all are meant to.
     let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flag) };
     if done != 0 {
         for number in FIRST as libc::c_int..MOST_MARKED {
@@ -467,7 +474,7 @@ mod tests {
         ["/bin/sh", "-c", script].map(str::to_owned).to_vec()
     }
 
-    /// Runs it to its end, and says what it has said.
+    /// Runs the script to its end, and returns what it has written.
     fn run(script: &str, environment: &[(&str, &str)]) -> (LaunchEnd, String) {
         let words = words(script);
         let environment =
@@ -487,7 +494,7 @@ mod tests {
         let (end, said) = run("env; echo error >&2; read x; echo \"$?\"; exit 3", &[("A", "b c")]);
         assert_eq!(end, LaunchEnd::Exited(3));
         let mut lines: Vec<&str> = said.lines().collect();
-        // what the shell itself adds
+        // the shell itself adds these
         lines.retain(|line| !["PWD=/", "OLDPWD=/", "SHLVL=0", "_=/usr/bin/env"].contains(line));
         assert_eq!(lines, ["A=b c", "error", "1"]);
         // a descriptor that is inherited by mistake
@@ -498,7 +505,7 @@ mod tests {
         drop(open);
         let (descriptors, rest) = said.split_once('\n').unwrap_or_default();
         let (descriptors, session) = descriptors.trim().rsplit_once(' ').unwrap();
-        // the last is the directory that ls reads
+        // the last one is the directory that ls reads
         assert_eq!(descriptors, "0 1 2 3", "{said}");
         assert_eq!(session, rest.trim(), "{said}");
     }

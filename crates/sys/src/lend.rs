@@ -1,8 +1,9 @@
-//! A client's socket that another process has for a while: it is given with the first bytes of a message
-//! (`SCM_RIGHTS`, unix(7)), and what that process does to it shows on the descriptor that stays here.
+//! A client's socket that another process has for a while: it is given with the first bytes of a
+//! message (`SCM_RIGHTS`, unix(7)), and what that process does to it shows on the descriptor that
+//! stays here.
 //!
-//! Both descriptors are of one open file: what the other process makes of `O_NONBLOCK` holds here, too, and a
-//! connection ends only when both are closed, or when one of them shuts it down.
+//! Both descriptors are of one open file: a change of `O_NONBLOCK` by the other process holds here,
+//! too, and a connection ends only when both are closed, or when one of them shuts it down.
 
 use crate::socket::{Sent, SocketNumber, sent, unacknowledged};
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
@@ -14,17 +15,18 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Where `struct tcp_info` of the kernel has `tcpi_bytes_acked` (Linux 4.1), which the C library's does not know.
+/// The offset of `tcpi_bytes_acked` (Linux 4.1) in the kernel's `struct tcp_info`; the C library's
+/// structure is too short.
 const BYTES_ACKED: usize = 120;
 
-/// Room for that member.
+/// The bytes of the structure up to the end of that member.
 const INFO_BYTES: usize = BYTES_ACKED + 8;
 
-/// So often at most it is looked again when a client has acknowledged something meanwhile.
+/// The number of further looks when a client has acknowledged something meanwhile.
 const MOST_LOOKS: u32 = 8;
 
-/// Two ends of a connection, neither of which blocks: one for this process, and one that another gets instead of a
-/// client's socket.
+/// Makes the two ends of a connection, neither of which blocks: one for this process, and one that
+/// another process gets instead of a client's socket.
 ///
 /// # Errors
 /// Lack of descriptors.
@@ -33,12 +35,13 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// The kernel takes no more descriptors from this user before others have received some that are on their way
-/// (ETOOMANYREFS, unix(7)). Nothing was sent.
+/// The error that the kernel takes no more descriptors from this user before others have received
+/// some that are on their way (ETOOMANYREFS, unix(7)). Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyInFlight;
 
-/// Sends these bytes over a Unix socket, and a descriptor with the first of them: whoever receives that byte has it.
+/// Sends these bytes over a Unix socket, and a descriptor with the first of them: the process that
+/// receives that byte has it.
 ///
 /// # Errors
 /// [`TooManyInFlight`].
@@ -81,13 +84,13 @@ pub fn shut_down(socket: BorrowedFd<'_>) {
     let _ = net::shutdown(socket, net::Shutdown::Both);
 }
 
-/// Nothing more is sent on a connection: whoever has the other end comes to the end of what was.
+/// Ends this direction of a connection: the other side comes to the end after what was sent.
 pub fn end_sending(socket: BorrowedFd<'_>) {
     let _ = net::shutdown(socket, net::Shutdown::Write);
 }
 
-/// How many bytes were sent on a connection of TCP since it began, by whichever process; its end counts as one.
-/// `None` of other sockets.
+/// The bytes that were sent on a TCP connection since it began, by whichever process; its end
+/// counts as one. `None` for other sockets.
 pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
     let mut before = acknowledged(socket)?;
     let mut looks = MOST_LOOKS;
@@ -103,12 +106,12 @@ pub fn written(socket: BorrowedFd<'_>) -> Option<u64> {
     }
 }
 
-/// How many of those the client has.
+/// The number of those bytes that the client has.
 fn acknowledged(socket: BorrowedFd<'_>) -> Option<u64> {
     let mut info = [0u8; INFO_BYTES];
     let mut length = mem::size_of_val(&info) as libc::socklen_t;
-    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call; the descriptor
-    // is open because it is borrowed.
+    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call;
+    // the descriptor is open because it is borrowed.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -124,34 +127,38 @@ fn acknowledged(socket: BorrowedFd<'_>) -> Option<u64> {
     Some(u64::from_ne_bytes(*info.last_chunk()?))
 }
 
-/// Whether something has come that nobody has received.
+/// Whether something has arrived that no process has received.
 pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
     ioctl_fionread(socket).is_ok_and(|count| count > 0)
 }
 
-/// A socket that another process may have made blocking does not block any more.
+/// Makes a socket non-blocking again, which another process may have made blocking.
 pub fn take_back(socket: BorrowedFd<'_>) {
-    // the kernel refuses it of no socket
+    // the kernel accepts this for every socket
     let _ = ioctl_fionbio(socket, true);
 }
 
 impl SocketNumber {
-    /// As [`written`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
+    /// Returns the same as [`written`], for a thread that does not own the socket. The caller must
+    /// make sure that the socket is not closed before.
     pub fn written(self) -> Option<u64> {
         written(self.borrow())
     }
 
-    /// As [`has_unread`], for whoever does not own the socket. The caller sees to it that the socket is not closed before.
+    /// Returns the same as [`has_unread`], for a thread that does not own the socket. The caller
+    /// must make sure that the socket is not closed before.
     pub fn has_unread(self) -> bool {
         has_unread(self.borrow())
     }
 
-    /// Resets the connection at once, also if another process has the socket open: its client is told that what has
-    /// come is not all. Nobody can use it any more. The caller sees to it that the socket is not closed before.
+    /// Resets the connection at once, also if another process has the socket open, so that its
+    /// client knows that what has arrived is not all. No process can use it any more. The caller
+    /// must make sure that the socket is not closed before.
     pub fn reset(self) {
-        // connect(2): so a socket of TCP is dissolved, which sends a RST
+        // connect(2) with no address dissolves a TCP connection, which sends a RST
         let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
-        // SAFETY: the kernel reads the address, which lives across the call; a number that is not open is refused.
+        // SAFETY: the kernel reads the address, which lives across the call; a number that is not
+        // open is refused.
         unsafe {
             libc::connect(
                 self.number(),
@@ -159,12 +166,13 @@ impl SocketNumber {
                 mem::size_of_val(&nowhere) as libc::socklen_t,
             );
         }
-        // of other sockets, and where the kernel refuses that because somebody waits for it
+        // for other sockets, and where the kernel refuses that because a thread waits for the
+        // socket
         self.cut();
     }
 
-    /// As [`take_back`], for whoever does not own the socket. The caller sees to it that the socket is not closed
-    /// before.
+    /// Does the same as [`take_back`], for a thread that does not own the socket. The caller must
+    /// make sure that the socket is not closed before.
     pub fn take_back(self) {
         take_back(self.borrow());
     }

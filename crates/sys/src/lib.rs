@@ -1,7 +1,7 @@
-//! Every system call Forebay makes, behind safe functions that name what they are for.
+//! Every system call that Forebay makes, behind safe functions whose names say what they are for.
 //!
-//! Nothing else in Forebay but `fiber` and `gate` may contain `unsafe`. A function here does one
-//! thing, returns what the kernel said, and decides nothing: policy is the callers'.
+//! Only `fiber` and `gate` may also contain `unsafe`. A function here does one thing, returns the
+//! kernel's answer, and decides nothing: policy is the callers'.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | [`passing`] | sockets for a process that is started |
 //! | [`broker`] | connections that one process makes for another |
 //! | [`mod@line`] | a pair of sockets between a process and the one that has started it |
-//! | [`launch`] | programs that one process runs for another, and the messages of both |
+//! | [`launch`] | programs that one process runs for another, and the messages between the two |
 //! | [`cgi`] | a program that is run for one request, and the end of all that it has started |
 //! | [`descriptors`] | descriptors that one process gives another |
 //! | [`lend`] | a client's socket that another process has for a while |
@@ -19,7 +19,7 @@
 //! | [`epoll`], `eventfd` | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, opening what an operator names, stamps |
 //! | [`unnamed`] | files without a name, which are gone when they are closed |
-//! | [`wait_budget`] | what is tried again until it is so, for a bounded time in all |
+//! | [`wait_budget`] | retries of what may succeed later, for a bounded time in all |
 //! | [`folder`] | folders of one process, which another removes if that is killed |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
 //! | [`pipe`] | bytes of a file that wait in the kernel to be sent |
@@ -29,17 +29,17 @@
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
-//! | [`seal`](mod@seal) | a process that gets nothing more from the kernel |
-//! | [`processes`] | which there are, and which of them listens at an address |
+//! | [`seal`](mod@seal) | a process that gets no more access from the kernel |
+//! | [`processes`] | the processes there are, and which of them listens at an address |
 //! | [`process`] | descriptor limits, affinity, timers; a process on one core |
-//! | [`shared`] | memory that several processes have in common |
+//! | [`shared`] | memory that several processes share |
 //! | `append` | writing a log without waiting |
-//! | [`memory`] | how much there is |
-//! | [`threads`] | how many there may be |
-//! | [`stderr`] | what the operator is told on standard error |
+//! | [`memory`] | how much memory this process may have |
+//! | [`threads`] | how many threads there may be |
+//! | [`stderr`] | messages for the operator on standard error |
 //! | [`addresses`] | which addresses the machine has |
 //!
-//! It deliberately has no third-party type in its interface and no state of its own.
+//! The crate deliberately has no third-party type in its interface and no state of its own.
 
 pub mod addresses;
 mod append;

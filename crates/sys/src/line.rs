@@ -6,12 +6,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// The variable with the number of the end of a line about the gate, and of one about the firewall.
+/// The variable with the number of the end of a line about the gate.
 pub const GATE: &str = "FOREBAY_GATE";
-/// See above.
+/// The variable with the number of the end of a line about the firewall.
 pub const FIREWALL: &str = "FOREBAY_FIREWALL";
 
-/// Two ends: the first is [passed](crate::passing::PassedSockets::with_line) to a process that is started.
+/// Makes two ends: the first is [passed](crate::passing::PassedSockets::with_line) to a process
+/// that is started.
 ///
 /// # Errors
 /// Lack of descriptors.
@@ -20,10 +21,11 @@ pub fn pair() -> io::Result<(OwnedFd, UnixStream)> {
     Ok((theirs.into(), own))
 }
 
-/// The end that this process was started with by this name; `None` if there is none, or it was taken before.
+/// Takes the end that this process was started with by this name; `None` if there is none, or it
+/// was taken before.
 ///
 /// # Errors
-/// What the kernel says of the descriptor.
+/// The kernel's error about the descriptor.
 pub fn inherited(name: &'static str) -> io::Result<Option<UnixStream>> {
     let line = inherited::take_named(name)?.map(UnixStream::from);
     line.map(|line| line.set_nonblocking(false).map(|()| line)).transpose()

@@ -1,4 +1,4 @@
-//! Listening sockets: opened, tuned, and made deaf to new connections.
+//! Listening sockets: how they are opened, tuned, and made to ignore new connections.
 
 use crate::clock;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
@@ -7,16 +7,16 @@ use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// How a listening socket is made.
+/// The settings of a new listening socket.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
-    /// Connections the kernel keeps until they are accepted (it admits one more, and caps it at
-    /// `net.core.somaxconn`).
+    /// The connections that the kernel keeps until they are accepted (it admits one more, and caps
+    /// the number at `net.core.somaxconn`).
     pub backlog: i32,
     /// Several sockets share the address, and the kernel spreads connections over them.
     pub reuse_port: bool,
-    /// User and group that it belongs to, if that is not the process's own: only sockets of one user may share an
-    /// address, which the kernel asks when they are bound.
+    /// User and group that own the socket, if they are not the process's own: only sockets of one
+    /// user may share an address, which the kernel checks when they are bound.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -26,15 +26,15 @@ pub struct ListenOptions {
 /// side by side.
 ///
 /// # Errors
-/// What the kernel says: address in use, not available, or not permitted.
+/// The error of the kernel: address in use, not available, or not permitted.
 pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
     listen_timed(address, options, &mut OpenSteps::default())
 }
 
-/// As [`listen`]; adds how long the steps took.
+/// Does the same as [`listen`], and adds the time of each step to `steps`.
 ///
 /// # Errors
-/// As [`listen`].
+/// The errors of [`listen`].
 pub fn listen_timed(
     address: SocketAddr,
     options: ListenOptions,
@@ -47,10 +47,11 @@ pub fn listen_timed(
     Ok(socket)
 }
 
-/// As [`listen_timed`], but no client can connect before it [begins](begin_listening).
+/// Does the same as [`listen_timed`], but no client can connect before the socket
+/// [begins](begin_listening).
 ///
 /// # Errors
-/// As [`listen`].
+/// The errors of [`listen`].
 pub fn prepare(
     address: SocketAddr,
     options: ListenOptions,
@@ -58,7 +59,7 @@ pub fn prepare(
 ) -> io::Result<OwnedFd> {
     let mut watch = StepTimer::new();
     let socket = open(address, options, &mut watch, steps)?;
-    // Accepted sockets inherit it, which saves a call for each of them.
+    // accepted sockets inherit this, which saves a call for each of them
     sockopt::set_tcp_nodelay(&socket, true)?;
     bound_unsent(socket.as_fd(), UNSENT_BYTES)?;
     defer_accept(socket.as_fd(), DEFER_SECONDS)?;
@@ -69,16 +70,17 @@ pub fn prepare(
 /// Has a socket that was [prepared](prepare) listen.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn begin_listening(socket: impl AsFd, backlog: i32) -> io::Result<()> {
     Ok(net::listen(socket, backlog)?)
 }
 
-/// Opens a listening socket on a port of the loopback that the kernel chooses, for connections that a program
-/// in the kernel makes on it. Nobody else's come: SYNs are [ignored](ignore_new) before it listens.
+/// Opens a listening socket on a port of the loopback that the kernel chooses, for connections that
+/// a program in the kernel makes on it. It gets no other connections: SYNs are
+/// [ignored](ignore_new) before it listens.
 ///
 /// # Errors
-/// As [`listen`].
+/// The errors of [`listen`].
 pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
     let loopback: IpAddr =
         if is_ipv4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
@@ -90,11 +92,11 @@ pub fn listen_unreachable(is_ipv4: bool, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Makes a listening socket that another process opened what [`listen`] makes of its own:
-/// non-blocking, and, if it is for TCP, with answers sent without delay.
+/// Tunes a listening socket that another process opened as [`listen`] does its own: non-blocking,
+/// and, if it is for TCP, with answers sent without delay.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn tune_listener(socket: impl AsFd, is_tcp: bool) -> io::Result<()> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     if is_tcp {
@@ -105,39 +107,40 @@ pub fn tune_listener(socket: impl AsFd, is_tcp: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a listening socket belong to another user: who shares its address later
-/// ([`ListenOptions::reuse_port`]) must be the same user as the first one.
+/// Has a listening socket belong to another user: sockets that share its address later
+/// ([`ListenOptions::reuse_port`]) must be of the same user as the first one.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn give_listener(socket: impl AsFd, user: u32, group: u32) -> io::Result<()> {
     let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
     Ok(rustix::fs::fchown(socket, Some(owner.0), Some(owner.1))?)
 }
 
-/// User and group that a listening socket belongs to.
+/// User and group that own a listening socket.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn owner(socket: impl AsFd) -> io::Result<(u32, u32)> {
     let found = rustix::fs::fstat(socket)?;
     Ok((found.st_uid, found.st_gid))
 }
 
-/// How long the steps of opening listening sockets took, in nanoseconds, all of them together (duke §VI.F).
+/// The time that each step of opening listening sockets took, in nanoseconds, summed over the
+/// sockets (duke §VI.F).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenSteps {
-    /// `socket`
+    /// The time in `socket`.
     pub socket_ns: u64,
-    /// `setsockopt`
+    /// The time in `setsockopt`.
     pub options_ns: u64,
-    /// `bind`
+    /// The time in `bind`.
     pub bind_ns: u64,
-    /// `listen`
+    /// The time in `listen`.
     pub listen_ns: u64,
 }
 
-/// The time since the last step.
+/// A clock that measures the time since the last step.
 struct StepTimer(u64);
 
 impl StepTimer {
@@ -151,10 +154,10 @@ impl StepTimer {
     }
 }
 
-/// As [`listen`], but no client can connect: the address is taken, and no more.
+/// Takes an address like [`listen`], but does not listen, so no client can connect.
 ///
 /// # Errors
-/// As [`listen`].
+/// The errors of [`listen`].
 pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     let options = ListenOptions { backlog: 0, reuse_port, owner: None };
     open(address, options, &mut StepTimer::new(), &mut OpenSteps::default())
@@ -186,16 +189,16 @@ fn open(
     Ok(socket)
 }
 
-/// Bytes that the kernel takes ahead of what the network, or the client's window, lets it send. Bytes under way do not
-/// count (ADR 0074).
+/// The bytes that the kernel takes ahead of what the network, or the client's window, lets it send.
+/// Bytes under way do not count (ADR 0074).
 pub const UNSENT_BYTES: u32 = 256 * 1024;
 
-/// Bounds what the kernel keeps unsent (`TCP_NOTSENT_LOWAT`), which is megabytes otherwise. A socket has room again when
-/// half of the bound is sent. Sockets that are accepted inherit the listening one's bound (`sk_clone_lock` copies the
-/// whole socket), which saves a call for each of them.
+/// Limits what the kernel keeps unsent (`TCP_NOTSENT_LOWAT`), which is megabytes otherwise. A
+/// socket has room again when half of the limit is sent. Accepted sockets inherit the listening
+/// socket's limit (`sk_clone_lock` copies the whole socket), which saves a call for each of them.
 ///
 /// # Errors
-/// When the socket is not one of TCP.
+/// The socket is not one of TCP.
 pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // SAFETY: the option is one int, which lives across the call; the descriptor is borrowed.
     let outcome = unsafe {
@@ -210,14 +213,15 @@ pub fn bound_unsent(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The bound that [`bound_unsent`] has set, or a listening socket before.
+/// The limit that [`bound_unsent`] has set, on this socket or on the listening socket before.
 ///
 /// # Errors
-/// When the socket is not one of TCP.
+/// The socket is not one of TCP.
 pub fn unsent_bound(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bytes = 0_u32;
     let mut length = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: the option is one int, which is writable across the call, as its length is; the descriptor is borrowed.
+    // SAFETY: the option is one int, which is writable across the call, as its length is; the
+    // descriptor is borrowed.
     let outcome = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -230,19 +234,20 @@ pub fn unsent_bound(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if outcome == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
-/// See `defer_accept`.
+/// The time that `defer_accept` waits for first bytes.
 const DEFER_SECONDS: libc::c_int = 1;
 
 /// Has the kernel ignore new connections to a listening socket, while those whose handshake has
-/// begun still come into its queue: what is in the queue of a socket that is closed is lost.
+/// begun still come into its queue. What is in the queue of a socket when it is closed is lost.
 ///
-/// Clients without an answer try again for minutes and reach the process that listens by then. The filter
-/// looks at the flags of each segment; accepted connections inherit it, and it never concerns them.
+/// Clients without an answer try again for minutes, and reach the process that listens by then. The
+/// filter looks at the flags of each segment; accepted connections inherit it, and it never matches
+/// theirs.
 ///
 /// # Errors
-/// What the kernel says; without memory, above all.
+/// The error of the kernel, above all lack of memory.
 pub fn ignore_new(listener: impl AsFd) -> io::Result<()> {
-    // a client that is connected but has sent nothing is reported now
+    // so that a client that is connected but has sent nothing is reported now
     defer_accept(listener.as_fd(), 0)?;
     let (load, mask) = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_ALU | libc::BPF_AND);
     let (test, leave) = (libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
@@ -274,7 +279,7 @@ pub fn ignore_new(listener: impl AsFd) -> io::Result<()> {
 /// Takes back [`ignore_new`].
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn welcome_new(listener: impl AsFd) -> io::Result<()> {
     let nothing: libc::c_int = 0;
     // SAFETY: the kernel reads one int, which lives across the call. The descriptor is borrowed.
@@ -295,18 +300,18 @@ pub fn welcome_new(listener: impl AsFd) -> io::Result<()> {
     defer_accept(listener.as_fd(), DEFER_SECONDS)
 }
 
-/// Whether connections to a listening socket of TCP are reported when their first bytes have come, or at once: where
-/// the server may speak first.
+/// Sets whether connections to a listening TCP socket are reported at once, for servers that may
+/// speak first, or when their first bytes have arrived.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn report_at_once(listener: impl AsFd, at_once: bool) -> io::Result<()> {
     defer_accept(listener.as_fd(), if at_once { 0 } else { DEFER_SECONDS })
 }
 
-/// Reports a connection only when its first bytes have come, or after about a second without any
-/// (tcp(7)). So the first look at it finds its request, and clients that send nothing cost the
-/// kernel a few hundred bytes and us nothing.
+/// Has connections reported only when their first bytes have arrived, or after about a second
+/// without any (tcp(7)). So the first look at a connection finds its request, and clients that send
+/// nothing cost the kernel a few hundred bytes and this process nothing.
 fn defer_accept(socket: BorrowedFd<'_>, seconds: libc::c_int) -> io::Result<()> {
     // SAFETY: the option is one int, which lives across the call; the descriptor is borrowed.
     let outcome = unsafe {

@@ -1,11 +1,12 @@
-//! How much memory this process may have, and how many tasks, as its control groups say.
+//! The memory that this process may have, and the number of tasks, as its control groups limit
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A controller of cgroups: its name, and where its groups are with the file that says how much they may have, in version
-/// 2 and in version 1.
+/// A controller of cgroups: its name, and for versions 2 and 1 the directory of its groups and the
+/// file with their limit.
 struct LimitFiles {
     controller: &'static str,
     v2: (&'static str, &'static str),
@@ -24,14 +25,15 @@ const TASKS: LimitFiles = LimitFiles {
     v1: ("/sys/fs/cgroup/pids", "pids.max"),
 };
 
-/// Bytes that this process may have: the machine's memory, or what its memory cgroup and those around
-/// it leave of that. Asked once: what a sandbox hides later makes no difference.
+/// The bytes that this process may have: the machine's memory, or what its memory cgroup and those
+/// around it leave of that. Read once, so a sandbox that hides the files later makes no difference.
 pub fn usable() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| of_machine().min(of_own_cgroups(&MEMORY).unwrap_or(u64::MAX)))
 }
 
-/// Tasks, which are processes and threads, that the control groups of this process have left, if they say so.
+/// The number of tasks (processes and threads) that the control groups of this process have left,
+/// if they have a limit.
 pub(crate) fn tasks_left() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
@@ -48,12 +50,12 @@ fn of_own_cgroups(files: &LimitFiles) -> Option<u64> {
 
 fn of_machine() -> u64 {
     let info = rustix::system::sysinfo();
-    // numbers of the width of a word
+    // the kernel's numbers have the width of a word
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)))
 }
 
-/// The lowest limit on the way from the process's cgroups to their roots. `own` is what
-/// `/proc/self/cgroup` says; in a container its paths may be those outside, and only the roots are
+/// The lowest limit on the way from the process's cgroups to their roots. `own` is the content of
+/// `/proc/self/cgroup`; in a container its paths may be those outside, and only the roots are
 /// there.
 fn of_cgroups(
     files: &LimitFiles,

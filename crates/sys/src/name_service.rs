@@ -1,9 +1,9 @@
-//! The name service of the system, asked for records that are no addresses.
+//! The name service of the system, asked for records other than addresses.
 
 use std::ffi::{CString, c_char, c_int, c_uchar};
 use std::io;
 
-// both C libraries have it; the one of musl appends no domains to a name
+// both C libraries have it; that of musl appends no domains to a name
 unsafe extern "C" {
     fn res_search(
         name: *const c_char,
@@ -14,26 +14,26 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The class of records that are of the internet.
+/// The class of records of the internet.
 const INTERNET: c_int = 1;
 
-/// The kind of records that name the servers of a service (RFC 2782).
+/// The type of records that name the servers of a service (RFC 2782).
 pub const SRV: u16 = 33;
 
-/// No answer is longer.
+/// The longest possible answer.
 const MOST_BYTES: u16 = u16::MAX;
 
-/// The answer of the name service to a question for records of this kind (RFC 1035 section 3.2.2), as it has come. The
-/// system's settings (`resolv.conf`) say which servers are asked, how often, and which domains are tried behind a name.
-/// Waits for them.
+/// The answer of the name service to a question for records of this type (RFC 1035 section 3.2.2),
+/// unparsed. The system's settings (`resolv.conf`) decide which servers are asked, how often, and
+/// which domains are tried after the name. Waits for the servers.
 ///
 /// # Errors
 /// `NotFound` where there is no such record, or no server has answered.
 pub fn records(name: &str, kind: u16) -> io::Result<Vec<u8>> {
     let name = CString::new(name)?;
     let mut answer = vec![0; usize::from(MOST_BYTES)];
-    // SAFETY: the name ends with NUL and outlives the call, and `answer` has as many bytes as are said; the resolver
-    // of each thread is its own
+    // SAFETY: the name ends with NUL and outlives the call, and `answer` has as many bytes as are
+    // given; each thread has a resolver of its own
     let length = unsafe {
         res_search(name.as_ptr(), INTERNET, kind.into(), answer.as_mut_ptr(), MOST_BYTES.into())
     };

@@ -1,4 +1,4 @@
-//! What of a file is in memory: the page cache, reading through it and around it.
+//! The parts of a file that are in memory: the page cache, reading through it and around it.
 
 use crate::file::stamp_known;
 use rustix::fs::OFlags;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// if the buffer has no room left. Nothing is allocated. May block.
 ///
 /// # Errors
-/// What the kernel says; an interruption is not an error.
+/// The error of the kernel; an interruption is not an error.
 pub fn append_at(
     file: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
@@ -21,7 +21,7 @@ pub fn append_at(
     append_with(file, buffer, most, offset, 0)
 }
 
-/// As [`append_at`], but only what is in memory: it does not wait for a disk.
+/// Appends like [`append_at`], but only what is in memory: does not wait for a disk.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] if the first byte is not in memory,
@@ -35,16 +35,16 @@ pub fn append_resident_at(
     append_with(file, buffer, most, offset, libc::RWF_NOWAIT)
 }
 
-/// Reads what is in memory of the file from `offset` on into `buffer`, at most up to the first byte that
-/// is not; 0 at the end of the file. Does not wait for a disk.
+/// Reads the part of the file from `offset` on that is in memory into `buffer`, at most up to the
+/// first byte that is not; 0 at the end of the file. Does not wait for a disk.
 ///
 /// # Errors
-/// As [`append_resident_at`].
+/// The errors of [`append_resident_at`].
 pub fn read_resident_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let buffers = &mut [IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, buffers, offset, ReadWriteFlags::NOWAIT) {
         Ok(count) => Ok(count),
-        // an interruption says that it began to wait
+        // an interruption shows that the call began to wait
         Err(Errno::AGAIN | Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
             Err(io::ErrorKind::Unsupported.into())
@@ -85,8 +85,8 @@ fn append_with(
             )
         };
         if let Ok(count) = usize::try_from(count) {
-            // SAFETY: the kernel has written the first `count` bytes behind what was there, and says
-            // no more than it was given room for.
+            // SAFETY: the kernel has written the first `count` bytes behind what was there, and
+            // returns no more than it was given room for.
             unsafe { buffer.set_len(buffer.len() + count) };
             return Ok(count);
         }
@@ -101,19 +101,20 @@ fn append_with(
     }
 }
 
-/// What offsets, lengths and addresses must be multiples of for [`read_around`], in bytes. Few disks
-/// and file systems ask for more; reading fails there with `EINVAL`.
+/// The number of bytes that offsets, lengths and addresses must be multiples of for
+/// [`read_around`]. Few disks and file systems need a larger one; reading fails there with
+/// `EINVAL`.
 pub const AROUND_BYTES: usize = 4096;
 
-/// From now on, or no longer, what is read of the open regular file goes around the page cache:
-/// straight from the disk into the buffer, and no page is kept. What others have written and is not on
-/// the disk yet is written there first. Place in the buffer, offset and length must be multiples of
+/// Has reads of the open regular file go around the page cache, or through it again: straight from
+/// the disk into the buffer, and no page is kept. What others have written and is not on the disk
+/// yet is written there first. Place in the buffer, offset and length must be multiples of
 /// [`AROUND_BYTES`].
 ///
 /// # Errors
 /// `EINVAL` where the file system cannot do that.
 pub fn read_around(file: BorrowedFd<'_>, around: bool) -> io::Result<()> {
-    // the other flags that could be set mean nothing for a regular file that is read
+    // the other flags that could be set have no effect on reads of a regular file
     let flags = if around { OFlags::DIRECT } else { OFlags::empty() };
     Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
@@ -121,21 +122,21 @@ pub fn read_around(file: BorrowedFd<'_>, around: bool) -> io::Result<()> {
 /// Asks the kernel to begin reading a part of a file that will be needed soon.
 ///
 /// # Errors
-/// What the kernel says; harmless to ignore.
+/// The error of the kernel; harmless to ignore.
 pub fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     let len = std::num::NonZeroU64::new(len);
     Ok(rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed)?)
 }
 
-/// Asks the kernel to read nothing of the file but what it is asked for.
+/// Turns off the kernel's read-ahead for the file.
 ///
 /// # Errors
-/// What the kernel says; harmless to ignore.
+/// The error of the kernel; harmless to ignore.
 pub fn read_no_further(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random)?)
 }
 
-/// Whether all of `len` bytes at `offset` have their place in memory. Does not block.
+/// Whether all of `len` bytes at `offset` have pages in memory. Does not block.
 ///
 /// A page that is being read counts, although reading it would wait: only a caller that knows that the
 /// range was read before, and is not read again, knows that it will not block.
@@ -158,27 +159,27 @@ pub fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bo
     }
 }
 
-/// Whether all of `len` bytes at `offset` are known to have their place in memory. Costs less than
-/// [`is_resident`] and never begins to read anything, but the kernel tells only a process that owns the file or
-/// may write it; to others it is not known.
+/// Whether all of `len` bytes at `offset` are known to have pages in memory. Costs less than
+/// [`is_resident`] and never begins to read anything, but the kernel answers only a process that
+/// owns the file or may write it; for others the result is `false`.
 pub fn is_known_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let page = rustix::param::page_size() as u64;
     let wanted = offset.saturating_add(len).div_ceil(page).saturating_sub(offset / page);
     cached_pages(file, offset, len).is_some_and(|pages| pages >= wanted)
 }
 
-/// Has the kernel forget what it holds of a file in memory, so that its next reader waits for the
+/// Has the kernel drop what it holds of a file in memory, so that its next reader waits for the
 /// disk. What is not on the disk yet is written first; what a process has mapped stays.
 ///
 /// # Errors
-/// When it cannot be written. A file system that lives in memory (tmpfs) keeps everything, and says
-/// nothing.
+/// The file cannot be written to the disk. A file system that lives in memory (tmpfs) keeps
+/// everything, and returns no error.
 pub fn forget(file: BorrowedFd<'_>) -> io::Result<()> {
     rustix::fs::fdatasync(file)?;
     Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }
 
-/// Whether `pages` are all that the file has between `offset` and `offset + len`.
+/// Whether `pages` are all pages that the file has between `offset` and `offset + len`.
 fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Result<bool> {
     let page = rustix::param::page_size() as u64;
     let between = |end: u64| end.div_ceil(page).saturating_sub(offset / page);
@@ -186,9 +187,9 @@ fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Re
     Ok(pages >= between(end) || pages >= between(end.min(stamp_known(file)?.size)))
 }
 
-/// Pages of the range that are in memory; `None` if the kernel does not say.
+/// The number of pages of the range that are in memory; `None` if the kernel does not answer.
 fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
-    /// The same number on every architecture but Alpha.
+    /// The number of cachestat(2), the same on every architecture but Alpha.
     const SYS_CACHESTAT: libc::c_long = 451;
     static IS_MISSING: AtomicBool = AtomicBool::new(false);
     if IS_MISSING.load(Relaxed) {
@@ -240,7 +241,8 @@ mod tests {
     use std::fs;
     use std::os::fd::AsFd;
 
-    /// Whether it lies on an overlay, where nobody learns what is in memory, or in memory itself.
+    /// Whether the file is on an overlay, where no process learns what is in memory, or in memory
+    /// itself.
     fn hides_its_pages(file: &fs::File) -> bool {
         const TMPFS: i64 = 0x0102_1994;
         const OVERLAY: i64 = 0x794c_7630;
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_not_resident() {
-        // not in /tmp, which may live in memory
+        // not in /tmp, which may be in memory
         let name = format!("forget-{}", std::process::id());
         let path = std::env::current_exe().unwrap().with_file_name(name);
         fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
@@ -265,7 +267,7 @@ mod tests {
         }
         forget(file.as_fd()).unwrap();
         assert!(!is_resident(file.as_fd(), 0, 1 << 20).unwrap());
-        // looking has begun to read ahead, and what is being read is not forgotten
+        // the look before has begun to read ahead, and what is being read is not dropped
         let cold = (0..1000).find_map(|_| {
             forget(file.as_fd()).unwrap();
             read_resident_at(file.as_fd(), &mut [0; 10], 1 << 19).err()

@@ -1,5 +1,5 @@
-//! Listening sockets for a process that is started: it finds them as it finds those of a service manager
-//! ([`inherited`](crate::inherited)), and ends when this process does.
+//! Listening sockets for a process that is started: it finds them as it finds those of a service
+//! manager ([`inherited`](crate::inherited)), and ends when this process does.
 
 use crate::broker::CONNECTOR;
 use crate::inherited::{FIRST, SUPERVISOR};
@@ -21,7 +21,7 @@ const NAME: &str = "forebay";
 const NAMES: [&str; 3] = [CONNECTOR, line::GATE, line::FIREWALL];
 const MOST_NAMED: usize = NAMES.len();
 
-/// A program that is started whatever has become of its file since.
+/// A program that can be started whatever has become of its file since.
 #[derive(Debug)]
 pub struct Program(OwnedFd);
 
@@ -29,7 +29,7 @@ impl Program {
     /// The program in this file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn open(path: &Path) -> io::Result<Program> {
         Ok(Program(fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
@@ -38,25 +38,26 @@ impl Program {
 /// Sockets that are passed on.
 #[derive(Debug)]
 pub struct PassedSockets {
-    /// Duplicates, whose numbers are none of those that they are to have.
+    /// Duplicates, whose numbers are none of those that the new process will have.
     raised: Vec<OwnedFd>,
-    /// The last of them are no listening sockets: in which variable the process finds the number of each.
+    /// The variables in which the process finds the numbers of the last ones, which are no
+    /// listening sockets.
     named: Vec<&'static str>,
 }
 
 impl PassedSockets {
-    /// These sockets.
+    /// The sockets that a process will have.
     ///
     /// # Errors
     /// Lack of descriptors.
     pub fn new(sockets: &[impl AsFd]) -> io::Result<PassedSockets> {
-        // there are fewer than there may be descriptors; the last are for those that have a name
+        // the new numbers are below this one; the last of them are for descriptors that have a name
         let least = FIRST + (sockets.len() + MOST_NAMED) as i32;
         let raised = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, least));
         Ok(PassedSockets { raised: raised.collect::<Result<_, _>>()?, named: Vec::new() })
     }
 
-    /// And this end of a [pair](crate::broker::pair), by which connections are asked for.
+    /// Adds this end of a [pair](crate::broker::pair), by which the process asks for connections.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -64,7 +65,8 @@ impl PassedSockets {
         self.with_named(CONNECTOR, asks)
     }
 
-    /// And this end of a [line](crate::line::pair) to the process that starts it, by one of the names there.
+    /// Adds this end of a [line](crate::line::pair) to the process that starts it, by one of the
+    /// names there.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -80,12 +82,13 @@ impl PassedSockets {
         Ok(self)
     }
 
-    /// Starts a program that has them, with what `arguments` adds. It is told to end (SIGTERM) when the calling
-    /// thread does, but not by a terminal, nor with the process group of this process. It says at the datagram
-    /// socket `notify` that it is ready, as it would to a service manager (sd_notify(3)).
+    /// Starts a program that has the sockets, with the additional `arguments`. It gets SIGTERM when
+    /// the calling thread ends, but no signals of a terminal or of this process's group. It reports
+    /// that it is ready at the datagram socket `notify`, as it would to a service manager
+    /// (sd_notify(3)).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn spawn(
         self,
         program: &Program,
@@ -94,7 +97,7 @@ impl PassedSockets {
     ) -> io::Result<Child> {
         let PassedSockets { raised, named } = self;
         let listening = raised.len() - named.len();
-        // the new process has it under this number until it becomes the program
+        // the new process has the program under this number until it becomes the program
         let raised_program = fcntl_dupfd_cloexec(&program.0, FIRST + raised.len() as i32)?;
         let mut command = Command::new(format!("/proc/self/fd/{}", raised_program.as_raw_fd()));
         command.arg0(NAME).process_group(0).stderr(stderr::of_children());
@@ -117,7 +120,7 @@ impl PassedSockets {
             if parent_id() != own {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            // they wait until the program has handlers; without any they would end it
+            // these signals wait until the program has handlers; without any they would end it
             change_mask(libc::SIG_BLOCK)?;
             for (socket, number) in raised.iter().zip(FIRST..) {
                 // SAFETY: `socket` is open, because `raised` owns it. The descriptor that has the other
@@ -127,12 +130,12 @@ impl PassedSockets {
                     return Err(io::Error::last_os_error());
                 }
             }
-            // what this process was started with by mistake is not for the other; older kernels than
-            // Linux 5.11 do not know it
+            // what this process was started with by mistake is not for the other; kernels before
+            // Linux 5.11 do not have the call
             let first = FIRST as libc::c_uint + raised.len() as libc::c_uint;
             let flag = libc::CLOSE_RANGE_CLOEXEC;
-            // SAFETY: it changes a flag of descriptors in the new process only, which become invalid when it
-            // becomes the program, as all are meant to that are not passed.
+            // SAFETY: it changes a flag of descriptors in the new process only, which become
+            // invalid when it becomes the program, as all are meant to that are not passed.
             unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, flag) };
             Ok(())
         };
@@ -142,20 +145,21 @@ impl PassedSockets {
     }
 }
 
-/// Signals that wait while a process that was started begins.
+/// Signals that wait while a started process begins.
 const WAITING: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signals that came while this process began come now. To be called when it has handlers, before there are threads.
+/// Lets signals arrive that came while this process began. Must be called when it has handlers,
+/// before there are threads.
 ///
 /// # Errors
-/// None that the kernel is known to have.
+/// None that the kernel is known to return.
 pub fn take_signals() -> io::Result<()> {
     change_mask(libc::SIG_UNBLOCK)
 }
 
 fn change_mask(how: libc::c_int) -> io::Result<()> {
-    // SAFETY: a set of signals is made of numbers, and all of it is written before it is read; no memory of others
-    // is touched. It neither allocates nor locks.
+    // SAFETY: a set of signals is made of numbers, and all of it is written before it is read; no
+    // memory of others is touched. It neither allocates nor locks.
     let result = unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -167,11 +171,11 @@ fn change_mask(how: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
 }
 
-/// A process that was started with sockets ends with the one that has started it. To be called again after it has
-/// become another user, which the kernel tells no more.
+/// Has the kernel end a process that was started with sockets when the process that started it
+/// ends. Must be called again after a change of user, which clears the setting.
 ///
 /// # Errors
-/// That one has ended.
+/// The process that started this one has ended already.
 pub fn end_with_supervisor() -> io::Result<()> {
     let supervisor = std::env::var(SUPERVISOR).ok().and_then(|number| number.parse().ok());
     let Some(supervisor): Option<u32> = supervisor else { return Ok(()) };
@@ -179,14 +183,14 @@ pub fn end_with_supervisor() -> io::Result<()> {
     if parent_id() == supervisor { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
-/// Sends a signal to a child. One that has ended and was not waited for yet takes it, too.
+/// Sends a signal to a child. A child that has ended and was not waited for takes it, too.
 pub fn signal(child: &Child, signal: i32) {
     let (Ok(number), Some(signal)) = (i32::try_from(child.id()), Signal::from_named_raw(signal))
     else {
         return;
     };
     if let Some(pid) = Pid::from_raw(number) {
-        // it may just have ended
+        // the child may just have ended
         let _ = rustix::process::kill_process(pid, signal);
     }
 }

@@ -1,5 +1,5 @@
-//! A pipe as a place in the kernel where bytes of a file wait to be sent: on their way from the disk
-//! to a client they never come into this process.
+//! A pipe as a place in the kernel where bytes of a file wait to be sent: on their way from the
+//! disk to a client they are never copied into this process.
 
 use crate::pages::AROUND_BYTES;
 use crate::socket::{Sent, sent};
@@ -17,7 +17,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe that takes so many bytes in whole pages.
+    /// A pipe that takes this many bytes in whole pages.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`; `EPERM` if it may not have so much room (`/proc/sys/fs/pipe-*`).
@@ -29,18 +29,19 @@ impl Pipe {
         Ok(Pipe { read, write, capacity })
     }
 
-    /// Bytes that it takes in whole pages.
+    /// The bytes that the pipe takes in whole pages.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Puts the first `size` bytes of a file into the empty pipe; fewer if it ends before, or if
-    /// there is no more room, and up to [`AROUND_BYTES`] more if it does not end there: it may be one that is read around the page cache
-    /// ([`pages::read_around`](crate::pages::read_around)). May block.
+    /// Puts the first `size` bytes of a file into the empty pipe; fewer if the file ends before, or
+    /// if there is no more room; and up to [`AROUND_BYTES`] more if it does not end there, as the
+    /// file may be read around the page cache ([`pages::read_around`](crate::pages::read_around)).
+    /// May block.
     ///
     /// # Errors
-    /// What the kernel says; `EINVAL` where the file system cannot do that. Then something may be in
-    /// the pipe.
+    /// The error of the kernel; `EINVAL` where the file system cannot do that. Then something may
+    /// be in the pipe.
     pub fn fill(&self, file: BorrowedFd<'_>, size: usize) -> io::Result<usize> {
         let mut done = 0;
         while done < size {
@@ -59,7 +60,7 @@ impl Pipe {
     }
 }
 
-/// The end that bytes come out of.
+/// The descriptor of a pipe is its reading end.
 impl AsFd for Pipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.read.as_fd()
@@ -72,11 +73,11 @@ pub fn send(socket: BorrowedFd<'_>, pipe: BorrowedFd<'_>, count: usize) -> Sent 
     sent(pipe::splice(pipe, None, socket, None, count, SpliceFlags::NONBLOCK))
 }
 
-/// Takes bytes that wait in a pipe, as many as there is room for; 0 if it is empty and no writer can fill
-/// it.
+/// Takes bytes that wait in a pipe, as many as there is room for; 0 if it is empty and no writer
+/// can fill it.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] if it is empty.
+/// [`io::ErrorKind::WouldBlock`] if the pipe is empty.
 pub fn read(pipe: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(pipe, &mut *buffer) {
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_in_a_file_comes_out_of_the_socket() {
-        // not in /tmp, which may live in memory
+        // not in /tmp, which may be in memory
         let path = std::env::current_exe().unwrap();
         let path = path.with_file_name(format!("pipe-{}", std::process::id()));
         for size in [0_usize, 1, 4096, 65_000, 65_536, 200_001] {

@@ -4,25 +4,26 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// What is waited for on a descriptor.
+/// The events that are waited for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollInterest {
     /// Something to read, or the end of the stream.
     Read,
     /// Room to write.
     Write,
-    /// Either.
+    /// Something to read, or room to write.
     Both,
-    /// Only that the peer has shut down writing, whatever is left to read, or the connection failed.
+    /// Only that the peer has shut down writing, whatever is left to read, or that the connection
+    /// failed.
     PeerEnd,
     /// Only that the connection is gone in both directions, or failed.
     End,
 }
 
-/// What has happened on a descriptor.
+/// The state of a descriptor after a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Anything is there of what was waited for.
+    /// Something that was waited for has happened.
     pub ready: bool,
     /// There is something to read, or the end of the stream.
     pub readable: bool,
@@ -48,10 +49,10 @@ pub fn wait<const N: usize>(
     Ok(set.each_ref().map(readiness))
 }
 
-/// As [`wait`], for any number of descriptors.
+/// Waits like [`wait`], for any number of descriptors.
 ///
 /// # Errors
-/// As [`wait`].
+/// The errors of [`wait`].
 pub fn wait_any(
     descriptors: &[(BorrowedFd<'_>, PollInterest)],
     timeout_ms: u64,
@@ -73,10 +74,10 @@ fn watched((fd, interest): (BorrowedFd<'_>, PollInterest)) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, flags)
 }
 
-/// As [`wait`], for reading from any number of descriptors.
+/// Waits like [`wait`], for reading from any number of descriptors.
 ///
 /// # Errors
-/// As [`wait`].
+/// The errors of [`wait`].
 pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: u64) -> io::Result<Vec<bool>> {
     let mut set: Vec<_> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -121,7 +122,7 @@ mod tests {
         assert!(!read.ready && write.ready);
         right.write_all(b"x").unwrap();
         assert_eq!(wait_readable(&[left.as_fd(), right.as_fd()], 1000).unwrap(), [true, false]);
-        // what is there to read is not waited for
+        // bytes to read are not what `PeerEnd` waits for
         let [end] = wait([(left.as_fd(), PollInterest::PeerEnd)], 0).unwrap();
         assert!(!end.ready);
         right.shutdown(std::net::Shutdown::Write).unwrap();

@@ -1,7 +1,7 @@
-//! Becoming another user for good, and what is kept of root's rights.
+//! Becoming another user for good, and the rights of root that are kept.
 //!
-//! All of it concerns the calling thread and the threads it starts later, so it is to be done before
-//! there are others.
+//! Every function concerns the calling thread and the threads it starts later, so these calls must
+//! come before there are other threads.
 
 use rustix::process::{Gid, Signal, Uid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::io;
 use std::path::PathBuf;
 
-/// Where the kernel's list of capabilities ends at the latest.
+/// The highest number that a capability of the kernel can have.
 const MOST_CAPABILITIES: u64 = 63;
 
 /// A user that owns nothing.
@@ -40,7 +40,7 @@ pub fn current() -> (u32, u32) {
 /// The user with this name; `None` if there is none.
 ///
 /// # Errors
-/// What the databases of users say, or a name with a NUL byte.
+/// The error of the databases of users, or a name with a NUL byte.
 pub fn user(name: &str) -> io::Result<Option<SystemUser>> {
     let Some(found) = nix::unistd::User::from_name(name)? else { return Ok(None) };
     let groups = nix::unistd::getgrouplist(&CString::new(name)?, found.gid)?;
@@ -54,7 +54,7 @@ pub fn user(name: &str) -> io::Result<Option<SystemUser>> {
 /// The name and the home directory of the user with this number; `None` if there is none.
 ///
 /// # Errors
-/// What the databases of users say.
+/// The error of the databases of users.
 pub fn name_and_home(user: u32) -> io::Result<Option<(String, PathBuf)>> {
     let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(user))?;
     Ok(found.map(|found| (found.name, found.dir)))
@@ -63,17 +63,18 @@ pub fn name_and_home(user: u32) -> io::Result<Option<(String, PathBuf)>> {
 /// The number of the group with this name; `None` if there is none.
 ///
 /// # Errors
-/// What the databases of groups say, or a name with a NUL byte.
+/// The error of the databases of groups, or a name with a NUL byte.
 pub fn group(name: &str) -> io::Result<Option<u32>> {
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
-/// What is kept of root's rights, as far as the thread has them.
+/// The rights of root that are kept, as far as the thread has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptPrivileges {
-    /// To listen on ports below 1024 (`CAP_NET_BIND_SERVICE`).
+    /// The right to listen on ports below 1024 (`CAP_NET_BIND_SERVICE`).
     Binding,
-    /// And to change what judges packets in the kernel, and where (`CAP_BPF`, `CAP_NET_ADMIN`).
+    /// The same, and the rights to change the programs that judge packets in the kernel, and where
+    /// they are attached (`CAP_BPF`, `CAP_NET_ADMIN`).
     BindingAndGate,
 }
 
@@ -88,7 +89,7 @@ impl KeptPrivileges {
     }
 }
 
-/// The rights that loading and attaching programs to the kernel needs, and this thread has not.
+/// The rights for loading and attaching programs in the kernel that this thread lacks.
 pub fn lacks_for_gate() -> Vec<&'static str> {
     let has = thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     let needed = [
@@ -96,7 +97,7 @@ pub fn lacks_for_gate() -> Vec<&'static str> {
         ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
         ("CAP_PERFMON", CapabilitySet::PERFMON),
     ];
-    // CAP_SYS_ADMIN stands for each of them but that for the network
+    // CAP_SYS_ADMIN includes each of them except that for the network
     let admin = has.contains(CapabilitySet::SYS_ADMIN);
     let lacks = needed
         .into_iter()
@@ -109,11 +110,11 @@ pub fn may_change_firewall() -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
-/// Keeps `CAP_NET_ADMIN` and nothing else, for this thread and for the programs it runs. Root becomes
-/// the user 65534, which most machines call `nobody`.
+/// Keeps `CAP_NET_ADMIN` and nothing else, for this thread and for the programs it runs. Root
+/// becomes the user 65534, which most machines call `nobody`.
 ///
 /// # Errors
-/// What the kernel says; then the process is half way between two users and must end.
+/// The error of the kernel; then the process is half way between two users and must end.
 pub fn keep_net_admin_only() -> io::Result<()> {
     let one = CapabilitySet::NET_ADMIN;
     if may_become_another() {
@@ -126,13 +127,14 @@ pub fn keep_net_admin_only() -> io::Result<()> {
     gain_nothing()
 }
 
-/// Keeps of root's rights those by which a program is run as another user, and files are read whose owner is one
-/// (`CAP_SETUID`, `CAP_SETGID`, `CAP_KILL`, `CAP_DAC_READ_SEARCH`); who may not become another user keeps none. Where it
-/// `makes_groups`, it also keeps `CAP_DAC_OVERRIDE`: the first control group of a hierarchy is read-only even for its
-/// owner. The programs that are run have none of them.
+/// Keeps the rights of root by which a program is run as another user, and files of other users are
+/// read (`CAP_SETUID`, `CAP_SETGID`, `CAP_KILL`, `CAP_DAC_READ_SEARCH`); a process that may not
+/// become another user keeps none. With `makes_groups`, it also keeps `CAP_DAC_OVERRIDE`: the first
+/// control group of a hierarchy is read-only even for its owner. The programs that are run have
+/// none of these rights.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn keep_to_launch(makes_groups: bool) -> io::Result<()> {
     let mut kept = match may_become_another() {
         true => {
@@ -147,7 +149,8 @@ pub fn keep_to_launch(makes_groups: bool) -> io::Result<()> {
     let has = thread::capabilities(None)?.permitted;
     for number in 0..=MOST_CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
-        // who may not change what its programs can have changes nothing there
+        // a process without CAP_SETPCAP cannot lower the bounding set for its programs, and leaves
+        // it
         if has.contains(CapabilitySet::SETPCAP)
             && !kept.contains(one)
             && thread::capability_is_in_bounding_set(one).unwrap_or(false)
@@ -156,18 +159,19 @@ pub fn keep_to_launch(makes_groups: bool) -> io::Result<()> {
         }
     }
     let kept = has & kept;
-    // what a service manager has given along for programs goes, too
+    // rights that a service manager passes on to programs are dropped, too
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     thread::set_capabilities(None, sets)?;
     gain_nothing()
 }
 
-/// Finds files as `user` does from here on, if that is another one than this process is, and no others by a right of
-/// root's; what runs programs as that user is kept.
+/// Has files found with the rights of `user` from here on, if that is another user than that of
+/// this process, and without root's rights over files; the rights that run programs as that user
+/// are kept.
 ///
 /// # Errors
-/// What the kernel says; then nothing is to be looked for.
+/// The error of the kernel; then no file may be looked for.
 pub fn find_files_as(user: Option<&SystemUser>) -> io::Result<()> {
     let mut sets = thread::capabilities(None)?;
     for set in [&mut sets.effective, &mut sets.permitted] {
@@ -180,19 +184,21 @@ pub fn find_files_as(user: Option<&SystemUser>) -> io::Result<()> {
     open_files_as(user.user, user.group)
 }
 
-/// After [`find_files_as`] files are opened as the process itself again, though without rights that pass permissions
-/// over.
+/// Has files opened as the process's own user again after [`find_files_as`], though without rights
+/// that override permissions.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn find_files_as_itself() -> io::Result<()> {
     let (user, group) = current();
     open_files_as(user, group)
 }
 
 fn open_files_as(user: u32, group: u32) -> io::Result<()> {
-    // who it was is all that these say: whether they have done it says a call that cannot
-    // SAFETY: they change by which user and group this thread is judged where it opens files, and nothing else.
+    // these calls return only the former user, so another call, which changes nothing, tells
+    // whether they succeeded
+    // SAFETY: they change the user and group by which this thread is judged where it opens files,
+    // and nothing else.
     let now = unsafe {
         libc::setfsgid(group);
         libc::setfsuid(user);
@@ -204,11 +210,12 @@ fn open_files_as(user: u32, group: u32) -> io::Result<()> {
     }
 }
 
-/// Has no right of root any more; root becomes the user 65534, whom most machines call nobody. `supervisor`,
-/// if that has started this process, still ends it when it ends. Says whether it is another user now.
+/// Gives up every right of root; root becomes the user 65534, which most machines call `nobody`. A
+/// `supervisor`, if that has started this process, still ends it when it ends itself. Returns
+/// whether the user is another one now.
 ///
 /// # Errors
-/// What the kernel says; then the process is half way between two users and must end.
+/// The error of the kernel; then the process is half way between two users and must end.
 pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
     let is_root = may_become_another();
     if is_root {
@@ -222,7 +229,7 @@ pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
     )?;
     gain_nothing()?;
     if let Some(supervisor) = supervisor {
-        // another user is told no more of its end
+        // the change of user has cleared this setting
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
         if std::os::unix::process::parent_id() != supervisor {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -231,10 +238,10 @@ pub fn become_nobody(supervisor: Option<u32>) -> io::Result<bool> {
     Ok(is_root)
 }
 
-/// Becomes `user` for good and gives up every right of root but those that are `kept`.
+/// Becomes `user` for good and gives up every right of root except those that are `kept`.
 ///
 /// # Errors
-/// What the kernel says; then the process is half way between two users and must end.
+/// The error of the kernel; then the process is half way between two users and must end.
 pub fn become_user(user: &SystemUser, kept: KeptPrivileges) -> io::Result<()> {
     become_with(user, kept.capabilities())?;
     keep_only(kept)?;
@@ -258,11 +265,11 @@ fn become_with(user: &SystemUser, kept: CapabilitySet) -> io::Result<()> {
     Ok(thread::set_keep_capabilities(false)?)
 }
 
-/// Gives up every right of root but those that are `kept`. A process that is not root may still have
-/// some, from a service manager.
+/// Gives up every right of root except those that are `kept`. A process that is not root may still
+/// have some, from a service manager.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn keep_only(kept: KeptPrivileges) -> io::Result<()> {
     let has = thread::capabilities(None)?.permitted & kept.capabilities();
     thread::set_capabilities(
@@ -272,7 +279,7 @@ pub fn keep_only(kept: KeptPrivileges) -> io::Result<()> {
     Ok(())
 }
 
-/// Neither this thread nor what it starts ever gains rights by running a program.
+/// Keeps this thread and what it starts from ever gaining rights by running a program.
 ///
 /// # Errors
 /// None in practice.

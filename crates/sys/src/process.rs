@@ -1,4 +1,4 @@
-//! What the process and its threads are allowed: descriptors, cores, timers.
+//! The resources that the process and its threads may use: descriptors, cores, timers.
 
 pub use crate::append::{open_append, wait_writable};
 use rustix::fs::{Mode, OFlags};
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// Raises the soft limit of open descriptors to the hard limit; returns the limit then in force.
 ///
 /// # Errors
-/// When the kernel refuses; the old limit then stays.
+/// The kernel refuses; the old limit then stays.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -30,7 +30,7 @@ pub fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Holds a descriptor that can be given up when all others are used: dropping it leaves one for
+/// Reserves a descriptor that can be given up when all others are used: dropping it leaves one for
 /// one accept that is answered and closed.
 ///
 /// # Errors
@@ -45,16 +45,18 @@ pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// What the process is called in lists of processes, cut to 15 bytes. To be called by its first thread.
+/// Sets the name of the process in lists of processes, cut to 15 bytes. Must be called by its first
+/// thread.
 pub fn set_name(name: &str) {
     let end = name.bytes().take(15).take_while(|byte| *byte != 0).count();
     let name = std::ffi::CString::new(&name.as_bytes()[..end]);
-    // a name is no reason to stop
+    // the process can go on without the name
     let _ = name.map(|name| rustix::thread::set_name(&name));
 }
 
-/// How many threads can run at once: the cores this process may use, cut by the quota of its
-/// cgroup; at least 1. Asked once: what a sandbox hides later makes no difference.
+/// The number of threads that can run at once: the cores that this process may use, cut by the
+/// quota of its cgroup; at least 1. Read once, so a sandbox that hides the files later makes no
+/// difference.
 pub fn usable_cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
@@ -63,7 +65,7 @@ pub fn usable_cores() -> usize {
 /// The numbers of the cores the calling thread may run on, ascending.
 ///
 /// # Errors
-/// On machines with more cores than the kernel's default set holds (1024).
+/// The machine has more cores than the kernel's default set holds (1024).
 pub fn allowed_cores() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
@@ -72,7 +74,7 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
 /// Binds the calling thread to one core.
 ///
 /// # Errors
-/// When there is no such core or it is not allowed.
+/// There is no such core, or it is not allowed.
 pub fn pin_to_core(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &only(core)?)?)
 }
@@ -86,11 +88,11 @@ fn only(core: usize) -> io::Result<CpuSet> {
     Ok(set)
 }
 
-/// Starts a process that is bound to one core, as all its threads are then. It is killed when the thread
-/// that starts it ends, however that ends.
+/// Starts a process that is bound to one core, with all its threads. It is killed when the thread
+/// that starts it ends in any way.
 ///
 /// # Errors
-/// When there is no such core or it is not allowed, or the program cannot be run.
+/// There is no such core or it is not allowed, or the program cannot be run.
 pub fn spawn_on_core(core: usize, command: &mut Command) -> io::Result<Child> {
     let set = only(core)?;
     let own = std::process::id();
@@ -107,9 +109,9 @@ pub fn spawn_on_core(core: usize, command: &mut Command) -> io::Result<Child> {
 }
 
 /// Has the allocator give blocks of 32 KiB and more back to the system as soon as they are free. By
-/// itself glibc keeps more and more of them, and bodies of many sizes, or made by one thread and let go
-/// of by another, then take several times what they have.
-/// Call before there are threads. Does nothing with another C library.
+/// default glibc keeps more and more of them, and bodies of many sizes, or bodies made by one
+/// thread and freed by another, then take several times their size. Call this before there are
+/// threads. Does nothing with another C library.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers by value and is safe to call at any time (mallopt(3)).
@@ -127,7 +129,7 @@ pub fn wake_sharply() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
-/// Makes the calling thread give way to others: its nice value rises by `more`, to at most 19.
+/// Lowers the priority of the calling thread: its nice value rises by `more`, to at most 19.
 ///
 /// # Errors
 /// None in practice.
@@ -135,7 +137,7 @@ pub fn give_way(more: u8) -> io::Result<()> {
     rustix::process::nice(more.into()).map(drop).map_err(io::Error::from)
 }
 
-/// Calls the calling thread `name`, of which the kernel keeps 15 bytes.
+/// Names the calling thread `name`, of which the kernel keeps 15 bytes.
 ///
 /// # Errors
 /// A zero byte in the name (`InvalidInput`).
@@ -146,7 +148,7 @@ pub fn name_thread(name: &str) -> io::Result<()> {
 
 /// The nice value of the calling thread.
 pub fn niceness() -> i32 {
-    // it exists
+    // the calling thread exists, so this does not fail
     rustix::process::getpriority_process(None).unwrap_or(0)
 }
 

@@ -1,4 +1,4 @@
-//! Which processes there are, and which of them listens at an address (proc(5)).
+//! The processes that run, and which of them listens at an address (proc(5)).
 
 use std::fs;
 use std::io::Read;
@@ -11,13 +11,13 @@ const MOST_WORD_BYTES: u64 = 64 * 1024;
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningProcess {
-    /// Its number.
+    /// The number of the process.
     pub process: u32,
     /// The name of its program, of 15 bytes at most.
     pub name: String,
-    /// What it was started with, the program first.
+    /// The command line, the program first.
     pub words: Vec<String>,
-    /// Where it is, if this process may know.
+    /// The current directory, if this process may know it.
     pub directory: Option<PathBuf>,
 }
 
@@ -26,8 +26,8 @@ pub fn all() -> impl Iterator<Item = RunningProcess> {
     numbers().filter_map(read)
 }
 
-/// The process that listens at this address, or at all of its family; `None` if there is none, or if this process may
-/// not know: only root sees the descriptors of others.
+/// The process that listens at this address, or at all addresses of its family; `None` if there is
+/// none, or if this process may not know: only root sees the descriptors of others.
 pub fn listener_at(address: SocketAddr) -> Option<RunningProcess> {
     let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
     let tables = tables.map(|table| fs::read_to_string(table).unwrap_or_default());
@@ -70,12 +70,12 @@ fn listeners(table: &str, address: SocketAddr) -> impl Iterator<Item = u64> {
         let at = parse(local)?;
         let is_same = at.ip().to_canonical() == address.ip().to_canonical();
         let is_any = at.ip().is_unspecified() || address.ip().is_unspecified();
-        // 0A: it listens
+        // 0A: the socket listens
         (state == "0A" && at.port() == address.port() && (is_same || is_any)).then_some(inode)
     })
 }
 
-/// An address as the kernel prints it: words as they lie in memory, in hexadecimal.
+/// Reads an address as the kernel prints it: words in memory order, in hexadecimal.
 fn parse(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.to_ne_bytes());

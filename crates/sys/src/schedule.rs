@@ -1,25 +1,25 @@
-//! What the scheduler says of threads: how long they ran, and how long they waited for a core.
+//! The scheduler's figures of threads: how long they ran, and how long they waited for a core.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// The scheduler's figures of one thread; any thread of its process may read them while it lives. It
-/// holds no descriptor.
+/// A handle to the scheduler's figures of one thread; any thread of its process may read them while
+/// it lives. The handle holds no descriptor.
 #[derive(Debug)]
 pub struct SchedulerFigures(String);
 
-/// How a thread has spent its time since it began, in nanoseconds. The rest it slept or waited for
-/// something else.
+/// How a thread has spent its time since it began, in nanoseconds. For the rest of the time it
+/// slept, or waited for something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// On a core.
+    /// The time on a core.
     pub run_ns: u64,
-    /// Ready to run, while others had the cores.
+    /// The time ready to run, while other threads had the cores.
     pub runnable_ns: u64,
 }
 
 impl SchedulerFigures {
-    /// Those of the calling thread.
+    /// The figures of the calling thread.
     ///
     /// # Errors
     /// A kernel without `CONFIG_SCHED_INFO`, no `/proc`, or no permission to open it.
@@ -30,10 +30,10 @@ impl SchedulerFigures {
         Ok(figures)
     }
 
-    /// Its figures now; 1 to 4 ms behind if it runs.
+    /// The current figures of the thread; 1 to 4 ms behind if it runs.
     ///
     /// # Errors
-    /// When the thread has ended, or there is no descriptor for a moment.
+    /// The thread has ended, or there is no descriptor for a moment.
     pub fn read(&self) -> io::Result<Spent> {
         let mut text = [0; 96];
         let count = File::open(&self.0)?.read(&mut text)?;
@@ -42,8 +42,8 @@ impl SchedulerFigures {
     }
 }
 
-/// Names and figures of all threads of a process that live now. Those that have ended took theirs
-/// with them.
+/// Names and figures of all threads of a process that live now. Figures of threads that have ended
+/// are lost.
 ///
 /// # Errors
 /// No such process, a kernel without `CONFIG_SCHED_INFO`, or no `/proc`.
@@ -62,7 +62,7 @@ pub fn threads_of(process: u32) -> io::Result<Vec<(String, Spent)>> {
     Ok(threads)
 }
 
-/// The first two numbers of a schedstat.
+/// The first two numbers of a schedstat file.
 fn spent(text: &str) -> Option<Spent> {
     let mut numbers = text.split_ascii_whitespace().map(str::parse);
     match (numbers.next(), numbers.next()) {
@@ -87,7 +87,7 @@ mod tests {
             let begin_ns = clock::thread_cpu_ns();
             while clock::thread_cpu_ns() - begin_ns < 10_000_000 {}
             sender.send(()).unwrap();
-            // until it has been looked at
+            // until the main thread has looked
             let _ = asked.1.recv();
         });
         answered.1.recv().unwrap();
@@ -110,7 +110,7 @@ mod tests {
         };
         let begin_ns = clock::thread_cpu_ns();
         while clock::thread_cpu_ns() - begin_ns < 30_000_000 {}
-        // figures are taken at ticks and when the thread sleeps
+        // the kernel updates figures at ticks and when the thread sleeps
         std::thread::sleep(std::time::Duration::from_millis(1));
         let (spent, used_ns) = (figures.read().unwrap(), clock::thread_cpu_ns());
         assert!(spent.run_ns >= 30_000_000 && spent.run_ns <= used_ns + 10_000_000, "{spent:?}");

@@ -1,5 +1,5 @@
-//! A process that has what it needs, and gets nothing else from then on (seccomp): it goes on with the
-//! descriptors and the memory it has.
+//! Sealing a process that has what it needs (seccomp): from then on it gets nothing new from the
+//! kernel, and goes on with the descriptors and the memory it has.
 //!
 //! | it can | it cannot |
 //! |---|---|
@@ -17,7 +17,7 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
-/// Why a process cannot be sealed.
+/// The reason why a process cannot be sealed.
 #[derive(Debug)]
 pub enum SealFailure {
     /// There is no filter for this processor.
@@ -52,7 +52,8 @@ pub fn seal() -> Result<(), SealFailure> {
     };
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let allowed = compile(allowed()?, refused, SeccompAction::Allow)?;
-    // its arguments are in memory, where a filter cannot look; the C library goes on with clone then
+    // the arguments of clone3 are in memory, where a filter cannot look; the C library then falls
+    // back to clone
     let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let missing = SeccompAction::Errno(libc::ENOSYS as u32);
     let unknown = compile(unknown, SeccompAction::Allow, missing)?;
@@ -63,13 +64,13 @@ pub fn seal() -> Result<(), SealFailure> {
     Ok(())
 }
 
-/// Orders of ioctl, which C libraries have with different types.
+/// The orders of ioctl, for which C libraries have different types.
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 
-/// Whatever the arguments are.
+/// The calls that are allowed with any arguments.
 const ALWAYS: &[libc::c_long] = &[
-    // what is open
+    // open descriptors
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -86,7 +87,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_ppoll,
-    // sockets that are there
+    // sockets that exist
     libc::SYS_accept4,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
@@ -114,13 +115,13 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_gettid,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // signals to oneself
+    // signals to the process itself
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
     libc::SYS_restart_syscall,
-    // time and chance
+    // time and randomness
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
@@ -129,7 +130,7 @@ const ALWAYS: &[libc::c_long] = &[
     libc::SYS_getrandom,
 ];
 
-/// What newer processors have no call for.
+/// The calls that newer processors do not have.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[libc::c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll];
 #[cfg(not(target_arch = "x86_64"))]
@@ -146,7 +147,7 @@ fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SealFailure> {
         (libc::SYS_mprotect, vec![no_code()]),
         (libc::SYS_clone, vec![has_bits(0, thread, thread)]),
         (libc::SYS_tgkill, vec![is(0, own)]),
-        // to who is at the other end, and to no address
+        // to the connected end, and to no address
         (libc::SYS_sendto, vec![is_nothing(4)]),
         (libc::SYS_prctl, vec![is(0, libc::PR_SET_NAME as u64)]),
         (libc::SYS_ioctl, vec![is(1, FIONBIO), is(1, FIONREAD)]),
@@ -178,17 +179,17 @@ fn allowed() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SealFailure> {
 
 type Condition = Result<SeccompCondition, seccompiler::BackendError>;
 
-/// Argument number `at`, of 32 bits, is `value`.
+/// The condition that argument number `at`, of 32 bits, is `value`.
 fn is(at: u8, value: u64) -> Condition {
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
-/// Argument number `at` is the null pointer.
+/// The condition that argument number `at` is the null pointer.
 fn is_nothing(at: u8) -> Condition {
     SeccompCondition::new(at, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
 }
 
-/// Of the bits of `mask`, argument number `at` has those of `value`.
+/// The condition that the bits of argument number `at` within `mask` are `value`.
 fn has_bits(at: u8, mask: u64, value: u64) -> Condition {
     SeccompCondition::new(at, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(mask), value)
 }

@@ -1,7 +1,8 @@
-//! Words of memory that several processes have in common.
+//! Words of memory that several processes share.
 //!
-//! In: how many words. Out: the words, zero at first, and a descriptor by which another process gets the same ones.
-//! The memory cannot be made shorter or longer, so that no process can take a page away under another.
+//! In: the number of words. Out: the words, zero at first, and a descriptor by which another
+//! process gets the same ones. The memory cannot be made shorter or longer, so that no process can
+//! take a page away from another.
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -9,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-/// Words that other processes may have, too. They stay until the process ends.
+/// Words that other processes may have, too. They stay mapped until the process ends.
 #[derive(Debug)]
 pub struct SharedWords {
     words: &'static [AtomicU64],
@@ -17,10 +18,10 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// So many, which are zero. Pages that are never touched take no memory.
+    /// New words, all zero. Pages that are never touched take no memory.
     ///
     /// # Errors
-    /// Lack of descriptors or memory, or a kernel that has none of this.
+    /// Lack of descriptors or memory, or a kernel without the calls.
     pub fn new(count: usize) -> io::Result<SharedWords> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = rustix::fs::memfd_create(c"forebay", flags)?;
@@ -30,10 +31,11 @@ impl SharedWords {
         SharedWords::map(memory, count)
     }
 
-    /// Those of another process.
+    /// The words of another process.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] if it is other memory, or some that could become shorter; lack of memory.
+    /// [`io::ErrorKind::InvalidData`] if the memory is of another size, or could become shorter;
+    /// lack of memory.
     pub fn of(memory: OwnedFd, count: usize) -> io::Result<SharedWords> {
         let (size, seals) =
             (rustix::fs::fstat(&memory)?.st_size, rustix::fs::fcntl_get_seals(&memory)?);
@@ -51,8 +53,9 @@ impl SharedWords {
         let start = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, &memory, 0)
         }?;
-        // SAFETY: so many words are mapped there, aligned to pages; they are never unmapped, and the seals keep the
-        // memory as long as it is. Any bits are a word, and all access is atomic.
+        // SAFETY: `count` words are mapped there, aligned to pages; they are never unmapped, and
+        // the seals keep the memory as long as it is. Any bits are a word, and all access is
+        // atomic.
         let words = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), count) };
         Ok(SharedWords { words, memory })
     }
@@ -62,7 +65,7 @@ impl SharedWords {
         self.words
     }
 
-    /// By which another process gets the same.
+    /// A descriptor by which another process gets the same words.
     ///
     /// # Errors
     /// Lack of descriptors.

@@ -13,16 +13,17 @@ use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// How many connections wait in the accept queue of a listening socket.
+/// The number of connections in the accept queue of a listening socket.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn accept_queue(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    // of a socket that listens the field says this, and takes no lock (Linux 4.0)
+    // for a listening socket this field is the length of the queue, and is read without a lock
+    // (Linux 4.0)
     Ok(tcp_info(socket)?.tcpi_unacked)
 }
 
-/// What the kernel tells of a TCP socket; what it does not know is 0.
+/// The kernel's information on a TCP socket; fields that the kernel does not know are 0.
 pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     // SAFETY: `tcp_info` consists of integers only; all zeroes is a value of it.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
@@ -41,34 +42,34 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What stands for the address of a Unix socket's end.
+/// The address of a Unix socket's end, which has none.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// What an accept brought.
+/// The outcome of an accept.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A connection, and where it comes from; `0.0.0.0:0` if from a Unix socket, which has no address
-    /// and port.
+    /// A connection, and the address it comes from; `0.0.0.0:0` for a Unix socket, which has no
+    /// address and port.
     Connection(OwnedFd, SocketAddr),
     /// No connection waits.
     None,
     /// The connection failed before it was accepted; there may be more behind it.
     Failed,
-    /// No descriptor or memory is left for it.
+    /// No descriptor or memory is left for the connection.
     Exhausted,
 }
 
 /// Accepts the next connection, non-blocking.
 ///
 /// # Errors
-/// When the listener itself is broken.
+/// The listener itself is broken.
 #[inline]
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match net::acceptfrom_with(listener, flags) {
         Ok((socket, address)) => match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => Ok(Accepted::Connection(socket, canonical(address))),
-            // clients of Unix sockets have no name unless they take one
+            // clients of Unix sockets have no name unless they bind one
             Some(Err(_)) | None => Ok(Accepted::Connection(socket, NO_ADDRESS)),
         },
         Err(Errno::AGAIN) => Ok(Accepted::None),
@@ -76,12 +77,12 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
         Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => {
             Err(io::Error::other("the listener is closed"))
         }
-        // accept(2): errors of the new connection itself are reported here, too
+        // errors of the new connection itself are reported here, too (accept(2))
         Err(_) => Ok(Accepted::Failed),
     }
 }
 
-/// An IPv4 client of a socket for both versions is an IPv4 client.
+/// Turns the IPv4-mapped address of a client of a socket for both versions into an IPv4 address.
 #[inline]
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
@@ -93,19 +94,19 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The address this end of a socket has.
+/// The address of this end of a socket.
 ///
 /// # Errors
-/// When the socket is not an internet socket.
+/// The socket is not an internet socket.
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     let address = net::getsockname(socket)?;
     SocketAddr::try_from(address).map_err(|_| io::Error::other("not an internet address"))
 }
 
-/// What came of a receive.
+/// The outcome of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes.
+    /// This many bytes were received.
     Bytes(usize),
     /// Nothing is there now.
     Blocked,
@@ -115,7 +116,8 @@ pub enum Received {
     Broken,
 }
 
-/// Receives what is there, and never waits: another process that has the socket, too, may have made it block.
+/// Receives what is there, and never waits, even if another process that has the socket, too, has
+/// made it blocking.
 #[inline]
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     match net::recv(socket, buffer, RecvFlags::DONTWAIT) {
@@ -126,7 +128,8 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     }
 }
 
-/// As [`receive`], appended to `into`: at most `most` bytes, for which no memory is written before.
+/// Receives like [`receive`], appended to `into`: at most `most` bytes, for which no memory is
+/// initialised before.
 pub fn receive_more(socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> Received {
     into.reserve(most);
     let spare = into.spare_capacity_mut();
@@ -145,10 +148,10 @@ pub fn receive_more(socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> 
     }
 }
 
-/// What came of a send.
+/// The outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// So many bytes were taken.
+    /// This many bytes were taken.
     Bytes(usize),
     /// The send buffer is full.
     Blocked,
@@ -179,11 +182,12 @@ pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> Sent {
     sent(net::sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL))
 }
 
-/// Sends what is written to it: for libraries that write what they have in several places.
+/// A writer that sends what is written to it, for libraries that write what they have in several
+/// places.
 pub struct SocketWriter<'s>(pub BorrowedFd<'s>);
 
-/// Does not block: a full send buffer, and a connection that has not come about, are
-/// [`WouldBlock`](io::ErrorKind::WouldBlock).
+/// Writes do not block: for a full send buffer, or a connection that is not established yet, they
+/// return [`WouldBlock`](io::ErrorKind::WouldBlock).
 impl io::Write for SocketWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
@@ -212,7 +216,7 @@ pub fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, coun
     sent(rustix::fs::sendfile(socket, file, Some(&mut offset), count))
 }
 
-/// Whoever reads and writes it is told that nothing can be done, and does not wait.
+/// Makes a socket non-blocking: reads and writes that cannot be done return at once.
 ///
 /// # Errors
 /// None in practice.
@@ -228,27 +232,30 @@ pub fn shut_down_writing(socket: BorrowedFd<'_>) {
 
 /// Makes the coming close send a RST: unread and unsent bytes are dropped on both sides.
 ///
-/// A close with unread bytes does that by itself, but to ask for them costs as much as this call, and
-/// [`listen`]'s deferred accept does not promise any: not with SYN cookies, not when its time is over.
+/// A close with unread bytes does that by itself, but to ask for them costs as much as this call,
+/// and [`listen`]'s deferred accept does not guarantee any: not with SYN cookies, and not when its
+/// time is over.
 pub fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
 
-/// The number of a connection's socket, for a thread that ends it and is not the one that owns it.
+/// The number of a connection's socket, for a thread that ends the connection and does not own the
+/// socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SocketNumber(RawFd);
 
 impl SocketNumber {
-    /// That of this socket. It is the socket's until that is closed.
+    /// The number of this socket. It stays the socket's until that is closed.
     pub fn of(socket: BorrowedFd<'_>) -> SocketNumber {
         SocketNumber(socket.as_raw_fd())
     }
 
-    /// Ends the connection in both directions, and has the close reset it: whoever waits for it is told that it is
-    /// broken. The caller sees to it that the socket is not closed before.
+    /// Ends the connection in both directions, and has the close reset it; a thread that waits for
+    /// the socket finds it broken. The caller must make sure that the socket is not closed before.
     pub fn cut(self) {
         let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        // SAFETY: the kernel reads the option, which lives across the call; a number that is not open is refused.
+        // SAFETY: the kernel reads the option, which lives across the call; a number that is not
+        // open is refused.
         unsafe {
             libc::setsockopt(
                 self.0,
@@ -261,8 +268,8 @@ impl SocketNumber {
         self.shut(libc::SHUT_RDWR);
     }
 
-    /// Has whoever receives from it find its end behind what has come. The caller sees to it that the socket is not
-    /// closed before.
+    /// Ends the receiving direction: the owner comes to the end after what has arrived. The caller
+    /// must make sure that the socket is not closed before.
     pub fn end_reading(self) {
         self.shut(libc::SHUT_RD);
     }
@@ -271,10 +278,10 @@ impl SocketNumber {
         self.0
     }
 
-    /// The socket itself.
+    /// The socket with this number.
     pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: whoever has the number uses it only while the socket is open, as each function here asks for; at
-        // worst it is another one that is open, of which no memory depends.
+        // SAFETY: the number is used only while the socket is open, as each function here requires
+        // of its caller; at worst it is another open one, on which no memory depends.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 
@@ -286,10 +293,10 @@ impl SocketNumber {
     }
 }
 
-/// Bytes that were sent here but are not yet acknowledged by the client (`SIOCOUTQ`, tcp(7)).
+/// The bytes that were sent and are not yet acknowledged by the client (`SIOCOUTQ`, tcp(7)).
 ///
 /// # Errors
-/// When the socket is not connected.
+/// The socket is not connected.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: TIOCOUTQ, which is SIOCOUTQ, takes no input and writes one int.
     let queued = unsafe { Getter::<{ libc::TIOCOUTQ as _ }, i32>::new() };

@@ -1,4 +1,4 @@
-//! What the operator is told on standard error, and where that, standard output and input lead.
+//! Messages for the operator on standard error, and where that, standard output and input lead.
 
 use rustix::fs::{Mode, OFlags, open};
 use std::fmt;
@@ -7,26 +7,27 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-/// Tells the operator; standard error may be closed, which is no reason to stop.
+/// Prints a message for the operator; standard error may be closed, which is no reason to stop.
 pub fn say(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "forebay: {what}");
 }
 
-/// From now on standard error leads to where this descriptor does.
+/// Redirects standard error to where this descriptor leads.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn lead_to(other: impl AsFd) -> io::Result<()> {
     Ok(rustix::stdio::dup2_stderr(other)?)
 }
 
 static OF_CHILDREN: OnceLock<OwnedFd> = OnceLock::new();
 
-/// Processes that [use it](of_children) have their standard error where this descriptor leads, whatever this process has:
-/// who has started this one waits until nobody has that any more.
+/// Redirects the standard error of processes that [use it](of_children) to where this descriptor
+/// leads, wherever this process's own leads: the process that has started this one may wait until
+/// no process has its descriptor any more.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn lead_children_to(other: impl AsFd) -> io::Result<()> {
     let other = other.as_fd().try_clone_to_owned()?;
     OF_CHILDREN.get_or_init(|| other);
@@ -39,18 +40,18 @@ pub fn of_children() -> Stdio {
     other.map_or_else(Stdio::inherit, Stdio::from)
 }
 
-/// From now on standard output leads to where this descriptor does.
+/// Redirects standard output to where this descriptor leads.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn lead_output_to(other: impl AsFd) -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdout(other)?)
 }
 
-/// Takes standard input away, which is nothing from now on.
+/// Takes standard input away; from then on it is `/dev/null`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn take_input() -> io::Result<OwnedFd> {
     let input = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
     let nothing = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

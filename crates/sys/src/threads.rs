@@ -1,26 +1,28 @@
-//! How many threads a process may have, and whether there is room for one more.
+//! The number of threads that a process may have, and whether there is room for one more.
 //!
-//! A thread that the kernel refuses is an error of whoever spawns it. One that the kernel grants with the last mapping
-//! of the process is worse: the standard library needs one more for the stack of its signal handler, and a process
-//! that allocates memory needs one now and then; without it, both end the process. So the bounds of pools are computed
-//! with a quarter of everything left to the rest of the process, and a spawner asks [`has_room`] first.
+//! A thread that the kernel refuses is an error of the code that spawns it. One that the kernel
+//! grants with the last mapping of the process is worse: the standard library needs one more
+//! mapping for the stack of its signal handler, and a process that allocates memory needs one now
+//! and then; without it, both end the process. So the limits of pools are computed with a quarter
+//! of everything left to the rest of the process, and a spawner asks [`has_room`] first.
 
 use crate::memory;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::process::{Resource, getrlimit, getuid};
 use std::fs;
 
-/// Mappings that a thread takes: its stack, that of its signal handler, a guard below each; and now and then an arena
-/// of the allocator. ThreadMeans with 9,900 threads: 4.2.
+/// The mappings that a thread takes: its stack, that of its signal handler, a guard below each; and
+/// now and then an arena of the allocator. Measured with 9,900 threads: 4.2.
 const MAPPINGS_EACH: u64 = 5;
 
-/// Addresses that a thread takes: 2 MiB of stack, as the standard library has it, and what goes with it.
+/// The addresses that a thread takes: 2 MiB of stack, as the standard library has it, and what goes
+/// with it.
 const BYTES_EACH: u64 = (2 << 20) + (64 << 10);
 
-/// Mappings that must be left when a thread begins.
+/// The mappings that must be left when a thread begins.
 const MAPPINGS_LEFT: usize = 64;
 
-/// What bounds the number of threads.
+/// The resource that limits the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadBound {
     /// `vm.max_map_count`.
@@ -36,7 +38,7 @@ pub enum ThreadBound {
 }
 
 impl ThreadBound {
-    /// The setting of the system that is the bound.
+    /// The setting of the system that is the limit.
     pub fn setting(self) -> &'static str {
         match self {
             ThreadBound::Mappings => "vm.max_map_count",
@@ -48,16 +50,16 @@ impl ThreadBound {
     }
 }
 
-/// How many threads a pool may have, and why not more.
+/// The number of threads that a pool may have, and what limits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadRoom {
-    /// The most.
+    /// The largest number of threads.
     pub most: usize,
-    /// What bounds it.
+    /// The resource that is the limit.
     pub bound: ThreadBound,
 }
 
-/// What the process has of a resource and may have; `None` for as much as there is.
+/// What the process has of a resource, and what it may have; `None` for no limit.
 struct ThreadMeans {
     bound: ThreadBound,
     most: Option<u64>,
@@ -65,7 +67,8 @@ struct ThreadMeans {
     each: u64,
 }
 
-/// How many threads this process may begin from now on, when a quarter of what is free is left to others.
+/// The number of threads that this process may begin from now on, when a quarter of what is free is
+/// left to others.
 pub fn room() -> ThreadRoom {
     let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -75,7 +78,7 @@ pub fn room() -> ThreadRoom {
     // the fourth word is "running/all"
     let all = text("/proc/loadavg").split(['/', ' ']).nth(4).and_then(|all| all.parse().ok());
     let own = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count() as u64);
-    // the kernel does not hold root to it
+    // the kernel does not apply this limit to root
     let of_user = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root());
     narrowest(&[
         ThreadMeans {
@@ -111,8 +114,8 @@ fn narrowest(all: &[ThreadMeans]) -> ThreadRoom {
     rooms.min_by_key(|room| room.most).unwrap_or(unbounded)
 }
 
-/// Whether a thread that is spawned now has the mappings and addresses that it needs, with some to spare. Nothing is
-/// kept: another thread of the process may take them meanwhile.
+/// Whether a thread that is spawned now has the mappings and addresses that it needs, with some to
+/// spare. Nothing is reserved: another thread of the process may take them meanwhile.
 pub fn has_room() -> bool {
     let page = rustix::param::page_size();
     let length = 2 * BYTES_EACH as usize;
@@ -120,9 +123,9 @@ pub fn has_room() -> bool {
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::empty(), flags) };
     let Ok(start) = mapped else { return false };
-    // each second page is made another, so that the kernel has to keep them apart
+    // every second page gets another protection, so that the kernel has to keep the mappings apart
     let are_kept_apart = (0..MAPPINGS_LEFT).step_by(2).all(|number| {
-        // SAFETY: the page lies within the mapping above, which nothing else knows of.
+        // SAFETY: the page is in the mapping above, which no other code knows of.
         unsafe { mprotect(start.byte_add((number + 1) * page), page, MprotectFlags::READ) }.is_ok()
     });
     // SAFETY: this is the whole of the mapping above.
@@ -158,14 +161,14 @@ mod tests {
         assert!(has_room());
     }
 
-    /// In a process of its own: for others it would be short of mappings.
+    /// Runs in a process of its own, as others would be short of mappings.
     #[test]
     fn a_process_without_mappings_has_none() {
         if std::env::var_os("FOREBAY_TAKES_MAPPINGS").is_some() {
             let (page, length) = (rustix::param::page_size(), 1 << 30);
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             let taken = unsafe {
-                // SAFETY: a new mapping, as above; its pages are used by nothing.
+                // SAFETY: a new mapping, as above; its pages are not used.
                 mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::empty(), flags)
             };
             let taken = taken.unwrap();

@@ -1,13 +1,15 @@
 //! Unix sockets that listen at a path.
 //!
-//! The path of a listening socket outlives the process that made it. So a file that is in the way is
-//! removed if no process listens there, and the file is removed at the end, if it is still the same one.
+//! The path of a listening socket outlives the process that made it. So a file in the way is
+//! removed if no process listens there, and the socket's own file is removed at the end, if it is
+//! still the same one.
 //!
-//! A socket that is bound and does not listen yet looks like one that is left over. So a process has the directory
-//! locked from its look at what is in the way until it listens. The kernel takes the lock from one that is killed. A
-//! lock file beside the socket would be one more to remove, and a right to write files there that a confined server
-//! does not have. A socket that listens under another name first, and is renamed, has that name for good in what the
-//! kernel says of it (`getsockname`), by which a process finds sockets that are passed to it.
+//! A socket that is bound and does not listen yet looks like one that is left over. So a process
+//! keeps the directory locked from its look at what is in the way until it listens. The kernel
+//! releases the lock of a process that is killed. A lock file beside the socket would be one more
+//! to remove, and would need a right to write files there that a confined server does not have. A
+//! socket that listens under another name first, and is renamed, keeps that name in the kernel's
+//! `getsockname`, by which a process recognises sockets that are passed to it.
 
 use crate::file::try_lock;
 use crate::unix_address::UnixAddress;
@@ -22,30 +24,31 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// For the owner alone.
+/// The mode of a socket for its owner alone.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
-/// For everybody.
+/// The mode of a socket for every user.
 const OPEN: Mode = Mode::from_raw_mode(0o666);
 
-/// The file of a listening socket. It is removed when this is dropped, unless another has taken its
+/// The file of a listening socket. Dropping this removes the file, unless another one has taken its
 /// place.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode, as long as it is there.
+    /// Device and inode, as long as this process has to remove the file.
     identity: Option<(u64, u64)>,
 }
 
 /// Opens a listening socket at `path`: non-blocking, and open to every user of the machine (mode
-/// 0666). Who may connect is decided by the directory it lies in.
+/// 0666). The rights of its directory decide which users may connect.
 ///
-/// A directory that another process has locked is waited for within the budget. Then it is gone on without the lock:
-/// whoever may read a directory may lock it, and is not to keep a server from starting.
+/// A directory that another process has locked is waited for within the budget. After that the
+/// socket is made without the lock: any user who may read a directory may lock it, and must not
+/// keep a server from starting.
 ///
 /// # Errors
-/// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket, or a socket
-/// of another kind; or what the kernel says.
+/// `AddrInUse` if a process listens there, `AlreadyExists` if there is a file that is no socket, or
+/// a socket of another kind; or the error of the kernel.
 pub fn listen(
     path: &Path,
     backlog: i32,
@@ -54,10 +57,11 @@ pub fn listen(
     listen_within(wait, path, backlog, OPEN, None)
 }
 
-/// As [`listen`], for the user of this process: nobody else may connect but root (mode 0600).
+/// Listens like [`listen`], for the user of this process: only that user and root may connect (mode
+/// 0600).
 ///
 /// # Errors
-/// As [`listen`].
+/// The errors of [`listen`].
 pub fn listen_private(
     path: &Path,
     backlog: i32,
@@ -66,25 +70,26 @@ pub fn listen_private(
     listen_within(wait, path, backlog, PRIVATE, None)
 }
 
-/// As [`listen`], in a directory where no other process makes sockets: nobody is waited for. With an owner, by
-/// numbers of user and group, nobody else may connect but root.
+/// Listens like [`listen`], in a directory where no other process makes sockets, so no lock is
+/// waited for. With an owner, by numbers of user and group, only that user and root may connect.
 ///
 /// # Errors
-/// As [`listen`].
+/// The errors of [`listen`].
 pub fn listen_for(
     path: &Path,
     backlog: i32,
     owner: Option<(u32, u32)>,
 ) -> io::Result<(OwnedFd, SocketFile)> {
     let mode = if owner.is_some() { PRIVATE } else { OPEN };
-    // who has it locked is one of our own that was taken over
+    // a process that has it locked is one of the server's own, whose place was taken over
     listen_within(&mut WaitBudget::new(Duration::ZERO), path, backlog, mode, owner)
 }
 
-/// Opens a listening socket at an abstract name: non-blocking, and open to every process in the network namespace.
+/// Opens a listening socket at an abstract name: non-blocking, and open to every process in the
+/// network namespace.
 ///
 /// # Errors
-/// `AddrInUse` if a process has the name, or what the kernel says.
+/// `AddrInUse` if a process has the name, or the error of the kernel.
 pub fn listen_abstract(address: &UnixAddress, backlog: i32) -> io::Result<OwnedFd> {
     let socket = stream()?;
     net::bind(&socket, &address.to_kernel()?)?;
@@ -95,7 +100,7 @@ pub fn listen_abstract(address: &UnixAddress, backlog: i32) -> io::Result<OwnedF
 /// Removes the file of a socket that no process listens at.
 ///
 /// # Errors
-/// `WouldBlock` if the directory cannot be locked within the budget; else as [`listen`].
+/// `WouldBlock` if the directory cannot be locked within the budget; else the errors of [`listen`].
 pub fn remove_dead(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
     let Some(_lock) = lock_directory(path, wait) else {
         return Err(io::ErrorKind::WouldBlock.into());
@@ -103,7 +108,8 @@ pub fn remove_dead(path: &Path, wait: &mut WaitBudget) -> io::Result<()> {
     remove_stale(path, &SocketAddrUnix::new(path)?)
 }
 
-/// Listens at a path where no process does, and waits within the budget while another begins to.
+/// Listens at a path where no process does, and waits within the budget while another process
+/// begins to.
 fn listen_within(
     wait: &mut WaitBudget,
     path: &Path,
@@ -111,29 +117,30 @@ fn listen_within(
     mode: Mode,
     owner: Option<(u32, u32)>,
 ) -> io::Result<(OwnedFd, SocketFile)> {
-    // where there are no locks, of two that start in the same moment both may
+    // without locks, two processes that start at the same moment may both listen here
     let _lock = lock_directory(path, wait);
     let bound = bind(path, mode, owner)?;
     net::listen(&bound.0, backlog)?;
     Ok(bound)
 }
 
-/// Locks the directory of a path, until what this returns is closed, which the kernel does for a process that is
-/// killed. `None` if another process has it for all the time that is left, or it has no locks, or may not be read.
+/// Locks the directory of a path, until what this returns is closed, which the kernel does for a
+/// process that is killed. Returns `None` if another process has it locked for all the time that is
+/// left, or it has no locks, or may not be read.
 fn lock_directory(path: &Path, wait: &mut WaitBudget) -> Option<OwnedFd> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // a FIFO in its place would be waited at
+    // a FIFO in its place would block the open
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let lock = rustix::fs::open(directory, flags, Mode::empty()).ok()?;
     let is_locked = wait.until_locked(|| try_lock(&lock));
     is_locked.is_ok_and(|is_mine| is_mine).then_some(lock)
 }
 
-/// A socket that has its path, and its file the mode and the owner that it is to have. It does not listen yet,
-/// so that no client gets in before. The directory is to be locked until it does.
+/// Binds a socket to its path, with the mode and the owner that its file must have. It does not
+/// listen yet, so that no client connects before. The directory must stay locked until it listens.
 fn bind(path: &Path, mode: Mode, owner: Option<(u32, u32)>) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
@@ -148,11 +155,12 @@ fn bind(path: &Path, mode: Mode, owner: Option<(u32, u32)>) -> io::Result<(Owned
     Ok((socket, file))
 }
 
-/// Connects to the socket at a path, and does not wait where as many wait already as may. The connection blocks.
+/// Connects to the socket at a path, and does not wait where its queue is full. The connection
+/// itself blocks.
 ///
 /// # Errors
-/// `NotFound`, `ConnectionRefused` if nobody listens there, `WouldBlock` if as many wait as may,
-/// [another kind](is_of_another_kind), or what else the kernel says.
+/// `NotFound`, `ConnectionRefused` if no process listens there, `WouldBlock` if the queue is full,
+/// [another kind](is_of_another_kind), or another error of the kernel.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = stream()?;
     net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -160,16 +168,16 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether this says that a socket is of another kind than those here, as one of datagrams is.
+/// Whether the error is that a socket is of another kind than those here, such as one of datagrams.
 pub fn is_of_another_kind(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::PROTOTYPE)
 }
 
-/// Has a socket that listens belong to this process, by what the kernel tells those who connect: that is who has called
-/// listen(2) last, and not who accepts.
+/// Makes this process the owner of a listening socket, as the kernel reports it to processes that
+/// connect: that is the process that has called listen(2) last, and not the one that accepts.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn listen_again(socket: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
     Ok(net::listen(socket, backlog)?)
 }
@@ -177,7 +185,7 @@ pub fn listen_again(socket: BorrowedFd<'_>, backlog: i32) -> io::Result<()> {
 /// The process that has the other end of a connection; `None` if this process cannot see it.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn peer_process(connection: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -202,7 +210,8 @@ fn stream() -> io::Result<OwnedFd> {
     Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Removes what a server left behind that did not end well. The directory is to be locked.
+/// Removes the file that a server has left behind which did not end well. The directory must be
+/// locked.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
@@ -211,50 +220,50 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
     match net::connect(&stream()?, address) {
         Err(Errno::CONNREFUSED) => fs::remove_file(path),
         Err(Errno::NOENT) => Ok(()),
-        // one whose queue is full listens, too
+        // a socket whose queue is full listens, too
         Ok(()) | Err(Errno::AGAIN) => Err(io::ErrorKind::AddrInUse.into()),
-        // one of datagrams is another program's
+        // a socket of datagrams belongs to another program
         Err(Errno::PROTOTYPE) => Err(io::ErrorKind::AlreadyExists.into()),
         Err(error) => Err(error.into()),
     }
 }
 
 impl SocketFile {
-    /// Removes it now, unless another has taken its place.
+    /// Removes the file now, unless another one has taken its place.
     pub fn remove(&mut self) {
-        // once: the number of an inode that is gone may be another's
+        // once only, as the number of an inode that is gone may become another's
         let Some(identity) = self.identity.take() else { return };
         let found = fs::symlink_metadata(&self.path);
         if found.is_ok_and(|found| (found.dev(), found.ino()) == identity) {
-            // after a drop of privileges the directory may not be ours any more; the next server
+            // after a change of user this process may not write the directory; the next server
             // removes a file that no process listens at
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// That of a socket which another process has opened and lends this one: it is not removed, until it is
-    /// [owned](SocketFile::own).
+    /// The file of a socket that another process has opened and lends this one. It is not removed,
+    /// until this process [owns](SocketFile::own) it.
     pub fn lent(path: &Path) -> SocketFile {
         SocketFile { path: path.to_owned(), identity: None }
     }
 
-    /// Whether it is another process that removes it.
+    /// Whether another process removes the file.
     pub fn is_lent(&self) -> bool {
         self.identity.is_none()
     }
 
-    /// From now on it is this process that removes it.
+    /// Has this process remove the file.
     pub fn own(&mut self) {
         let found = fs::symlink_metadata(&self.path).ok().filter(|at| at.file_type().is_socket());
         self.identity = found.map(|found| (found.dev(), found.ino()));
     }
 
-    /// From now on another process removes it.
+    /// Has another process remove the file.
     pub fn lend(&mut self) {
         self.identity = None;
     }
 
-    /// Leaves it where it is.
+    /// Leaves the file where it is.
     pub fn leave(mut self) {
         self.identity = None;
     }
@@ -262,10 +271,10 @@ impl SocketFile {
     /// Gives the file to another user, who can then remove it from a directory like `/tmp`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn give(&self, user: u32, group: u32) -> io::Result<()> {
         if self.identity.is_none() {
-            // another process may have put anything in its place
+            // another process may have put anything in the file's place
             return Ok(());
         }
         std::os::unix::fs::lchown(&self.path, Some(user), Some(group))
@@ -290,17 +299,17 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::thread;
 
-    /// For what surely comes.
+    /// A budget for what is sure to come.
     fn long() -> WaitBudget {
         WaitBudget::new(Duration::from_secs(60))
     }
 
-    /// Nothing is waited for.
+    /// A budget without any wait.
     fn none() -> WaitBudget {
         WaitBudget::new(Duration::ZERO)
     }
 
-    /// Where nothing is yet.
+    /// A path where no file is yet.
     fn path() -> PathBuf {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -331,7 +340,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// A moment in which others could connect would be enough for one that waits for it.
+    /// If others could connect for a moment, a process that waits for that would succeed.
     #[test]
     fn a_socket_has_its_mode_before_it_listens() {
         let path = path();
@@ -354,7 +363,7 @@ mod tests {
         let (_socket, file) = listen(&path, 0, &mut long()).unwrap();
         let refused = || listen(&path, 1, &mut long()).unwrap_err().kind();
         assert_eq!(refused(), io::ErrorKind::AddrInUse);
-        // its queue is full now, with the connection that asked
+        // the queue is full now, with the connection that asked
         assert_eq!(refused(), io::ErrorKind::AddrInUse);
         drop(file);
         fs::write(&path, "precious").unwrap();
@@ -366,7 +375,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
     }
 
-    /// Between the two steps it refuses connections, as one does that is left over.
+    /// Between the two steps the socket refuses connections, as one that is left over does.
     #[test]
     fn a_socket_that_does_not_listen_yet_is_not_taken_for_a_dead_one() {
         let folder = folder();
@@ -400,7 +409,7 @@ mod tests {
             listen_private(&path, 16, &mut long())
         };
         for _ in 0..20 {
-            // of one that was killed
+            // the file of a server that was killed
             drop(UnixListener::bind(&path).unwrap());
             let begun: Vec<_> = thread::scope(|scope| {
                 let threads: Vec<_> = (0..SERVERS).map(|_| scope.spawn(begin)).collect();
@@ -414,7 +423,7 @@ mod tests {
         fs::remove_dir(folder).unwrap();
     }
 
-    /// Any user may lock a directory who may read it.
+    /// Any user who may read a directory may lock it.
     #[test]
     fn a_lock_that_stays_keeps_no_server_from_starting_and_is_waited_for_once() {
         let folder = folder();
@@ -431,7 +440,7 @@ mod tests {
         let refused = remove_dead(&dead, &mut wait).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(lock);
-        // for a moment a process that another test starts may have it
+        // a process that another test starts may have the lock for a moment
         remove_dead(&dead, &mut long()).unwrap();
         drop((file, private_file));
         fs::remove_dir(folder).unwrap();

@@ -5,17 +5,18 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The longest name, bytes: `sockaddr_un` has 108, of which a path has a NUL after it and an abstract name one
-/// before it.
+/// The longest name in bytes: `sockaddr_un` has 108, of which a path needs one for the NUL after
+/// it, and an abstract name one for the NUL before it.
 pub const MOST_BYTES: usize = 107;
 
-/// Where a Unix socket is. A name that begins with `@` is abstract, as the tools of the system write it: it has no
-/// file, hence no mode and no owner, and every process in the network namespace may connect.
+/// The address of a Unix socket. A name that begins with `@` is abstract, in the notation of the
+/// system's tools: it has no file, hence no mode and no owner, and every process in the network
+/// namespace may connect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UnixAddress {
-    /// At a path.
+    /// A path.
     Path(PathBuf),
-    /// At a name in the abstract namespace, without the `@`.
+    /// A name in the abstract namespace, without the `@`.
     Abstract(Box<str>),
 }
 
@@ -23,7 +24,7 @@ impl UnixAddress {
     /// Reads a path, or `@` and a name.
     ///
     /// # Errors
-    /// [`UnixAddressError`] for what can be the name of no socket.
+    /// [`UnixAddressError`] if the text cannot be the name of a socket.
     pub fn parse(text: &str) -> Result<UnixAddress, UnixAddressError> {
         let name = text.strip_prefix('@');
         let bytes = name.unwrap_or(text).len();
@@ -37,7 +38,7 @@ impl UnixAddress {
         }
     }
 
-    /// Its path, if it has one.
+    /// The path, if the address is one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             UnixAddress::Path(path) => Some(path),
@@ -45,7 +46,7 @@ impl UnixAddress {
         }
     }
 
-    /// Its path, to be changed.
+    /// The path, for changes.
     pub fn path_mut(&mut self) -> Option<&mut PathBuf> {
         match self {
             UnixAddress::Path(path) => Some(path),
@@ -70,19 +71,19 @@ impl fmt::Display for UnixAddress {
     }
 }
 
-/// Why a text is not the name of a Unix socket.
+/// The reason why a text is not the name of a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnixAddressError {
-    /// There is nothing.
+    /// The text is empty.
     Empty,
-    /// It has a NUL in it.
+    /// The text has a NUL in it.
     Nul,
-    /// It is longer than the kernel has room for.
+    /// The text is longer than the kernel has room for.
     TooLong {
-        /// How long it is.
+        /// The length of the text.
         bytes: usize,
     },
-    /// It is the path of a directory.
+    /// The text is the path of a directory.
     Directory,
 }
 

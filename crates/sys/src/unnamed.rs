@@ -1,5 +1,5 @@
-//! Files without a name (`O_TMPFILE`): nobody else finds them, and they are gone when they are closed, also where the
-//! process is killed.
+//! Files without a name (`O_TMPFILE`): no other process finds them, and they are gone when they are
+//! closed, also when the process is killed.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -12,11 +12,12 @@ const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 /// A new file in the file system of `directory`, for this process alone. May block.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] where the file system has no such files; else what the kernel says.
+/// [`io::ErrorKind::Unsupported`] where the file system has no such files; else the error of the
+/// kernel.
 pub fn create(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::EXCL;
     match rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR) {
-        // a kernel or file system that does not know the flag opens a directory for writing
+        // a kernel or file system that does not know the flag tries to open a directory for writing
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -27,7 +28,7 @@ pub fn create(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// Writes all of `bytes` from `offset` on. May block.
 ///
 /// # Errors
-/// What the kernel says; an interruption is not an error.
+/// The error of the kernel; an interruption is not an error.
 pub fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::pwrite(file, bytes, offset) {
@@ -46,7 +47,7 @@ pub fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> 
 /// Whether what is written to the file system of `directory` stays in memory.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn is_in_memory(directory: BorrowedFd<'_>) -> io::Result<bool> {
     let magic = rustix::fs::fstatfs(directory)?.f_type;
     // The magic numbers have 32 bits; the field's width and sign differ between architectures.

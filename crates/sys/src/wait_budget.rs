@@ -1,40 +1,42 @@
-//! A bound on what is waited for by trying again: what other processes have locked, what is busy for a moment.
+//! A limit on waits by retries: for what other processes have locked, or what is busy for a moment.
 
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is waited for locks, unless another bound is said. A server has a lock for microseconds. Whoever may read a
-/// directory may lock it, and is not to keep a server from starting.
+/// The limit on waits for locks, unless another one is given. A server holds a lock for
+/// microseconds. Any user who may read a directory may lock it, and must not keep a server from
+/// starting.
 const LOCKS: Duration = Duration::from_secs(5);
 
-/// How long is waited from here on, in all: what has been waited for one thing is gone for the next. The default is
-/// for what other processes have locked, 5 s.
+/// The time that all waits from here on may take together: what one wait uses up is gone for the
+/// next. The default is for what other processes have locked, 5 s.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WaitBudget {
     left: Duration,
 }
 
 impl WaitBudget {
-    /// So much. With none of it, everything is tried once.
+    /// A budget of this length. With none, everything is tried once.
     pub const fn new(left: Duration) -> WaitBudget {
         WaitBudget { left }
     }
 
-    /// Tries until there is something, once at least; `None` if there is nothing for as long as is left. A pause
-    /// between two tries is 10 ms.
+    /// Tries, at least once, until there is a result; `None` if there is none for as long as is
+    /// left. The pause between two tries is 10 ms.
     pub fn until<T>(&mut self, attempt: impl FnMut() -> Option<T>) -> Option<T> {
         let began = Instant::now();
         self.until_by(attempt, || began.elapsed(), || thread::sleep(PAUSE))
     }
 
-    /// Tries to lock something until it is, as [`until`](WaitBudget::until): whether it is in the end.
+    /// Tries to lock something until it is locked, like [`until`](WaitBudget::until); returns
+    /// whether it is in the end.
     ///
     /// # Errors
-    /// Those of the first try that has one.
+    /// The error of the first try that has one.
     pub fn until_locked(
         &mut self,
         mut try_lock: impl FnMut() -> io::Result<bool>,
@@ -46,7 +48,7 @@ impl WaitBudget {
         tried.unwrap_or(Ok(false))
     }
 
-    /// `elapsed` says how long it has been since the first try.
+    /// Tries by a clock that is given: `elapsed` is the time since the first try.
     fn until_by<T>(
         &mut self,
         mut attempt: impl FnMut() -> Option<T>,
@@ -76,8 +78,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// How many tries there are, and whether the last finds something: as this one of them does. Only pauses take
-    /// time.
+    /// Makes tries of which number `good` finds something. Returns how many there were, and whether
+    /// the last has found it. Only pauses take time.
     fn tries(budget: &mut WaitBudget, good: usize) -> (usize, bool) {
         let (time, tried) = (Cell::new(Duration::ZERO), Cell::new(0));
         let attempt = || {
@@ -97,7 +99,7 @@ mod tests {
         assert_eq!(budget, WaitBudget::new(3 * PAUSE));
         assert_eq!(tries(&mut budget, 9), (4, false));
         assert_eq!(budget, WaitBudget::new(Duration::ZERO));
-        // each is tried once all the same
+        // with nothing left, each is still tried once
         assert_eq!(tries(&mut budget, 9), (1, false));
         assert_eq!(tries(&mut budget, 1), (1, true));
     }

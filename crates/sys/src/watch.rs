@@ -1,4 +1,4 @@
-//! Which directories changed: inotify.
+//! Watching directories for changes: inotify.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -7,28 +7,28 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Names a watched directory. The same directory always has the same name while it is watched,
-/// whichever path led to it.
+/// The name of a watched directory. The same directory always has the same name while it is
+/// watched, whichever path led to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchId(i32);
 
-/// Which changes in a directory are told.
+/// The changes in a directory that are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchInterest {
-    /// Names that come, go or point elsewhere.
+    /// Names that come, go or are moved to another file.
     Names,
-    /// These, and changes of the files' content and attributes.
+    /// Names as above, and changes of the files' content and attributes.
     Content,
 }
 
-/// One change.
+/// A change in a watched directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEvent<'e> {
-    /// Something happened to what is called `name` in the directory.
+    /// Something happened to the file called `name` in the directory.
     Name(WatchId, &'e [u8]),
     /// The directory itself was changed, moved or removed.
     Itself(WatchId),
-    /// The directory is no longer watched; nothing will be told of it again.
+    /// The directory is no longer watched, and nothing more will be reported of it.
     Forgotten(WatchId),
     /// More happened than the kernel could remember: anything may have changed.
     Lost,
@@ -41,7 +41,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches nothing yet.
+    /// A set that watches nothing yet.
     ///
     /// # Errors
     /// `EMFILE` if the user has too many of these (`fs.inotify.max_user_instances`).
@@ -50,8 +50,8 @@ impl Watch {
         Ok(Watch { inotify })
     }
 
-    /// Watches `directory`, in addition to what was asked for it before. The descriptor may be one
-    /// that can only be resolved from (`O_PATH`) and may be closed afterwards. Needs `/proc`.
+    /// Watches `directory`, in addition to earlier interests in it. The descriptor may be one that
+    /// can only be resolved from (`O_PATH`) and may be closed afterwards. Needs `/proc`.
     ///
     /// # Errors
     /// `ENOSPC` if the user watches too much (`fs.inotify.max_user_watches`), `EACCES` without the
@@ -66,7 +66,7 @@ impl Watch {
             | WatchFlags::MOVE_SELF
             | WatchFlags::DELETE_SELF;
         if interest == WatchInterest::Content {
-            // CLOSE_WRITE also tells of what was written through a memory map, which MODIFY does
+            // CLOSE_WRITE also reports what was written through a memory map, which MODIFY does
             // not, at least when the writer is done.
             what |= WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE | WatchFlags::ATTRIB;
         }
@@ -74,7 +74,7 @@ impl Watch {
         Ok(WatchId(inotify::add_watch(&self.inotify, path.as_str(), what)?))
     }
 
-    /// Stops watching. What was already told stays in the queue.
+    /// Stops watching a directory. Events that were already reported stay in the queue.
     ///
     /// # Errors
     /// `EINVAL` if the directory was not watched.
@@ -82,10 +82,10 @@ impl Watch {
         Ok(inotify::remove_watch(&self.inotify, directory.0)?)
     }
 
-    /// Waits until something changed, at most `timeout_ms`. Whether it did.
+    /// Waits until something has changed, at most `timeout_ms`. Returns whether it has.
     ///
     /// # Errors
-    /// What the kernel says; an interruption counts as nothing changed.
+    /// The error of the kernel; an interruption counts as nothing changed.
     pub fn wait(&self, timeout_ms: u64) -> io::Result<bool> {
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout_ms / 1000).unwrap_or(i64::MAX),
@@ -98,15 +98,15 @@ impl Watch {
         }
     }
 
-    /// Tells `each` of what changed since the last call, up to `most` events. Does not wait.
+    /// Calls `each` with what has changed since the last call, up to `most` events. Does not wait.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn read(&self, most: usize, mut each: impl FnMut(WatchEvent<'_>)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(self.inotify.as_fd(), &mut buffer);
         let mut count = 0;
-        // What is in the buffer was taken out of the queue and must be told.
+        // What is in the buffer was taken out of the queue, and would be lost otherwise.
         while count < most || !reader.is_buffer_empty() {
             count += 1;
             let event = match reader.next() {

@@ -1,5 +1,5 @@
-//! Hostile code in a sealed process: this program starts itself, seals what it started, and tries there what
-//! code that has taken a process over would try.
+//! Hostile code in a sealed process: this program starts itself, seals the new process, and tries
+//! there what code that has taken a process over would try.
 #![allow(clippy::unwrap_used, reason = "a failed check panics")]
 #![allow(missing_docs, reason = "a test")]
 
@@ -35,12 +35,12 @@ fn at(text: &'static CStr) -> c_long {
     text.as_ptr() as c_long
 }
 
-/// What hostile code tries, by name, with what it gets.
+/// The attempts of hostile code, by name, each with the error that it gets.
 fn attempts(parent: c_long, listening: c_long, datagrams: c_long) -> Vec<(&'static str, i32)> {
     let passwd = at(c"/etc/passwd");
     let cwd = c_long::from(libc::AT_FDCWD);
     let own = c_long::from(std::process::id());
-    // to an abstract name, and to a path
+    // addresses of sockets: an abstract name, and a path
     let mut address = [0u8; 110];
     address[0] = libc::AF_UNIX as u8;
     address[2..10].copy_from_slice(b"/dev/log");
@@ -121,7 +121,7 @@ fn attempts(parent: c_long, listening: c_long, datagrams: c_long) -> Vec<(&'stat
     tried.iter().map(|(name, number, arguments)| (*name, call(*number, arguments))).collect()
 }
 
-/// What the sealed process does, and says in a line for each.
+/// Runs in the sealed process, and prints the outcome of each attempt in a line.
 fn sealed() {
     let mut connector = Connector::inherited().unwrap().unwrap();
     let parent = c_long::from(std::os::unix::process::parent_id());
@@ -130,7 +130,7 @@ fn sealed() {
     let client = TcpStream::connect(address).unwrap();
     let (datagrams, _other) = UnixDatagram::pair().unwrap();
     let (mut one, mut other) = UnixStream::pair().unwrap();
-    // one that is there before is sealed, too
+    // a thread that runs before the seal is sealed, too
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let before = thread::spawn(move || {
         told.recv().unwrap();
@@ -147,7 +147,7 @@ fn sealed() {
         ("open", libc::SYS_open),
         ("fork", libc::SYS_fork),
         ("vfork", libc::SYS_vfork),
-        // by the numbers of the other interface of this processor
+        // by the numbers of this processor's other interface
         ("x32 openat", 0x4000_0000 + libc::SYS_openat),
     ] {
         println!("{name}: {}", call(number, &[at(c"/etc/passwd"), 0]));
@@ -158,14 +158,14 @@ fn sealed() {
         "program: {}",
         Command::new("/bin/true").status().unwrap_err().raw_os_error().unwrap()
     );
-    // and what it is there for goes on
+    // what the process is there for goes on
     one.write_all(b"x").unwrap();
     other.read_exact(&mut [0]).unwrap();
     let (mut served, _) = listener.accept().unwrap();
     served.write_all(b"y").unwrap();
     (&client).read_exact(&mut [0]).unwrap();
     assert_eq!(thread::spawn(|| vec![1u8; 1 << 20].len()).join().unwrap(), 1 << 20);
-    // whoever connects may be kept from its core for longer than it is waited for
+    // the process that connects may be kept from its core for longer than the wait lasts
     let is_late = |made: &io::Result<OwnedFd>| {
         made.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     };
@@ -204,7 +204,7 @@ fn hostile_code_gets_nothing() {
     answers.join().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
-    // the connection that it asked for, behind those that came too late for it
+    // the connection that it asked for comes behind those that came too late for it
     let byte = listener.incoming().find_map(|stream| {
         let mut byte = [0];
         stream.unwrap().read_exact(&mut byte).ok().map(|()| byte)

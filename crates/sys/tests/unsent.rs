@@ -1,4 +1,5 @@
-//! What the kernel keeps for a client that takes nothing: set on the listening socket, and inherited.
+//! The bound on what the kernel keeps for a client that takes nothing: set on the listening socket,
+//! and inherited.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed check panics")]
 #![allow(missing_docs, reason = "a test")]
 
@@ -19,7 +20,7 @@ fn unsent(stream: &TcpStream) -> libc::c_int {
     bytes
 }
 
-/// The next connection, which has said something.
+/// The next connection, on which the client has sent something.
 fn accept(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.write_all(b"hello").unwrap();
@@ -59,7 +60,7 @@ fn accepted_sockets_keep_little_that_is_unsent() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // what is under way does not count, and the last piece may go beyond the bound
+        // bytes under way do not count, and the last piece may go beyond the bound
         let left = unsent(&server);
         assert!(
             left <= UNSENT_BYTES as libc::c_int + 2 * piece.len() as libc::c_int,

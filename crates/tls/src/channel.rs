@@ -1,5 +1,5 @@
-//! The transport: plain, or a [session](Session) of TLS; or the bytes are passed on as they are, which the client's hello
-//! may decide.
+//! The transport: plain, a [session](Session) of TLS, or bytes that are passed on as they are,
+//! which the client's hello may decide.
 
 use crate::identities::Identities;
 use crate::session::{Handshake, Handshaken, Session};
@@ -10,56 +10,57 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// One connection's.
+/// The transport of one connection.
 #[derive(Default)]
 pub enum Channel {
-    /// Nothing lies between.
+    /// The bytes of the socket are those of the protocol.
     #[default]
     Plain,
-    /// TLS does.
+    /// The bytes are encrypted in a TLS session.
     Sealed(Box<Session>),
-    /// What the client asks for in its hello decides.
+    /// The client's hello decides between TLS and passing on.
     Undecided(Box<UndecidedChannel>),
-    /// Nothing does, and nothing is spoken: the bytes are passed on as they are.
+    /// No protocol is spoken, and the bytes are passed on as they are.
     Passed(Box<PassedChannel>),
 }
 
-/// One of which it is not known yet whether it is passed on.
+/// A connection of which it is not known yet whether it is passed on.
 pub struct UndecidedChannel {
     routes: Arc<PassRoutes>,
-    /// TLS is spoken with those that are not; without identities all are.
+    /// The identities for TLS with connections that are not passed on; without identities all are.
     identities: Option<Arc<Identities>>,
-    /// The address that the client has reached.
+    /// The address that the client has connected to.
     reached: SocketAddr,
     received: Vec<u8>,
 }
 
-/// One that is passed on.
+/// A connection that is passed on.
 pub struct PassedChannel {
     connection: PassedConnection,
-    /// The address that the client has reached.
+    /// The address that the client has connected to.
     reached: SocketAddr,
-    /// What has come of it, until the protocol has that.
+    /// The bytes that have arrived, until the protocol takes them.
     received: Vec<u8>,
 }
 
-/// A job that does handshakes.
+/// A job type that can do handshakes.
 pub trait Shakes: Job {
-    /// The job for this one.
+    /// The job for this handshake.
     fn handshake(handshake: Handshake) -> Self;
 
-    /// What has come of it; `None` if that is the result of something else.
+    /// The handshake in this result; `None` if it is the result of another job.
     fn handshaken(done: Self::Done) -> Option<Handshaken>;
 }
 
 impl Channel {
-    /// A new connection to a server with these identities, whose client has reached this address.
+    /// The transport of a new connection to a server with these identities, whose client has
+    /// connected to this address.
     pub fn sealed(identities: &Arc<Identities>, reached: IpAddr) -> Channel {
         Channel::Sealed(Box::new(Session::new(identities, reached)))
     }
 
-    /// A new connection, whose client has reached this address: names in hellos may have it passed on. Without identities
-    /// it is passed on in any case.
+    /// The transport of a new connection whose client has connected to this address, and which may
+    /// be passed on for the name in its hello. Without identities it is passed on in any case.
     pub fn undecided(
         routes: &Arc<PassRoutes>,
         identities: Option<&Arc<Identities>>,
@@ -81,7 +82,7 @@ impl Channel {
         }
     }
 
-    /// Whether HTTP/2 was agreed on.
+    /// Whether HTTP/2 was negotiated.
     pub fn is_for_http2(&self) -> bool {
         match self {
             Channel::Plain | Channel::Undecided(_) | Channel::Passed(_) => false,
@@ -91,7 +92,8 @@ impl Channel {
 }
 
 impl PassedChannel {
-    /// What stands for the server that its client wants: the name in its hello, or else the address that it has reached.
+    /// The name and port of the server that the client wants: the name in its hello, or else the
+    /// address that it has connected to.
     pub fn wanted(&self) -> (Cow<'_, str>, u16) {
         let name = match (&self.connection.name, self.reached.ip()) {
             (Some(name), _) => Cow::Borrowed(&**name),
@@ -103,7 +105,8 @@ impl PassedChannel {
 }
 
 impl UndecidedChannel {
-    /// Takes what was received. What the connection is from then on; `None` while that is not known.
+    /// Takes bytes that were received. Returns what the connection is from then on; `None` while
+    /// that is not known.
     fn decide(&mut self, wire: &[u8]) -> Option<(Channel, Vec<u8>)> {
         self.received.extend_from_slice(wire);
         let name = match FirstBytes::look(&self.received) {

@@ -1,4 +1,4 @@
-//! The client's end: what it trusts, what it resumes, and one connection of it.
+//! The client's end: the servers it trusts, the sessions it resumes, and its connections.
 
 mod belief;
 mod refusal;
@@ -22,10 +22,10 @@ use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tickets that are kept of one server, where there are several.
+/// The number of tickets that are kept of one server, where several are.
 const TICKETS: usize = 8;
 
-/// A client of one server. It has sessions of its own.
+/// A client of one server, which has sessions of its own.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
@@ -33,25 +33,25 @@ pub struct TlsClient {
     sessions: KeptSessions,
 }
 
-/// Why there is no such client.
+/// The reason why there is no such client.
 #[derive(Debug)]
 pub enum ClientError {
-    /// Neither a name nor an address.
+    /// The name is neither a host name nor an address.
     Name(InvalidDnsNameError),
-    /// The terms contradict one another.
+    /// The settings contradict one another.
     Terms(Error),
 }
 
 impl TlsClient {
-    /// Whether there are servers with this name, or at this address without brackets.
+    /// Whether a server can have this name, or address without brackets.
     pub fn may_name(name: &str) -> bool {
         ServerName::try_from(name).is_ok()
     }
 
-    /// A client of the server with this name, or address without brackets, on these terms.
+    /// A client of the server with this name, or address without brackets, with these settings.
     ///
     /// # Errors
-    /// See [`ClientError`].
+    /// [`ClientError`].
     pub fn new(terms: &TlsClientSettings, name: &str) -> Result<TlsClient, ClientError> {
         let name = ServerName::try_from(name.to_owned()).map_err(ClientError::Name)?;
         let versions: &[&SupportedProtocolVersion] = match terms.versions {
@@ -79,7 +79,7 @@ impl TlsClient {
         Ok(TlsClient { config: Arc::new(config), name, sessions: terms.sessions }.another())
     }
 
-    /// A client of the same server on the same terms, which has not spoken with it yet.
+    /// A client of the same server with the same settings, which has not connected to it yet.
     pub fn another(&self) -> TlsClient {
         let mut client = self.clone();
         let resumption = match self.sessions {
@@ -91,7 +91,7 @@ impl TlsClient {
         client
     }
 
-    /// Begins a connection: its [first words](ClientSession::flush) are to be sent.
+    /// Begins a connection; the caller must send its [first bytes](ClientSession::flush).
     ///
     /// # Errors
     /// Lack of random numbers.
@@ -102,10 +102,10 @@ impl TlsClient {
     }
 }
 
-/// One connection of a client.
+/// A connection of a client.
 pub struct ClientSession {
     connection: ClientConnection,
-    /// The server has said its last word.
+    /// The server has ended the session in good order.
     has_ended: bool,
 }
 
@@ -116,21 +116,21 @@ impl ClientSession {
         self.connection.is_handshaking()
     }
 
-    /// Whether the server has ended the session, and it was not cut off.
+    /// Whether the server has ended the session in good order, so that it was not cut off.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Takes apart what was received, from the front of `wire`, up to the next bytes of the protocol above.
-    /// Returns how many of those are in `plain`; 0 if `wire` is used up and there are none.
+    /// Decrypts what was received, from the front of `wire`, up to the next bytes of the protocol
+    /// above. Returns the number of those in `plain`; 0 if `wire` is used up and there are none.
     ///
     /// # Errors
-    /// The server has broken a rule, is not trusted, or has refused. What is to be
-    /// [flushed](ClientSession::flush) then tells it so.
+    /// The server has broken a rule, is not trusted, or has refused. The alert that says so must
+    /// then be [flushed](ClientSession::flush).
     pub fn receive(&mut self, wire: &mut &[u8], plain: &mut [u8]) -> Result<usize, TlsRefusal> {
         loop {
-            // it fails where there is nothing to read
+            // reading fails where there is nothing to read
             if let Ok(count @ 1..) = self.connection.reader().read(plain) {
                 return Ok(count);
             }
@@ -139,7 +139,7 @@ impl ClientSession {
             }
             let taken = self.connection.read_tls(wire);
             if taken.map_err(too_much)? == 0 {
-                // what follows the end of the session is not looked at
+                // bytes after the end of the session are ignored
                 *wire = &[];
                 return Ok(0);
             }
@@ -148,10 +148,12 @@ impl ClientSession {
         }
     }
 
-    /// The same, appended to `plain`: at most `most` bytes. Returns how many; with fewer than `most`, `wire` is used up.
+    /// Decrypts like `receive`, appended to `plain`: at most `most` bytes. Returns their number; if
+    /// it is below `most`, `wire` is used up.
     ///
     /// # Errors
-    /// As [`receive`](ClientSession::receive). What came before is in `plain`.
+    /// The errors of [`receive`](ClientSession::receive). Bytes from before the error are in
+    /// `plain`.
     pub fn receive_more(
         &mut self,
         wire: &mut &[u8],
@@ -161,7 +163,7 @@ impl ClientSession {
         let begin = plain.len();
         loop {
             let mut reader = self.connection.reader();
-            // it fails where there is nothing to read
+            // reading fails where there is nothing to read
             while let Ok(bytes @ [_, ..]) = reader.fill_buf() {
                 let count = bytes.len().min(most - (plain.len() - begin));
                 if count == 0 {
@@ -174,7 +176,7 @@ impl ClientSession {
                 return Ok(plain.len() - begin);
             }
             if self.connection.read_tls(wire).map_err(too_much)? == 0 {
-                // what follows the end of the session is not looked at
+                // bytes after the end of the session are ignored
                 *wire = &[];
             }
             let state = self.connection.process_new_packets().map_err(TlsRefusal::of)?;
@@ -195,7 +197,7 @@ impl ClientSession {
         kind.map(|kind| kind == HandshakeKind::Resumed)
     }
 
-    /// What was agreed on; `None` while the handshake is under way.
+    /// The result of the negotiation; `None` while the handshake is under way.
     pub fn agreed(&self) -> Option<Agreed> {
         let connection = &self.connection;
         let version = match connection.protocol_version()? {
@@ -207,7 +209,7 @@ impl ClientSession {
             version,
             cipher: connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown"),
             group: group.map(|group| group.name().as_str().unwrap_or("unknown")),
-            // a server cannot choose what it was not offered
+            // a server can choose only what was offered
             alpn: connection.alpn_protocol().map(|name| match name {
                 name if name == HTTP_2 => "h2",
                 _ => "http/1.1",
@@ -216,27 +218,29 @@ impl ClientSession {
         })
     }
 
-    /// Seals bytes of the protocol above, and appends them to what is sent, behind what waits.
+    /// Encrypts bytes of the protocol above, and appends them to what is sent, after what waits.
     pub fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
         let mut rest = plain;
         self.flush(wire);
         while !rest.is_empty() {
-            // it takes as much as it may hold, and fails only where it holds too much: that was flushed
+            // the writer takes as much as it may hold, and fails only where it holds too much,
+            // which was flushed
             let Ok(count @ 1..) = self.connection.writer().write(rest) else { return };
             rest = &rest[count..];
             self.flush(wire);
         }
     }
 
-    /// Seals as many bytes of the protocol above as it may hold, behind what waits to be sent. Says how many.
+    /// Encrypts as many bytes of the protocol above as the session may hold, after what waits to be
+    /// sent. Returns their number.
     pub fn seal(&mut self, plain: &[u8]) -> usize {
         self.connection.writer().write(plain).unwrap_or_default()
     }
 
-    /// Sends what waits, from where it is: nothing is copied together before.
+    /// Sends what waits, without copying it together before.
     ///
     /// # Errors
-    /// What `to` says; what was not taken then still waits.
+    /// The errors of `to`; bytes that were not taken then still wait.
     pub fn flush_to(&mut self, to: &mut impl Write) -> io::Result<()> {
         while self.connection.wants_write() {
             if self.connection.write_tls(to)? == 0 {
@@ -246,31 +250,31 @@ impl ClientSession {
         Ok(())
     }
 
-    /// Whether anything is to be [flushed](ClientSession::flush).
+    /// Whether anything must be [flushed](ClientSession::flush).
     #[inline]
     pub fn has_to_send(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Appends what is to be sent of handshakes, keys and alerts.
+    /// Appends bytes of handshakes, keys and alerts that must be sent.
     pub fn flush(&mut self, wire: &mut Vec<u8>) {
-        // writing to memory does not fail
+        // writes to memory do not fail
         while self.connection.wants_write() && self.connection.write_tls(wire).is_ok() {}
     }
 
-    /// Says that nothing follows; that is to be [flushed](ClientSession::flush_to).
+    /// Ends this direction with a `close_notify`, which must be [flushed](ClientSession::flush_to).
     pub fn say_end(&mut self) {
         self.connection.send_close_notify();
     }
 
-    /// Says that nothing follows.
+    /// Ends this direction with a `close_notify`, appended to `wire`.
     pub fn end(&mut self, wire: &mut Vec<u8>) {
         self.connection.send_close_notify();
         self.flush(wire);
     }
 }
 
-/// A message that is longer than the library takes.
+/// The error for a message that is longer than the library takes.
 fn too_much(error: io::Error) -> TlsRefusal {
     TlsRefusal::of(Error::General(error.to_string()))
 }
@@ -287,7 +291,7 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {}
 
 /// The session that can be resumed next. Of several tickets the newest is kept: a client without
-/// connections side by side needs no other.
+/// parallel connections needs no other.
 #[derive(Debug, Default)]
 struct LastSession(Mutex<StoredSession>);
 
@@ -299,7 +303,8 @@ struct StoredSession {
 }
 
 impl LastSession {
-    /// What a panic cannot leave broken: each change is one assignment.
+    /// Runs `look` with the session. A panic cannot leave that broken, as each change is one
+    /// assignment.
     fn with<T>(&self, look: impl FnOnce(&mut StoredSession) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

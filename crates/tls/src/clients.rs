@@ -1,4 +1,5 @@
-//! Certificates of clients: whose are taken, which were revoked, and whether a client must show one.
+//! Certificates of clients: which are accepted, which were revoked, and whether a client must show
+//! one.
 
 use crate::distinguished_name::distinguished;
 use crate::pair::without_bom;
@@ -21,27 +22,28 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
-/// What a site asks of its clients.
+/// The requirements of a site on its clients' certificates.
 #[derive(Debug)]
 pub struct ClientVerification {
     pub(crate) verifier: Arc<dyn ClientCertVerifier>,
     policy: ClientPolicy,
-    /// The policy, and what was revoked: sessions are resumed while this is the same.
+    /// A digest of the policy, and of what was revoked: sessions are resumed while this is the
+    /// same.
     stamp: [u8; 32],
-    /// When the first of the lists expires, in seconds since 1970.
+    /// The time when the first of the lists expires, in seconds since 1970.
     lists_until_s: Option<i64>,
 }
 
 /// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// It may come without; one that it shows must be good.
+    /// A client may connect without a certificate; one that it shows must be valid.
     Optional,
-    /// It may not.
+    /// A client must show a certificate.
     Required,
 }
 
-/// Certificates of authorities: clients are taken whose certificates they have signed.
+/// Certificates of authorities. Client certificates that they have signed are accepted.
 #[derive(Clone, Debug)]
 pub struct Authorities(Vec<CertificateDer<'static>>);
 
@@ -49,22 +51,22 @@ pub struct Authorities(Vec<CertificateDer<'static>>);
 #[derive(Clone, Debug)]
 pub struct Revoked(Vec<(CertificateRevocationListDer<'static>, Option<i64>)>);
 
-/// Why a file of authorities, or of what they have revoked, cannot be used.
+/// The reason why a file of authorities, or of what they have revoked, cannot be used.
 #[derive(Debug)]
 pub enum ClientsError {
-    /// Its text is no PEM.
+    /// The text is no PEM.
     Text(pem::Error),
-    /// It holds no certificate.
+    /// The file has no certificate.
     NoCertificate,
-    /// One of its certificates is none.
+    /// A certificate in the file cannot be read.
     Broken(String),
     /// This certificate, by its subject, is not that of an authority.
     NoAuthority(String),
-    /// It holds no list of revoked certificates.
+    /// The file has no list of revoked certificates.
     NoList,
-    /// One of its lists is none.
+    /// A list in the file cannot be read.
     BrokenList(String),
-    /// They do not go together.
+    /// Authorities and lists do not fit together.
     Unfit(VerifierBuilderError),
     /// A certificate cannot anchor trust.
     Anchor(Error),
@@ -76,7 +78,7 @@ impl Authorities {
     /// Reads certificates in PEM.
     ///
     /// # Errors
-    /// See [`ClientsError`].
+    /// [`ClientsError`].
     pub fn read(text: &[u8]) -> Result<Authorities, ClientsError> {
         let all = CertificateDer::pem_slice_iter(without_bom(text)).collect::<Result<Vec<_>, _>>();
         let all = all.map_err(ClientsError::Text)?;
@@ -98,7 +100,7 @@ impl Revoked {
     /// Reads lists in PEM.
     ///
     /// # Errors
-    /// See [`ClientsError`].
+    /// [`ClientsError`].
     pub fn read(text: &[u8]) -> Result<Revoked, ClientsError> {
         let all = CertificateRevocationListDer::pem_slice_iter(without_bom(text))
             .collect::<Result<Vec<_>, _>>();
@@ -116,19 +118,19 @@ impl Revoked {
         Ok(Revoked(described.collect::<Result<_, _>>()?))
     }
 
-    /// When the first of them expires, in seconds since 1970.
+    /// The time when the first of the lists expires, in seconds since 1970.
     pub fn until_s(&self) -> Option<i64> {
         self.0.iter().filter_map(|(_, until_s)| *until_s).min()
     }
 }
 
 impl ClientVerification {
-    /// Clients whose certificates these authorities have signed, unless they were revoked. If there is a
-    /// list, every certificate between the client and an authority must be in the realm of one, and none
-    /// of them may have expired.
+    /// The requirement that a client's certificate is signed by these authorities, and not revoked.
+    /// If there is a list, every certificate between the client and an authority must be covered by
+    /// one, and none of the lists may have expired.
     ///
     /// # Errors
-    /// See [`ClientsError`].
+    /// [`ClientsError`].
     pub fn new(
         asked: ClientAuth,
         authorities: &[Authorities],
@@ -161,31 +163,31 @@ impl ClientVerification {
         })
     }
 
-    /// Of these clients only those in whose certificates this name stands.
+    /// Accepts only those clients whose certificates have this name.
     ///
     /// # Errors
-    /// It is no name of a host.
+    /// The name is no host name.
     pub fn of_name(self, name: &str) -> Result<ClientVerification, ClientsError> {
         let read = ServerName::try_from(name.to_owned());
         let read = read.map_err(|_| ClientsError::Name(name.to_owned()))?;
-        // a session does not outlive that another name is asked for
+        // with another name to check for, earlier sessions are not resumed
         let stamp = digest(&[&self.stamp[..], name.as_bytes()].concat());
         let verifier = Arc::new(NamedClients { signed: self.verifier, name: read });
         Ok(ClientVerification { verifier, stamp, ..self })
     }
 
-    /// What tells it from what other sites ask.
+    /// The policy, by which the requirements of sites are compared.
     pub fn policy(&self) -> ClientPolicy {
         self.policy
     }
 
-    /// What changes with the policy and with what was revoked.
+    /// The digest that changes with the policy and with what was revoked.
     pub fn stamp(&self) -> [u8; 32] {
         self.stamp
     }
 
-    /// Whether the certificate of a session that is resumed would not be taken any more: it has expired, or
-    /// a list has.
+    /// Whether the certificate of a session that is resumed would not be accepted any more: it has
+    /// expired, or a list has.
     pub(crate) fn is_over(&self, certificate: &[u8]) -> bool {
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_s = now_s.map_or(0, |now| now.as_secs()) as i64;
@@ -195,10 +197,10 @@ impl ClientVerification {
     }
 }
 
-/// Clients whose certificates are signed, and for one name.
+/// A verifier that accepts signed certificates that are for one name.
 #[derive(Debug)]
 struct NamedClients {
-    /// What else is asked of them.
+    /// The verifier of all other requirements.
     signed: Arc<dyn ClientCertVerifier>,
     name: ServerName<'static>,
 }
@@ -250,7 +252,7 @@ impl ClientCertVerifier for NamedClients {
     }
 }
 
-/// Why a client's certificate was not taken, if that is what this is about.
+/// The reason why a client's certificate was not accepted, if the error is about that.
 pub(crate) fn unproven(error: &Error) -> Option<Unproven> {
     let error = match error {
         Error::NoCertificatesPresented => return Some(Unproven::Missing),
@@ -271,7 +273,7 @@ pub(crate) fn unproven(error: &Error) -> Option<Unproven> {
     })
 }
 
-/// A client's certificate, as logs and rules know it.
+/// A client's certificate in the form of logs and rules.
 pub(crate) fn described(certificate: &[u8]) -> ClientCertificate {
     let subject = X509Certificate::from_der(certificate)
         .map_or_else(|_| String::new(), |(_, parsed)| distinguished(parsed.subject()));
@@ -282,7 +284,7 @@ pub(crate) fn described(certificate: &[u8]) -> ClientCertificate {
     ClientCertificate { subject: subject.into(), fingerprint: fingerprint.into() }
 }
 
-/// SHA-256.
+/// The SHA-256 digest of these bytes.
 fn digest(bytes: &[u8]) -> [u8; 32] {
     let suite = TLS13_AES_128_GCM_SHA256.tls13();
     let hash = suite.map(|suite| suite.common.hash_provider.hash(bytes));

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use x509_parser::prelude::{AttributeTypeAndValue, X509Name};
 
-/// A name as RFC 4514 writes it, the last part first, and as `openssl x509 -subject -nameopt RFC2253` does:
-/// ASCII, whatever it holds.
+/// A name in the form of RFC 4514, the last part first, like that of `openssl x509 -subject
+/// -nameopt RFC2253`: ASCII, whatever its content.
 pub(crate) fn distinguished(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter_rdn().collect();
@@ -38,7 +38,7 @@ fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
     }
 }
 
-/// The attributes that are written by a word (RFC 4514 §3, and what OpenSSL adds).
+/// The attributes with a short name (RFC 4514 §3, and those that OpenSSL adds).
 const SHORT: &[(&str, &str)] = &[
     ("2.5.4.3", "CN"),
     ("2.5.4.5", "serialNumber"),
@@ -56,7 +56,7 @@ const SHORT: &[(&str, &str)] = &[
     ("1.2.840.113549.1.9.1", "emailAddress"),
 ];
 
-/// What a value is within a name: nothing in it can look like another attribute.
+/// Appends a value within a name, escaped so that nothing in it can look like another attribute.
 fn push_escaped(text: &mut String, value: &str) {
     let last = value.len().saturating_sub(1);
     for (at, byte) in value.bytes().enumerate() {

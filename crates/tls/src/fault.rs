@@ -1,25 +1,25 @@
-//! Why a connection of a client of TLS goes no further, in one word.
+//! The reasons why a TLS client's connection goes no further, in one word each.
 
-/// Why a connection goes no further, in one word of few: for counters and logs.
+/// The reason why a connection goes no further, as one of a few words for counters and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFault {
     /// The certificate of the server has expired.
     Expired,
-    /// It is not valid yet.
+    /// The certificate of the server is not valid yet.
     NotYetValid,
-    /// It is for another name.
+    /// The certificate of the server is for another name.
     Name,
-    /// No authority that is trusted has signed it.
+    /// No authority that is trusted has signed the certificate of the server.
     Issuer,
-    /// There is something else that is wrong with it.
+    /// The certificate of the server has another error.
     Certificate,
-    /// The server does not take the certificate that it was shown, or wants one.
+    /// The server does not accept the certificate that it was shown, or requires one.
     Unwelcome,
     /// The server has refused, by another alert.
     Alert,
-    /// Both have no version, suite or group in common.
+    /// The two ends have no version, suite or group in common.
     Unsupported,
-    /// What the server says is no TLS.
+    /// The bytes from the server are no TLS.
     NotTls,
     /// The server has not chosen HTTP/2, and nothing else was offered.
     NoHttp2,
@@ -30,7 +30,7 @@ pub enum TlsFault {
 }
 
 impl TlsFault {
-    /// All there are.
+    /// All faults.
     pub const ALL: [TlsFault; 12] = [
         TlsFault::Expired,
         TlsFault::NotYetValid,
@@ -46,7 +46,7 @@ impl TlsFault {
         TlsFault::Ended,
     ];
 
-    /// In words.
+    /// The fault in words.
     pub fn words(self) -> &'static str {
         match self {
             TlsFault::Expired => "TLS: its certificate has expired",
@@ -66,7 +66,7 @@ impl TlsFault {
 }
 
 impl TlsFault {
-    /// In a word, for logs.
+    /// The fault in one word, for logs.
     pub fn word(self) -> &'static str {
         match self {
             TlsFault::Expired => "tls_expired",

@@ -1,4 +1,4 @@
-//! The server's identities, by the name a client asks for.
+//! The server's identities, by the name that a client asks for.
 
 use crate::identity::Identity;
 use crate::names::covers;
@@ -12,25 +12,27 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Identities {
     by_host: HashMap<String, Arc<Identity>>,
-    /// For the hosts right below a domain: what certificates are for.
+    /// The identities for hosts directly below a domain, as certificates are.
     by_domain: HashMap<String, Arc<Identity>>,
-    /// For all hosts below a domain: what sites are for.
+    /// The identities for all hosts below a domain, as sites are.
     below: HashMap<String, Arc<Identity>>,
-    /// Some are for addresses.
+    /// Whether some identities are for addresses.
     has_addresses: bool,
     default: Option<Arc<Identity>>,
-    /// What authorities are shown that look whether a name is ours.
+    /// The certificates that are shown to authorities which verify that a name belongs to this
+    /// server.
     proofs: Option<Arc<Proofs>>,
 }
 
 impl Identities {
-    /// Without a default, a client that asks for no name or an unknown one is refused.
+    /// Identities without names yet. Without a default, a client that asks for no name or an
+    /// unknown one is refused.
     pub fn new(default: Option<Arc<Identity>>) -> Identities {
         Identities { default, ..Identities::default() }
     }
 
-    /// This identity answers for this name: a host in small letters, or `*.` and a domain. The first one
-    /// for a name keeps it.
+    /// Adds this identity for this name: a host in lower case, or `*.` and a domain. The first
+    /// identity for a name keeps it.
     pub fn add(&mut self, name: &str, identity: &Arc<Identity>) {
         let (by, name) = match name.strip_prefix("*.") {
             Some(domain) => (&mut self.by_domain, domain),
@@ -40,7 +42,8 @@ impl Identities {
         self.has_addresses |= is_address(name);
     }
 
-    /// As [`add`](Identities::add) for the host of a site, whose wildcards stand for hosts however far below.
+    /// Adds like [`add`](Identities::add), for the host of a site, whose wildcards stand for hosts
+    /// at any depth.
     pub fn add_site(&mut self, host: &str, identity: &Arc<Identity>) {
         if let Some(domain) = host.strip_prefix("*.") {
             self.below.entry(domain.to_owned()).or_insert_with(|| Arc::clone(identity));
@@ -49,20 +52,22 @@ impl Identities {
         }
     }
 
-    /// Whether a client that asks for no name may be answered by the address that it has reached.
+    /// Whether a client that asks for no name may be answered by the address that it has connected
+    /// to.
     pub fn has_addresses(&self) -> bool {
         self.has_addresses
     }
 
-    /// Authorities that look whether a name is ours are shown these.
+    /// Shows these proofs to authorities which verify that a name belongs to this server.
     #[must_use]
     pub fn with_proofs(mut self, proofs: &Arc<Proofs>) -> Identities {
         self.proofs = Some(Arc::clone(proofs));
         self
     }
 
-    /// Which identity answers this hello, which asks for `name`. One that asks for none may mean the address that it
-    /// has reached: addresses are no names that a client may ask for (RFC 6066 §3).
+    /// The identity that answers this hello, which asks for `name`. A client that asks for none may
+    /// mean the address that it has connected to: addresses are no names that a client may ask for
+    /// (RFC 6066 §3).
     pub(crate) fn of_hello(
         &self,
         is_proof: bool,
@@ -82,7 +87,7 @@ impl Identities {
         self.find(name.or(address.as_deref())).cloned()
     }
 
-    /// Which identity answers a client that asks for this name.
+    /// The identity that answers a client which asks for this name.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
         let named = name.and_then(|name| {
             let dots = name.bytes().enumerate().filter(|(_, byte)| *byte == b'.');
@@ -94,9 +99,9 @@ impl Identities {
         named.or(self.default.as_ref())
     }
 
-    /// Whether a request for this host, as it was sent but without its port, has come through a connection
-    /// for another one: the certificate that was shown is not for it, and the one that would have been is
-    /// another (RFC 9110 §15.5.20).
+    /// Whether a request for this host, as it was sent but without its port, has come through a
+    /// connection for another one: the certificate that was shown is not for it, and the one that
+    /// would have been is another (RFC 9110 §15.5.20).
     pub fn is_misdirected(&self, secured: &Secured, host: &[u8]) -> bool {
         let is_named = |name: &str| name.as_bytes().eq_ignore_ascii_case(host);
         if host.is_empty()
@@ -114,7 +119,7 @@ impl Identities {
     }
 }
 
-/// Whether this is how an address stands among names: IPv6 has brackets.
+/// Whether this is the form of an address among names: IPv6 has brackets.
 fn is_address(name: &str) -> bool {
     name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok()
 }

@@ -1,4 +1,5 @@
-//! One identity of the server: its certificates, and what is agreed with clients that are shown one.
+//! One identity of the server: its certificates, and what is negotiated with clients that are shown
+//! one.
 
 use crate::clients::ClientVerification;
 use crate::names::covers;
@@ -15,38 +16,41 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a server says it speaks (RFC 7301).
+/// The names of protocols for a server (RFC 7301).
 pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
-/// The same to a server: the version is in each request. There are clients that offer nothing else.
+/// HTTP/1.0, which is the same to a server: the version is in each request. There are clients that
+/// offer nothing else.
 const HTTP_1_0: &[u8] = b"http/1.0";
 pub(crate) const HTTP_2: &[u8] = b"h2";
 
-/// What an authority speaks that looks whether a name is ours, and no other client (RFC 8737 §6.2).
+/// The protocol of an authority that verifies that a name belongs to this server, and of no other
+/// client (RFC 8737 §6.2).
 pub(crate) const ACME_TLS_1: &[u8] = b"acme-tls/1";
 
-/// One identity: the pairs of a site, of different kinds of keys, and what is agreed with its clients.
+/// One identity: the certificate pairs of a site, of different kinds of keys, and what is
+/// negotiated with its clients.
 #[derive(Debug)]
 pub struct Identity {
     pub(crate) config: Arc<ServerConfig>,
     pairs: Vec<Pair>,
     names: Arc<[String]>,
     pub(crate) clients: Option<Arc<ClientVerification>>,
-    /// It shows an authority that a name is ours, and says nothing else.
+    /// Whether the identity is only the proof of a name for an authority, and has no other use.
     pub(crate) is_proof: bool,
 }
 
-/// Why there is no identity of these pairs.
+/// The reason why there is no identity of these pairs.
 #[derive(Debug)]
 pub enum IdentityError {
-    /// There are none.
+    /// There are no pairs.
     NoPairs,
-    /// They are not for the same names: this one is missing from one of them.
+    /// The pairs are not for the same names: this one is missing from one of them.
     Names(String),
     /// The settings contradict one another.
     Settings(rustls::Error),
 }
 
-/// Chooses among the pairs by what the client can verify: the first that fits.
+/// The choice among the pairs by what the client can verify: the first that fits.
 #[derive(Debug)]
 struct KeyChoice(Vec<Arc<CertifiedKey>>);
 
@@ -59,13 +63,14 @@ impl ResolvesServerCert for KeyChoice {
 }
 
 impl Identity {
-    /// Of these pairs, the preferred one first. `tickets` seals what clients bring to resume: it must be
-    /// shared by those only that may resume each other's sessions, and never by two that ask for other
-    /// certificates of clients ([`ClientVerification::stamp`]). Clients may speak HTTP/2 if `with_http2`; they are
-    /// asked for certificates if `clients` says so.
+    /// An identity of these pairs, the preferred one first. `tickets` encrypts the tickets that
+    /// clients bring to resume. It must be shared only by those that may resume each other's
+    /// sessions, and never by two with different requirements on client certificates
+    /// ([`ClientVerification::stamp`]). Clients may speak HTTP/2 if `with_http2`; they are asked
+    /// for certificates if `clients` is set.
     ///
     /// # Errors
-    /// See [`IdentityError`].
+    /// [`IdentityError`].
     pub fn new(
         pairs: Vec<Pair>,
         tickets: Arc<TicketSealer>,
@@ -91,7 +96,8 @@ impl Identity {
         Ok(Identity { config: Arc::new(config), pairs, names, clients, is_proof: false })
     }
 
-    /// For an authority that looks whether a name is ours, and for no other client.
+    /// An identity for an authority that verifies that a name belongs to this server, and for no
+    /// other client.
     pub(crate) fn proof(pair: Pair) -> Result<Identity, rustls::Error> {
         let (names, pairs) = (pair.names.clone().into(), vec![pair]);
         let mut config = config(&pairs, None, &[ACME_TLS_1])?;
@@ -99,39 +105,39 @@ impl Identity {
         Ok(Identity { config: Arc::new(config), pairs, names, clients: None, is_proof: true })
     }
 
-    /// Whether its certificates are for this host, which is in small letters and without a port.
+    /// Whether the certificates are for this host, which is in lower case and without a port.
     pub fn covers(&self, host: &str) -> bool {
         covers(&self.names, host)
     }
 
-    /// Names for which its certificates are.
+    /// The names that the certificates are for.
     pub(crate) fn names(&self) -> &Arc<[String]> {
         &self.names
     }
 
-    /// What it asks of its clients.
+    /// The requirements on its clients' certificates.
     pub fn clients(&self) -> Option<&Arc<ClientVerification>> {
         self.clients.as_ref()
     }
 
-    /// What is asked of its clients, to be compared.
+    /// The policy for its clients' certificates, for comparisons.
     pub fn policy(&self) -> Option<ClientPolicy> {
         self.clients.as_ref().map(|clients| clients.policy())
     }
 
-    /// The pairs it has.
+    /// The pairs of certificates and keys.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
     }
 
-    /// Whether the signature for this client takes so long that it is for a helper thread.
+    /// Whether the signature for this client takes so long that a helper thread computes it.
     pub(crate) fn is_dear(&self, hello: &ClientHello<'_>) -> bool {
         let fits = |pair: &&Pair| pair.key.key.choose_scheme(hello.signature_schemes()).is_some();
         self.pairs.iter().find(fits).is_some_and(|pair| pair.is_dear)
     }
 }
 
-/// What is agreed with clients that are shown one of `pairs`. Sessions are not resumed.
+/// The configuration for clients that are shown one of `pairs`. Sessions are not resumed.
 fn config(
     pairs: &[Pair],
     clients: Option<&ClientVerification>,

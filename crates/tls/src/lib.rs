@@ -1,31 +1,33 @@
 //! TLS as a [`Transport`](forebay_conn::Transport): bytes of the socket in, bytes of the protocol out.
 //!
 //! A request's journey: a connection through a listener with TLS begins as a [`Channel`] with the
-//! [`Identities`] in force. When the client's hello is whole, the name in it decides which identity answers; the
-//! handshake is done at once, or by a helper thread if its signature is dear ([`Handshake`]). From then on
-//! the channel opens what comes and seals what leaves, and the protocol above knows nothing of it.
+//! [`Identities`] in force. When the client's hello is complete, the name in it decides which
+//! identity answers. The handshake is done at once, or by a helper thread if its signature is
+//! expensive ([`Handshake`]). From then on the channel decrypts what arrives and encrypts what is
+//! sent, and the protocol above knows nothing of it.
 //!
-//! The other end is a [`ClientSession`], through which applications are asked, and which the load generator speaks
-//! through.
+//! The client's end is a [`ClientSession`]; the server uses it for applications, and the load
+//! generator for its target.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`channel`] | the transport: plain, a session of TLS, or bytes that are passed on |
 //! | [`session`] | a session of TLS |
-//! | [`client`] | the client's end: whom it believes (`trust`), what it resumes, why it goes no further (`refusal`) |
-//! | [`terms`], [`roots`] | what a client asks of its servers; certificates that it trusts |
+//! | [`client`] | the client's end: the servers it trusts (`trust`), the sessions it resumes, why
+//! it goes no further (`refusal`) |
+//! | [`terms`], [`roots`] | a client's settings for its servers; certificates that it trusts |
 //! | [`fault`] | why a client's connection goes no further, in one word |
-//! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
+//! | [`clients`] | certificates of clients: which are accepted, and which were revoked |
 //! | [`identities`] | certificates by server name, found in O(1) |
-//! | [`identity`] | the certificates of one site, and what is agreed with clients |
+//! | [`identity`] | the certificates of one site, and what is negotiated with clients |
 //! | [`pair`], [`names`] | a certificate and its key: read, checked against one another, described; its names |
 //! | `distinguished_name` | the names in certificates, as text |
-//! | [`proofs`] | certificates that show an authority that a name is ours |
-//! | `provider` | the primitives that all of it is computed with |
-//! | [`tickets`] | what seals the tickets by which sessions are resumed |
-//! | `without` | the same names without the Cargo feature `tls`: nothing of it can be had |
+//! | [`proofs`] | certificates that prove to an authority that a name belongs to this server |
+//! | `provider` | the cryptographic primitives that all modules use |
+//! | [`tickets`] | the encryption of the tickets by which sessions are resumed |
+//! | `without` | the same names without the Cargo feature `tls`, whose values cannot be made |
 //!
-//! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
+//! The crate deliberately opens no file, knows no configuration, and resumes nothing by early data.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "tls"),
@@ -80,6 +82,6 @@ pub use session::{Handshake, Handshaken, Session};
 pub use terms::{Agreed, KeptSessions, TlsClientSettings, Trust, Versions};
 pub use tickets::{TicketKeys, TicketSealer};
 
-/// Whether this program was built with TLS, the Cargo feature `tls`. Without it there is no certificate and no session:
-/// whoever asks for one gets an error.
+/// Whether this program was built with TLS, the Cargo feature `tls`. Without it there is no
+/// certificate and no session, and code that asks for one gets an error.
 pub const IS_BUILT: bool = cfg!(feature = "tls");

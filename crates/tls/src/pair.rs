@@ -16,26 +16,27 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Clone, Debug)]
 pub struct Pair {
     pub(crate) key: Arc<CertifiedKey>,
-    /// Names of hosts it is for, in small letters; `*.` and a domain for all hosts right below it.
+    /// The names of the hosts that it is for, in lower case; `*.` and a domain for all hosts
+    /// directly below it.
     pub names: Vec<String>,
-    /// From when on it is good, in seconds since 1970.
+    /// The time from which the certificate is valid, in seconds since 1970.
     pub not_before_s: i64,
-    /// When it expires, in seconds since 1970.
+    /// The time when the certificate expires, in seconds since 1970.
     pub not_after_s: i64,
-    /// Its handshakes are for a helper thread: an RSA signature takes a millisecond.
+    /// Whether a helper thread does its handshakes: an RSA signature takes a millisecond.
     pub(crate) is_dear: bool,
 }
 
-/// Why a pair cannot be used.
+/// The reason why a pair cannot be used.
 #[derive(Debug)]
 pub enum PairError {
     /// The text of the certificates is no PEM.
     Certificates(pem::Error),
-    /// There is no certificate in it.
+    /// The text of the certificates has no certificate.
     NoCertificate,
-    /// Its first certificate is none.
+    /// The first certificate cannot be read.
     Broken(String),
-    /// The text of the key is no PEM, or holds no key that is known.
+    /// The text of the key is no PEM, or has no key of a known kind.
     Key(pem::Error),
     /// The key is encrypted.
     Encrypted,
@@ -50,7 +51,7 @@ impl Pair {
     /// or SEC1, not encrypted.
     ///
     /// # Errors
-    /// See [`PairError`].
+    /// [`PairError`].
     pub fn read(certificates: &[u8], key: &[u8]) -> Result<Pair, PairError> {
         let (certificates, key) = (without_bom(certificates), without_bom(key));
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
@@ -73,8 +74,9 @@ impl Pair {
         Ok(Pair { key: Arc::new(key), names, not_before_s, not_after_s, is_dear })
     }
 
-    /// Of what was just made for this host, in DER, and need not be held against one another: a certificate
-    /// that has a critical extension is known to its owner, and not here.
+    /// A pair that was just made for this host, in DER. Its certificate and key are not checked
+    /// against one another: the library cannot read a certificate with a critical extension that it
+    /// does not know.
     pub(crate) fn made(host: &str, certificate: &[u8], key: &[u8]) -> Result<Pair, PairError> {
         let key = PrivateKeyDer::Pkcs8(key.to_vec().into());
         let key = aws_lc_rs::sign::any_supported_type(&key).map_err(PairError::Unfit)?;
@@ -90,25 +92,25 @@ impl Pair {
         self.key.cert.first()
     }
 
-    /// Whether it is for this host, which is in small letters and without a port.
+    /// Whether the certificate is for this host, which is in lower case and without a port.
     pub fn covers(&self, host: &str) -> bool {
         covers(&self.names, host)
     }
 }
 
-/// The text without the mark that some editors put before UTF-8.
+/// The text without the byte order mark that some editors put before UTF-8.
 pub(crate) fn without_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
-/// What stands in a certificate.
+/// The content of a certificate that is used.
 pub(crate) struct Described {
     pub(crate) names: Vec<String>,
     pub(crate) not_before_s: i64,
     pub(crate) not_after_s: i64,
 }
 
-/// The names of a certificate, and when it is good.
+/// Reads the names of a certificate, and when it is valid.
 pub(crate) fn describe(certificate: &[u8]) -> Result<Described, PairError> {
     let broken = |error: &dyn fmt::Display| PairError::Broken(error.to_string());
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| broken(&error))?;
@@ -127,7 +129,7 @@ pub(crate) fn describe(certificate: &[u8]) -> Result<Described, PairError> {
     })
 }
 
-/// An address as it stands in a Host field.
+/// An address in the form of a Host field.
 fn address(bytes: &[u8]) -> Option<String> {
     if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
         return Some(Ipv4Addr::from(bytes).to_string());

@@ -1,12 +1,12 @@
-//! Certificates that show an authority that a name is ours (RFC 8737): shown to no other client, and
-//! only while it looks.
+//! Certificates that prove to an authority that a name belongs to this server (RFC 8737). They are
+//! shown to no other client, and only while the authority verifies.
 
 use crate::identity::Identity;
 use crate::pair::{Pair, PairError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is shown, by host. Handshakes look here only if they ask for it.
+/// The certificates that are shown, by host. Handshakes look here only if they ask for it.
 #[derive(Debug, Default)]
 pub struct Proofs(Mutex<HashMap<String, Arc<Identity>>>);
 
@@ -15,11 +15,11 @@ impl Proofs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows this certificate, in DER, whose key is `key`, in PKCS#8, to an authority that looks whether
-    /// `host` is ours.
+    /// Shows this certificate, in DER, whose key is `key`, in PKCS#8, to an authority which
+    /// verifies that `host` belongs to this server.
     ///
     /// # Errors
-    /// What is wrong with the key.
+    /// The error in the key.
     pub fn show(&self, host: &str, certificate: &[u8], key: &[u8]) -> Result<(), PairError> {
         let pair = Pair::made(host, certificate, key)?;
         let identity = Arc::new(Identity::proof(pair).map_err(PairError::Unfit)?);
@@ -27,7 +27,7 @@ impl Proofs {
         Ok(())
     }
 
-    /// Shows nothing for this host any more.
+    /// Stops showing a certificate for this host.
     pub fn hide(&self, host: &str) {
         self.lock().remove(host);
     }

@@ -10,15 +10,15 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 /// Certificates that are trusted.
 #[derive(Clone, Debug)]
 pub struct Roots {
-    /// Those of authorities: what they have signed is trusted.
+    /// The certificates of authorities: what they have signed is trusted.
     pub(crate) store: Arc<RootCertStore>,
-    /// Those that are trusted as they are, where a server shows one.
+    /// The certificates that are trusted themselves, where a server shows one.
     pub(crate) themselves: Arc<[CertificateDer<'static>]>,
 }
 
 impl Roots {
-    /// Those of a text in PEM; `None` if it has none that can be read. A server may show one of them itself. What a
-    /// certificate has signed is trusted where it is that of an authority.
+    /// The certificates of a text in PEM; `None` if it has none that can be read. A server may show
+    /// one of them itself. What a certificate has signed is trusted if it is that of an authority.
     pub fn of_pem(text: &[u8]) -> Option<Roots> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         let all = all.ok()?;
@@ -28,8 +28,8 @@ impl Roots {
         (!all.is_empty()).then(|| Roots { store: Arc::new(store), themselves: all.into() })
     }
 
-    /// Those of authorities, in DER; `None` if none can be read. Authorities of a system that cannot be read are
-    /// passed over: there are some everywhere.
+    /// The certificates of authorities, in DER; `None` if none can be read. Certificates of a
+    /// system that cannot be read are skipped, as every system has some.
     pub fn of_certificates<C: AsRef<[u8]>>(all: impl IntoIterator<Item = C>) -> Option<Roots> {
         let mut store = RootCertStore::empty();
         let all = all.into_iter().map(|one| CertificateDer::from(one.as_ref().to_vec()));
@@ -38,11 +38,12 @@ impl Roots {
     }
 }
 
-/// Whether a certificate is that of an authority. The library asks this of all certificates of a chain but its anchor:
-/// a server's own one that is trusted would be an authority for every name.
+/// Whether a certificate is that of an authority. The library checks this for all certificates of a
+/// chain except its anchor: a server's own certificate that is trusted would otherwise be an
+/// authority for every name.
 ///
-/// RFC 5280 §4.2.1.9 wants it said; what is older than version 3 cannot say it, and some authorities say in its place
-/// that their key signs certificates.
+/// RFC 5280 §4.2.1.9 wants a certificate to state it; those older than version 3 cannot, and some
+/// authorities state instead that their key signs certificates.
 fn may_sign(certificate: &[u8]) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     match (parsed.basic_constraints(), parsed.key_usage()) {

@@ -1,5 +1,5 @@
-//! A session of TLS. The library keeps the rules of TLS; here is when it is given what, and what of it is work for a
-//! helper thread.
+//! A session of TLS. The library implements TLS; this file decides when it gets which bytes, and
+//! which part of its work a helper thread does.
 
 use crate::clients;
 use crate::identities::Identities;
@@ -12,30 +12,30 @@ use std::io::{IoSlice, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a client hears that speaks HTTP where TLS is spoken.
+/// The answer to a client that speaks HTTP where TLS is spoken.
 pub(crate) const WRONG_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
     Content-Length: 54\r\nConnection: close\r\n\r\n\
     This port speaks HTTPS: begin the address with https.\n";
 
-/// The alert that is fatal and says `decode_error` (RFC 8446 §6.2), before anything is encrypted.
+/// The fatal alert `decode_error` (RFC 8446 §6.2), before anything is encrypted.
 const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
-/// The dear part of a handshake: agreeing on a key, and signing.
+/// The expensive part of a handshake: agreeing on a key, and signing.
 pub struct Handshake {
     accepted: Accepted,
     config: Arc<ServerConfig>,
 }
 
-/// What has come of it: a connection, or the alert that tells why not.
+/// The outcome of that part: a connection, or the alert that refuses it.
 pub struct Handshaken(Result<Box<ServerConnection>, Vec<u8>>);
 
 impl Handshake {
-    /// Does it.
+    /// Does this part of the handshake.
     pub fn run(self) -> Handshaken {
         let made = self.accepted.into_connection(self.config);
         Handshaken(made.map(Box::new).map_err(|(_, mut alert)| {
             let mut words = Vec::new();
-            // writing to memory does not fail
+            // writes to memory do not fail
             let _ = alert.write_all(&mut words);
             words
         }))
@@ -45,35 +45,35 @@ impl Handshake {
 /// A session of TLS.
 pub struct Session {
     state: ChannelState,
-    /// Received, and not taken apart while the protocol has not read what came before.
+    /// Received bytes that are not decrypted yet, while the protocol has not read what came before.
     wire: Vec<u8>,
-    /// To be said, apart from what the connection says.
+    /// Bytes to be sent besides those of the connection.
     words: Vec<u8>,
-    /// Which identity answers, since that is known.
+    /// The identity that answers, when that is known.
     identity: Option<Arc<Identity>>,
-    /// Why it has failed, if it has.
+    /// The reason why the session has failed, if it has.
     failure: Option<TransportFailure>,
-    /// The address that the client has reached; unspecified if that is not known.
+    /// The address that the client has connected to; unspecified if that is not known.
     reached: IpAddr,
 }
 
 enum ChannelState {
-    /// Nothing has come yet.
+    /// Nothing has arrived yet.
     New(Arc<Identities>),
-    /// The client's hello is received.
+    /// The client's hello is being received.
     Hello(Box<Acceptor>, Arc<Identities>),
-    /// It is whole.
+    /// The client's hello is complete.
     Heard(Box<Accepted>, Arc<Identities>),
     /// A job does the handshake.
     Working,
     /// The handshake goes on, or is done.
     Up(Box<ServerConnection>),
-    /// It has failed.
+    /// The session has failed.
     Over,
 }
 
 impl Session {
-    /// One whose client has reached this address, with a server with these identities.
+    /// A session whose client has connected to this address, with a server with these identities.
     pub(crate) fn new(identities: &Arc<Identities>, reached: IpAddr) -> Session {
         Session {
             state: ChannelState::New(Arc::clone(identities)),
@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Whether HTTP/2 was agreed on.
+    /// Whether HTTP/2 was negotiated.
     pub(crate) fn is_for_http2(&self) -> bool {
         match &self.state {
             ChannelState::Up(connection) => connection.alpn_protocol() == Some(HTTP_2),
@@ -93,12 +93,12 @@ impl Session {
         }
     }
 
-    /// Why it has failed, if it has.
+    /// The reason why the session has failed, if it has.
     pub(crate) fn failure(&self) -> Option<TransportFailure> {
         self.failure
     }
 
-    /// What was agreed with the client.
+    /// What was negotiated with the client.
     pub(crate) fn secured(&self) -> Option<Secured> {
         let ChannelState::Up(connection) = &self.state else { return None };
         let version = match connection.protocol_version()? {
@@ -121,7 +121,7 @@ impl Session {
         })
     }
 
-    /// The client's hello: which identity answers it, and whether that is a job.
+    /// Chooses the identity that answers the client's hello, and decides whether that takes a job.
     fn greet(&mut self) -> Opening<Handshake> {
         let (accepted, identities) = match std::mem::replace(&mut self.state, ChannelState::Over) {
             ChannelState::Heard(accepted, identities) => (*accepted, identities),
@@ -135,7 +135,7 @@ impl Session {
         let is_proof = hello.alpn().is_some_and(|mut spoken| spoken.any(|one| one == ACME_TLS_1));
         let identity = identities.of_hello(is_proof, name.as_deref(), self.reached);
         let Some(identity) = identity else {
-            // fatal, unrecognized_name (RFC 6066 §3)
+            // the fatal alert unrecognized_name (RFC 6066 §3)
             self.words.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
             self.failure = Some(TransportFailure::Name);
             return self.fail();
@@ -150,7 +150,7 @@ impl Session {
         self.go_on(handshake.run())
     }
 
-    /// The dear part of the handshake is done.
+    /// Goes on after the expensive part of the handshake.
     fn go_on(&mut self, Handshaken(made): Handshaken) -> Opening<Handshake> {
         match made {
             Ok(connection) => self.state = ChannelState::Up(connection),
@@ -170,7 +170,7 @@ impl Session {
         match &mut self.state {
             ChannelState::Up(connection) if !connection.is_handshaking() => {
                 if self.identity.as_ref().is_some_and(|identity| identity.is_proof) {
-                    // the handshake was all of it
+                    // the handshake is all that the authority wants
                     connection.send_close_notify();
                     self.failure = Some(TransportFailure::Proof);
                     return self.fail();
@@ -190,7 +190,8 @@ impl Session {
         }
     }
 
-    /// Whether a session is resumed that a client began with a certificate that would not be taken now.
+    /// Whether a session is resumed that a client began with a certificate which would not be
+    /// accepted now.
     fn is_past(&self) -> bool {
         let ChannelState::Up(connection) = &self.state else { return false };
         let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
@@ -202,7 +203,7 @@ impl Session {
 
     fn fail(&mut self) -> Opening<Handshake> {
         if let ChannelState::Up(connection) = &mut self.state {
-            // the alert, which would be lost with it
+            // the alert, which would be lost with the connection
             while connection.wants_write() && connection.write_tls(&mut self.words).is_ok() {}
         }
         self.state = ChannelState::Over;
@@ -210,7 +211,8 @@ impl Session {
         Opening::Failed
     }
 
-    /// Takes apart what was received, as far as the protocol has read what came before. The rest waits.
+    /// Decrypts what was received, as far as the protocol has read what came before. The rest
+    /// waits.
     fn take(&mut self, wire: &[u8]) -> Result<(), Broken> {
         let mut rest = wire;
         if let ChannelState::New(identities) = &self.state {
@@ -225,7 +227,8 @@ impl Session {
         }
         match &mut self.state {
             ChannelState::Hello(acceptor, identities) => {
-                // it holds a record, or a message that it knows to be longer: it looks at each piece before the next
+                // the acceptor holds one record, or a message that it knows to be longer, so it
+                // looks at each piece before it gets the next
                 while !rest.is_empty() {
                     if !matches!(acceptor.read_tls(&mut rest), Ok(1..)) {
                         self.words.extend_from_slice(&DECODE_ERROR);
@@ -240,9 +243,9 @@ impl Session {
                             break;
                         }
                         Err((_, mut alert)) => {
-                            // writing to memory does not fail
+                            // writes to memory do not fail
                             let _ = alert.write_all(&mut self.words);
-                            // of a message that is too long it says nothing
+                            // the library sends no alert for a message that is too long
                             if self.words.is_empty() {
                                 self.words.extend_from_slice(&DECODE_ERROR);
                             }
@@ -259,7 +262,8 @@ impl Session {
                             connection.send_close_notify();
                             return Err(Broken);
                         }
-                        // the client has ended its direction; or what came before is to be read first
+                        // the client has ended its direction; or what came before must be read
+                        // first
                         Ok(0) | Err(_) => break,
                         Ok(_) => {}
                     }
@@ -285,7 +289,7 @@ impl Session {
         Ok(())
     }
 
-    /// The next step of the handshake; `made` is what has come of the part that was a job.
+    /// Takes the next step of the handshake; `made` is the outcome of the part that was a job.
     pub(crate) fn open(&mut self, made: Option<Handshaken>) -> Opening<Handshake> {
         match (&self.state, made) {
             (ChannelState::Working, Some(handshaken)) => self.go_on(handshaken),
@@ -310,7 +314,7 @@ impl Session {
         taken
     }
 
-    /// Bytes for the protocol.
+    /// Decrypts bytes for the protocol.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Plaintext {
         loop {
             let ChannelState::Up(connection) = &mut self.state else { return Plaintext::End };
@@ -329,24 +333,24 @@ impl Session {
         }
     }
 
-    /// Appends what carries both to `wire`.
+    /// Encrypts head and body, and appends them to `wire`.
     pub(crate) fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>) {
         if let ChannelState::Up(connection) = &mut self.state {
             let both = &mut [IoSlice::new(head), IoSlice::new(body)];
             let mut rest = &mut both[..];
-            // leaves out what is empty
+            // skips empty parts
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
-                // it takes as much as it may hold, and fails only where it holds too much
+                // the writer takes as much as it may hold, and fails only where it holds too much
                 let Ok(count @ 1..) = connection.writer().write_vectored(rest) else { return };
                 IoSlice::advance_slices(&mut rest, count);
-                // writing to memory does not fail
+                // writes to memory do not fail
                 while connection.wants_write() && connection.write_tls(wire).is_ok() {}
             }
         }
     }
 
-    /// Appends what the session itself has to say.
+    /// Appends what the session itself has to send.
     pub(crate) fn flush(&mut self, wire: &mut Vec<u8>) {
         wire.append(&mut self.words);
         if let ChannelState::Up(connection) = &mut self.state {
@@ -354,7 +358,7 @@ impl Session {
         }
     }
 
-    /// Appends the words that end this direction.
+    /// Appends the bytes that end this direction.
     pub(crate) fn end(&mut self, wire: &mut Vec<u8>) {
         if let ChannelState::Up(connection) = &mut self.state {
             connection.send_close_notify();

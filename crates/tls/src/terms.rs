@@ -1,63 +1,64 @@
-//! What a client of TLS asks of its servers, and what was agreed on.
+//! The settings of a TLS client for its servers, and the result of the negotiation.
 
 use crate::pair::Pair;
 use crate::roots::Roots;
 
-/// Which versions of TLS a client speaks.
+/// The versions of TLS that a client speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
-    /// 1.3, and 1.2 with servers that do not speak it.
+    /// TLS 1.3, and 1.2 with servers that do not speak 1.3.
     #[default]
     Both,
-    /// 1.2 only.
+    /// TLS 1.2 only.
     Only12,
-    /// 1.3 only.
+    /// TLS 1.3 only.
     Only13,
 }
 
-/// What a client asks of its servers.
+/// The settings of a client for its servers.
 #[derive(Clone, Debug)]
 pub struct TlsClientSettings {
-    /// Which authorities it trusts.
+    /// The authorities that the client trusts.
     pub trust: Trust,
-    /// Which versions it speaks.
+    /// The versions that the client speaks.
     pub versions: Versions,
-    /// It speaks HTTP/2 and nothing else; HTTP/1.1 otherwise.
+    /// Whether the client speaks only HTTP/2; otherwise HTTP/1.1.
     pub is_for_http2: bool,
-    /// Which sessions it resumes.
+    /// The sessions that the client resumes.
     pub sessions: KeptSessions,
-    /// It offers X25519 with ML-KEM first, as new browsers do; X25519 first otherwise.
+    /// Whether the client offers X25519 with ML-KEM first, as new browsers do; otherwise X25519
+    /// first.
     pub is_post_quantum: bool,
-    /// What it shows to servers that ask who it is.
+    /// The certificate that the client shows to servers which ask for one.
     pub shows: Option<Pair>,
 }
 
-/// Which sessions a client resumes.
+/// The sessions that a client resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeptSessions {
-    /// None: each handshake is a full one.
+    /// No session is resumed: each handshake is a full one.
     #[default]
     None,
-    /// The one it had last.
+    /// The last session is resumed.
     Last,
-    /// As many as connections that begin side by side need: each of them uses one up.
+    /// As many sessions are kept as parallel connections need: each of them uses one up.
     Several,
 }
 
-/// Which servers a client trusts.
+/// The servers that a client trusts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Servers with a certificate that one of these has signed, or that is one of these of a
+    /// Servers whose certificate one of these has signed, or is itself one of a
     /// [text](Roots::of_pem): for their name and in force.
     Roots(Roots),
     /// Any server.
     Anybody,
 }
 
-/// What was agreed on in a handshake.
+/// The result of the negotiation in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// `1.2` or `1.3`.
+    /// The version, `1.2` or `1.3`.
     pub version: &'static str,
     /// The suite of ciphers, by its registered name.
     pub cipher: &'static str,
@@ -65,6 +66,6 @@ pub struct Agreed {
     pub group: Option<&'static str>,
     /// The protocol above, if the server has chosen one.
     pub alpn: Option<&'static str>,
-    /// It continues an earlier session.
+    /// The handshake has resumed an earlier session.
     pub resumed: bool,
 }

@@ -1,7 +1,8 @@
-//! What seals the tickets with which clients resume a session (RFC 8446 §4.6.1, RFC 5077).
+//! The encryption of the tickets with which clients resume a session (RFC 8446 §4.6.1, RFC 5077).
 //!
-//! In: the state of a session, by rustls. Out: a ticket that only the holder of the keys can open. The keys can be
-//! [taken along](TicketSealer::keys), so that the process which takes the place of this one opens them too.
+//! In: the state of a session, by rustls. Out: a ticket that only the holder of the keys can
+//! decrypt. The keys can be [taken along](TicketSealer::keys), so that the process which takes the
+//! place of this one decrypts them too.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use aws_lc_rs::error::Unspecified;
@@ -12,19 +13,20 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A key seals for so long, in seconds.
+/// The time for which a key encrypts, in seconds.
 const SEALS_S: u64 = 6 * 3600;
 
-/// It opens for so long: a ticket that was sealed last is good for as long as a key seals.
+/// The time for which a key decrypts: the last ticket that it encrypted is valid for as long as a
+/// key encrypts.
 const OPENS_S: u64 = 2 * SEALS_S;
 
 const NAME_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 
-/// Seals and opens tickets, with keys that change every six hours and open for twelve.
+/// Encrypts and decrypts tickets, with keys that change every six hours and decrypt for twelve.
 ///
-/// Whoever has the keys can read what clients bring, and, without (EC)DHE on resumption, what they say: keys that
-/// were used are dropped, and none is ever written to a disk.
+/// The holder of the keys can decrypt what clients bring, and, without (EC)DHE on resumption, what
+/// they send: keys that were used are dropped, and none is ever written to a disk.
 pub struct TicketSealer(Mutex<TicketKeys>);
 
 /// The keys of a [`TicketSealer`].
@@ -36,14 +38,15 @@ pub struct TicketKeys {
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct TicketKey {
-    /// Stands at the beginning of each ticket, so that the key is found.
+    /// The name of the key at the beginning of each ticket, by which the key is found.
     name: [u8; NAME_BYTES],
     secret: [u8; 32],
-    /// When it was made, in seconds since 1970. A clock that is set back keeps it for longer by as much.
+    /// The time when the key was made, in seconds since 1970. A clock that is set back keeps the
+    /// key for longer by as much.
     since_s: u64,
 }
 
-/// Not what they are.
+/// Prints no secrets.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys").field("since_s", &self.current.since_s).finish_non_exhaustive()
@@ -57,7 +60,7 @@ impl fmt::Debug for TicketSealer {
 }
 
 impl TicketSealer {
-    /// With new keys.
+    /// A sealer with new keys.
     ///
     /// # Errors
     /// Lack of random numbers.
@@ -66,7 +69,8 @@ impl TicketSealer {
         Ok(TicketSealer::with(TicketKeys { current, previous: None }))
     }
 
-    /// With keys of another process. None is younger than now, or it would never change.
+    /// A sealer with keys of another process. A key from the future counts as made now, or it would
+    /// never change.
     pub fn with(mut keys: TicketKeys) -> TicketSealer {
         let now_s = now_s();
         for key in std::iter::once(&mut keys.current).chain(&mut keys.previous) {
@@ -75,13 +79,13 @@ impl TicketSealer {
         TicketSealer(Mutex::new(keys))
     }
 
-    /// The keys that it has.
+    /// The current keys.
     pub fn keys(&self) -> TicketKeys {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, TicketKeys> {
-        // keys are replaced as a whole
+        // keys are replaced as a whole, so a panic leaves none half changed
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,7 +199,7 @@ mod tests {
         assert!(sealer.open(&first, start + OPENS_S - 1).is_some());
         assert_eq!(sealer.open(&first, start + OPENS_S + 1), None);
         assert!(sealer.open(&second, start + OPENS_S + 1).is_some());
-        // nobody came for days
+        // no client connected for days
         assert_eq!(sealer.open(&second, start + 10 * OPENS_S), None);
     }
 

@@ -1,5 +1,6 @@
-//! Without the Cargo feature `tls`: the types are there, so that all that knows of TLS compiles, and none of their values
-//! can be made. The configuration refuses TLS by name before anything here is asked.
+//! The crate without the Cargo feature `tls`: the types exist, so that all code that uses TLS
+//! compiles, and none of their values can be made. The configuration refuses TLS by name before
+//! anything here is called.
 
 use crate::identities::Identities;
 use crate::terms::{Agreed, TlsClientSettings};
@@ -12,11 +13,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::{error, fmt};
 
-/// What has no value.
+/// A type that has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Never {}
 
-/// Types without values. Other packages do not see that there are none: code behind one would be unreachable to them.
+/// Defines types without values. Other packages do not see that there are none, or the compiler
+/// would warn them of unreachable code.
 macro_rules! absent {
     ($($(#[$meta:meta])* $name:ident),+ $(,)?) => {
         $($(#[$meta])*
@@ -30,12 +32,12 @@ absent! {
     Authorities,
     /// A session of a client.
     ClientSession,
-    /// What is asked of clients.
+    /// The requirements on client certificates.
     #[derive(Debug)]
     ClientVerification,
-    /// The dear part of a handshake.
+    /// The expensive part of a handshake.
     Handshake,
-    /// What has come of it.
+    /// The outcome of that part.
     Handshaken,
     /// The certificates of a site.
     #[derive(Debug)]
@@ -46,7 +48,7 @@ absent! {
     /// Certificates that are trusted.
     #[derive(Clone, Debug)]
     Roots,
-    /// What seals tickets.
+    /// The encryption of tickets.
     #[derive(Debug)]
     TicketSealer,
     /// The keys of tickets.
@@ -55,12 +57,12 @@ absent! {
     /// A client of one server.
     #[derive(Clone, Debug)]
     TlsClient,
-    /// Why a connection goes no further.
+    /// The reason why a connection goes no further.
     #[derive(Debug)]
     TlsRefusal,
 }
 
-/// This program was built without TLS.
+/// The error that this program was built without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoTls;
 
@@ -81,15 +83,15 @@ impl error::Error for NoTls {}
 #[derive(Clone, Debug)]
 pub struct Pair {
     never: Never,
-    /// Names for which it is.
+    /// The names that it is for.
     pub names: Vec<String>,
-    /// When it begins to be valid, in seconds since 1970.
+    /// The time from which it is valid, in seconds since 1970.
     pub not_before_s: i64,
-    /// When it expires, in seconds since 1970.
+    /// The time when it expires, in seconds since 1970.
     pub not_after_s: i64,
 }
 
-/// How clients are asked for certificates.
+/// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
     /// Clients without one are served, too.
@@ -98,7 +100,7 @@ pub enum ClientAuth {
     Required,
 }
 
-/// Certificates that show an authority that a name is ours: none.
+/// Certificates that prove to an authority that a name belongs to this server: there are none.
 #[derive(Debug, Default)]
 pub struct Proofs(());
 
@@ -107,7 +109,7 @@ pub struct Proofs(());
 pub struct Session(());
 
 impl Pair {
-    /// Reads none.
+    /// Reads no pair.
     ///
     /// # Errors
     /// Always.
@@ -120,14 +122,14 @@ impl Pair {
         match self.never {}
     }
 
-    /// Whether it is for this host.
+    /// Whether the certificate is for this host.
     pub fn covers(&self, _: &str) -> bool {
         match self.never {}
     }
 }
 
 impl Identity {
-    /// Makes none.
+    /// Makes no identity.
     ///
     /// # Errors
     /// Always.
@@ -140,7 +142,7 @@ impl Identity {
         Err(NoTls)
     }
 
-    /// Whether its certificates are for this host.
+    /// Whether the certificates are for this host.
     pub fn covers(&self, _: &str) -> bool {
         match self.0 {}
     }
@@ -149,24 +151,24 @@ impl Identity {
         match self.0 {}
     }
 
-    /// What it asks of its clients.
+    /// The requirements on its clients' certificates.
     pub fn clients(&self) -> Option<&Arc<ClientVerification>> {
         match self.0 {}
     }
 
-    /// What is asked of its clients, to be compared.
+    /// The policy for its clients' certificates, for comparisons.
     pub fn policy(&self) -> Option<ClientPolicy> {
         match self.0 {}
     }
 
-    /// The pairs it has.
+    /// The pairs of certificates and keys.
     pub fn pairs(&self) -> &[Pair] {
         match self.0 {}
     }
 }
 
 impl Authorities {
-    /// Reads none.
+    /// Reads no authorities.
     ///
     /// # Errors
     /// Always.
@@ -176,7 +178,7 @@ impl Authorities {
 }
 
 impl Revoked {
-    /// Reads none.
+    /// Reads no lists.
     ///
     /// # Errors
     /// Always.
@@ -184,14 +186,14 @@ impl Revoked {
         Err(NoTls)
     }
 
-    /// When the first of them expires.
+    /// The time when the first of the lists expires.
     pub fn until_s(&self) -> Option<i64> {
         match self.0 {}
     }
 }
 
 impl ClientVerification {
-    /// Makes none.
+    /// Makes no requirements.
     ///
     /// # Errors
     /// Always.
@@ -203,7 +205,7 @@ impl ClientVerification {
         Err(NoTls)
     }
 
-    /// The same, of one name.
+    /// Accepts only those clients whose certificates have this name.
     ///
     /// # Errors
     /// Never.
@@ -211,12 +213,12 @@ impl ClientVerification {
         match self.0 {}
     }
 
-    /// What is asked, to be compared.
+    /// The policy, for comparisons.
     pub fn policy(&self) -> ClientPolicy {
         match self.0 {}
     }
 
-    /// The same, with lists.
+    /// The digest of policy and lists.
     pub fn stamp(&self) -> [u8; 32] {
         match self.0 {}
     }
@@ -229,7 +231,7 @@ impl Proofs {
 }
 
 impl TicketSealer {
-    /// Makes none.
+    /// Makes no sealer.
     ///
     /// # Errors
     /// Always.
@@ -237,29 +239,29 @@ impl TicketSealer {
         Err(NoTls)
     }
 
-    /// One with these keys.
+    /// A sealer with these keys.
     pub fn with(keys: TicketKeys) -> TicketSealer {
         match keys.0 {}
     }
 
-    /// Its keys.
+    /// The current keys.
     pub fn keys(&self) -> TicketKeys {
         match self.0 {}
     }
 }
 
 impl Roots {
-    /// Finds none.
+    /// Finds no certificates.
     pub fn of_pem(_: &[u8]) -> Option<Roots> {
         None
     }
 
-    /// Finds none.
+    /// Finds no certificates.
     pub fn of_certificates<C: AsRef<[u8]>>(_: impl IntoIterator<Item = C>) -> Option<Roots> {
         None
     }
 
-    /// Believes nothing.
+    /// Trusts no certificate.
     ///
     /// # Errors
     /// Never.
@@ -269,7 +271,7 @@ impl Roots {
 }
 
 impl Handshake {
-    /// Does it.
+    /// Does this part of the handshake.
     pub fn run(self) -> Handshaken {
         match self.0 {}
     }
@@ -312,12 +314,12 @@ impl Session {
 }
 
 impl TlsClient {
-    /// Whether there may be a server with this name: that is not looked at.
+    /// Whether a server can have this name, which is not checked here.
     pub fn may_name(_: &str) -> bool {
         true
     }
 
-    /// Makes none.
+    /// Makes no client.
     ///
     /// # Errors
     /// Always.
@@ -325,7 +327,7 @@ impl TlsClient {
         Err(NoTls)
     }
 
-    /// Another one.
+    /// A client of the same server.
     #[must_use]
     pub fn another(&self) -> TlsClient {
         match self.0 {}
@@ -341,7 +343,7 @@ impl TlsClient {
 }
 
 impl TlsRefusal {
-    /// Whose fault it is, in one word.
+    /// The kind of fault, in one word.
     pub fn fault(&self) -> crate::fault::TlsFault {
         match self.0 {}
     }
@@ -355,7 +357,7 @@ impl fmt::Display for TlsRefusal {
 
 impl error::Error for TlsRefusal {}
 
-/// As far as applications are asked through it.
+/// The part of a client's session that applications need.
 impl ClientSession {
     /// Whether the handshake is under way.
     pub fn is_handshaking(&self) -> bool {
@@ -367,7 +369,7 @@ impl ClientSession {
         match self.0 {}
     }
 
-    /// Takes apart what was received.
+    /// Decrypts what was received.
     ///
     /// # Errors
     /// Never: there is no session.
@@ -390,12 +392,12 @@ impl ClientSession {
         match self.0 {}
     }
 
-    /// What was agreed on.
+    /// The result of the negotiation.
     pub fn agreed(&self) -> Option<Agreed> {
         match self.0 {}
     }
 
-    /// Seals bytes.
+    /// Encrypts bytes.
     pub fn seal(&mut self, _: &[u8]) -> usize {
         match self.0 {}
     }
@@ -408,12 +410,12 @@ impl ClientSession {
         match self.0 {}
     }
 
-    /// Whether anything is to be sent.
+    /// Whether anything must be sent.
     pub fn has_to_send(&self) -> bool {
         match self.0 {}
     }
 
-    /// Says that nothing follows.
+    /// Ends this direction.
     pub fn say_end(&mut self) {
         match self.0 {}
     }

@@ -13,13 +13,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Connections accepted at a time before those that are open have their turn.
+/// The connections that are accepted in a row before the open ones have their turn.
 pub const BATCH: usize = 64;
-/// Batches accepted from a listener when a drain begins, at most; the queue is shorter.
+/// The largest number of batches that are accepted from a listener when a drain begins; its queue
+/// is shorter.
 pub const DRAIN_BATCHES: usize = 128;
-/// Slow readers that are cut at a time for want of descriptors: several clients wait then.
+/// The slow readers that are cut at a time for want of descriptors, as several clients are waiting
+/// then.
 const CUT_BATCH: usize = 8;
-/// How long a listener rests when there is no descriptor for its connections.
+/// The time for which a listener rests when there is no descriptor for its connections.
 pub const PAUSE_MS: u64 = 100;
 
 /// A listening socket, and what is known of connections that come through it.
@@ -29,20 +31,22 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The address it is bound to; [`Peer::UNIX`] for a Unix socket.
     pub local: SocketAddr,
-    /// Only trusted proxies may come, and each first states its client by the PROXY protocol.
+    /// Whether only trusted proxies may connect, each of which first states its client by the PROXY
+    /// protocol.
     pub proxy_protocol: bool,
-    /// Other loops accept from the same socket: only one of them is to be woken per connection.
+    /// Whether other loops accept from the same socket; the kernel should then wake one loop per
+    /// connection.
     pub shared: bool,
-    /// Only other stages of this server come through it.
+    /// Whether only other stages of this server connect to it.
     pub is_for_stages: bool,
-    /// What the handler is told of connections that come through it.
+    /// What the handler knows of the connections that come through it.
     pub listening: Listening,
-    /// The kernel has queued here what has this rank, and nothing else.
+    /// The rank of all connections that the kernel queues here, if they have one rank.
     pub rank: Option<Rank>,
 }
 
 impl Listener {
-    /// One that clients come to directly, and no other loop.
+    /// A listener that clients connect to directly, and that no other loop accepts from.
     pub fn new(socket: OwnedFd, local: SocketAddr) -> Listener {
         Listener {
             socket,
@@ -56,7 +60,7 @@ impl Listener {
     }
 }
 
-/// Listening sockets, and a descriptor held back so that a client can be told that there are no
+/// Listening sockets, and a descriptor held back so that a client can be answered when there are no
 /// more.
 pub struct ListenerSet {
     listeners: Vec<Listener>,
@@ -64,33 +68,33 @@ pub struct ListenerSet {
     admission: Arc<ConnectionAdmission>,
 }
 
-/// What a connection may do that there is no place, or no thread, for.
+/// What a connection may do for which there is no place, or no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WhenFull {
-    /// Nothing: it is refused.
+    /// The connection is refused.
     None,
-    /// Take the place of one that is idle.
+    /// The connection takes the place of an idle one.
     Idle,
-    /// Wait for a thread.
+    /// The connection waits for a thread.
     Ahead,
 }
 
-/// What came of looking at a listening socket.
+/// The outcome of looking at a listening socket.
 pub enum AcceptOutcome<H: Handler> {
     /// A connection to serve.
     Served(Served<H>),
-    /// A connection that was told no; it is to be closed like this.
+    /// A connection that was refused; the engine closes it in this way.
     Refused(Served<H>, Closing),
     /// A connection that is gone already.
     Gone,
-    /// No connection.
+    /// No connection waits to be accepted.
     Nobody,
-    /// There is no descriptor to accept with: wait for [`PAUSE_MS`].
+    /// There is no descriptor to accept with; the listener rests for [`PAUSE_MS`].
     Exhausted,
 }
 
 impl ListenerSet {
-    /// Through these sockets.
+    /// A set of these sockets, with a descriptor in reserve.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -102,7 +106,7 @@ impl ListenerSet {
         Ok(ListenerSet { listeners, reserve, admission })
     }
 
-    /// The share of all connections there may be that are open.
+    /// The share of the places for connections that is taken, from 0 to 1.
     pub fn load(&self) -> f64 {
         self.admission.load()
     }
@@ -135,8 +139,8 @@ impl ListenerSet {
         }
     }
 
-    /// As [`next`](ListenerSet::next), for a connection that may have to wait for a thread: its client is
-    /// not [charged](charge) for it yet.
+    /// Does the same as [`next`](ListenerSet::next), for a connection that may have to wait for a
+    /// thread; its client is not [charged](charge) for it yet.
     pub(crate) fn next_ahead<H: Handler>(
         &self,
         index: usize,
@@ -148,10 +152,11 @@ impl ListenerSet {
         }
     }
 
-    /// As [`next`](ListenerSet::next), for an engine that can close an idle connection for a new one.
+    /// Does the same as [`next`](ListenerSet::next), for an engine that can close an idle
+    /// connection for a new one.
     ///
     /// # Errors
-    /// A connection that is admitted, but has no place: all are taken. It goes to
+    /// All places are taken: returns the connection, which is admitted and goes to
     /// [`take_place`](ListenerSet::take_place).
     pub(crate) fn next_or_full<H: Handler>(
         &self,
@@ -161,7 +166,7 @@ impl ListenerSet {
         self.accept(index, worker, WhenFull::Idle)
     }
 
-    /// Gives a connection that is admitted a place, if there is one now.
+    /// Gives an admitted connection a place, if there is one now.
     pub(crate) fn take_place<H: Handler>(
         &self,
         mut served: Served<H>,
@@ -193,7 +198,8 @@ impl ListenerSet {
         watch.lap(Activity::Accept);
         if matches!(accepted, Ok(Accepted::Exhausted)) {
             worker.count(Counter::AcceptErrors);
-            // The descriptors come back a moment later: the clients wait for them in the kernel's queue.
+            // the descriptors come back a moment later, and the clients wait in the kernel's queue
+            // meanwhile
             if (0..CUT_BATCH).filter(|_| self.make_room(worker)).count() > 0 {
                 return Ok(AcceptOutcome::Exhausted);
             }
@@ -224,7 +230,8 @@ impl ListenerSet {
         })
     }
 
-    /// A place, if there is one, or one that a connection of a lower class of the same client gives up.
+    /// Returns a place: a free one, or one that a connection of a lower class of the same client
+    /// gives up.
     fn enter<H: Handler>(
         &self,
         served: &Served<H>,
@@ -242,8 +249,8 @@ impl ListenerSet {
         Ok(place)
     }
 
-    /// As `enter`; if all places are taken, that of the slowest reader, if it is not above this rank, or of a
-    /// connection below it.
+    /// Does the same as `enter`. If all places are taken, it returns the place of the slowest
+    /// reader, if that is not above this rank, or of a connection below this rank.
     fn enter_or_cut<H: Handler>(
         &self,
         served: &Served<H>,
@@ -262,8 +269,8 @@ impl ListenerSet {
         }
     }
 
-    /// Cuts the slowest reader, whatever its rank, for clients that nothing is known of yet. Says whether there was
-    /// one.
+    /// Cuts the slowest reader, whatever its rank, for clients that nothing is known of yet.
+    /// Returns whether there was one.
     pub(crate) fn make_room<H: Handler>(&self, worker: &Worker<H>) -> bool {
         let has_cut = self.admission.cut_slowest(Rank::FIRST);
         if has_cut {
@@ -294,15 +301,15 @@ impl ListenerSet {
         let (mut is_crowded, mut is_own_limit) = (false, false);
         let is_uncharged = is_proxy || when_full == WhenFull::Ahead;
         let entered = match proxy_protocol {
-            // who it comes from is not known yet
+            // the proxy has not stated the client yet
             true => self.enter_or_cut(&served, is_uncharged, Rank::LAST, worker),
-            // of which class it is, is found out before another one leaves for it
+            // the class of the connection is judged first; another one leaves for it only then
             false => self.enter(&served, is_uncharged, Rank::LAST, worker),
         };
         match entered {
             Ok(place) => served.place = Some(place),
-            // a client that is not known yet has no rank, and one that may have no more makes no other
-            // leave
+            // a connection of an unknown client has no rank yet, and a client at its own limit
+            // makes no other client's connection leave
             Err(full)
                 if !proxy_protocol && self.may_make_room(full, &served, is_proxy, when_full) =>
             {
@@ -319,7 +326,7 @@ impl ListenerSet {
             return Ok(AcceptOutcome::Served(served));
         }
         match judge(&mut served, worker) {
-            // nobody's idle connection but its client's is of use
+            // at its own limit, a client can only take the place of one of its own idle connections
             None if is_own_limit => Ok(self.take_place(served, worker)),
             None if is_crowded => Err(Box::new(served)),
             None => Ok(AcceptOutcome::Served(served)),
@@ -330,7 +337,7 @@ impl ListenerSet {
         }
     }
 
-    /// Whether another connection may have to leave for one that has found this limit.
+    /// Whether another connection may have to leave for one that has met this limit.
     fn may_make_room<H: Handler>(
         &self,
         full: Full,
@@ -352,9 +359,9 @@ impl ListenerSet {
         }
     }
 
-    /// No descriptor was left: the reserve lets each waiting client be told so. The listener should
-    /// rest afterwards instead of reporting the same connection again and again. If there are some
-    /// again meanwhile, the next connection is returned.
+    /// Answers each waiting client with the reserved descriptor, as no other is left. The listener
+    /// should rest afterwards, or the kernel reports the same connection again and again. If there
+    /// are descriptors again meanwhile, the next connection is returned.
     fn accept_with_reserve<H: Handler>(
         &self,
         listener: &Listener,
@@ -377,7 +384,8 @@ impl ListenerSet {
                     };
                     let mut served = Served::new(socket, transport, peer);
                     worker.refuse(&mut served, 503, "the server has no free descriptor");
-                    // what came so far is read, so that the close does not destroy the answer
+                    // what has arrived is read, as unread input makes the close an RST that
+                    // destroys the answer
                     worker.drop_input(served.stream.as_fd());
                     drop(served);
                     *reserve = process::reserve_descriptor().ok();
@@ -390,7 +398,7 @@ impl ListenerSet {
         Accepted::Exhausted
     }
 
-    /// Holds a descriptor back again if none is.
+    /// Reserves a descriptor again if none is reserved.
     pub fn take_reserve(&self) {
         let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
         if reserve.is_none() {
@@ -399,7 +407,7 @@ impl ListenerSet {
     }
 }
 
-/// The address a client has reached, as exactly as the handler wants to know it.
+/// The address that a client has connected to, as exactly as the handler wants to know it.
 #[inline]
 fn reached<H: Handler>(socket: &OwnedFd, listener: &Listener, worker: &Worker<H>) -> SocketAddr {
     if !listener.local.ip().is_unspecified()
@@ -411,13 +419,13 @@ fn reached<H: Handler>(socket: &OwnedFd, listener: &Listener, worker: &Worker<H>
     socket::local_address(socket).unwrap_or(listener.local)
 }
 
-/// A client behind a proxy is known now: charges the connection to that client. Says how it is to
-/// be closed if it may not go on.
+/// Charges a connection to its client, which the proxy has stated now. Returns how the connection
+/// ends if that client may have no more.
 pub(crate) fn admit_stated<H: Handler>(
     served: &mut Served<H>,
     worker: &mut Worker<H>,
 ) -> Option<Closing> {
-    // a proxy that speaks for itself is no client's
+    // a proxy that states no client speaks for itself, and no client is charged
     let client = served.peer.stated.is_some().then(|| served.peer.client());
     let charge = |served: &mut Served<H>, rank| match (&mut served.place, client) {
         (Some(place), Some(client)) => place.charge_above(client, rank),
@@ -425,7 +433,7 @@ pub(crate) fn admit_stated<H: Handler>(
     };
     let closing = match charge(served, Rank::LAST) {
         Ok(_) => judge(served, worker),
-        // its class decides whether another one gives way
+        // the connection's class decides whether another one gives way to it
         Err(_) if has_yielding(served) => judge(served, worker).or_else(|| {
             let charged = charge(served, served.conn.rank());
             settle_charge(charged, served, worker)
@@ -438,8 +446,8 @@ pub(crate) fn admit_stated<H: Handler>(
     closing
 }
 
-/// A connection that was accepted [ahead](ListenerSet::next_ahead) gets a thread: its client is charged for it.
-/// Says how it is to be closed if that client may have no more.
+/// Charges the client for a connection that was accepted [ahead](ListenerSet::next_ahead) and gets
+/// its thread now. Returns how the connection ends if that client may have no more.
 pub(crate) fn charge<H: Handler>(
     served: &mut Served<H>,
     worker: &mut Worker<H>,
@@ -454,13 +462,13 @@ pub(crate) fn charge<H: Handler>(
     Some(closing)
 }
 
-/// Whether the client of a connection that has a place has another one of a lower class.
+/// Whether the client of a connection that has a place has another connection of a lower class.
 fn has_yielding<H: Handler>(served: &Served<H>) -> bool {
     let client = served.peer.client();
     served.place.as_ref().is_some_and(|place| place.has_yielding_of(client))
 }
 
-/// What becomes of a connection whose client was charged for it.
+/// Decides about a connection after its client was charged for it.
 fn settle_charge<H: Handler>(
     charged: Result<bool, Full>,
     served: &mut Served<H>,
@@ -477,7 +485,7 @@ fn settle_charge<H: Handler>(
     }
 }
 
-/// Asks the handler about a connection, and says no to it if that is the answer.
+/// Asks the handler about a connection, and refuses it if that is the verdict.
 fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<Closing> {
     let closing = match worker.handler.admit(&served.peer) {
         Verdict::Admit(admitted) => {
@@ -495,7 +503,7 @@ fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<C
     Some(closing)
 }
 
-/// Says no to a connection because a limit is reached.
+/// Refuses a connection because a limit is reached.
 fn say_full<H: Handler>(served: &mut Served<H>, full: Full, worker: &mut Worker<H>) -> Closing {
     worker.count(match full {
         Full::Total => Counter::RefusedTotal,
@@ -506,8 +514,8 @@ fn say_full<H: Handler>(served: &mut Served<H>, full: Full, worker: &mut Worker<
     closing_of(served)
 }
 
-/// How a connection ends that is refused: one that may be told nothing is reset, for an end in good order would be that
-/// of a server which it has reached.
+/// How a refused connection ends. One that must not be answered is reset, because an orderly end
+/// would look like that of a server that it has reached.
 fn closing_of<H: Handler>(served: &Served<H>) -> Closing {
     if served.stream.is_silent() { Closing::Reset } else { Closing::Linger }
 }

@@ -14,13 +14,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 const DROP_BYTES: usize = 256 * 1024;
 
 impl<H: Handler> Worker<H> {
-    /// Says no to a connection before any request of it was read. One that is sealed, or passed on as it is, is told
-    /// nothing.
+    /// Refuses a connection before any of its requests was read. One that is encrypted, or passed
+    /// on as it is, gets no answer.
     pub fn refuse(&mut self, served: &mut Served<H>, status: u16, reason: &'static str) {
         self.say_no(served, status, |handler, reply| handler.refuse(status, reason, reply));
     }
 
-    /// Says no to a connection that policy does not admit. One that is sealed is told nothing.
+    /// Refuses a connection that policy does not admit. One that is encrypted gets no answer.
     pub fn turn_away(&mut self, served: &mut Served<H>, refusal: Refusal) {
         self.say_no(served, refusal.status, |handler, reply| {
             handler.turn_away(refusal, None, reply)
@@ -42,8 +42,8 @@ impl<H: Handler> Worker<H> {
         self.send_last_words(&mut served.stream);
     }
 
-    /// Sends what is in `out` as far as the client takes it at once. Returns how many bytes it does not take;
-    /// what is sealed waits in the stream.
+    /// Sends as much of `out` as the client takes at once. Returns the number of bytes that it does
+    /// not take; what is encrypted waits in the stream.
     pub(crate) fn send_last_words(&mut self, stream: &mut SocketStream<H>) -> u64 {
         let words = self.out.bytes.len();
         let (count, unsent) = if !stream.is_plain() {
@@ -63,8 +63,8 @@ impl<H: Handler> Worker<H> {
         unsent as u64
     }
 
-    /// Reads and drops what is there, or much of it. Says whether more may come: neither has the client ended
-    /// nor has the connection failed.
+    /// Reads and drops what has arrived, or much of it. Returns whether more may arrive: neither
+    /// has the client ended, nor has the connection failed.
     pub(crate) fn drop_input(&mut self, socket: BorrowedFd<'_>) -> bool {
         let mut left = DROP_BYTES;
         while left > 0 {
@@ -78,23 +78,24 @@ impl<H: Handler> Worker<H> {
         true
     }
 
-    /// Lends the client's socket to another process, which nothing here waits for any more. The connection goes on
-    /// at once, by what has come of that.
+    /// Lends the client's socket to another process; this one watches it no longer. The connection
+    /// goes on at once, with the outcome of that.
     pub(crate) fn lend(&mut self, served: &mut Served<H>) {
         served.conn.resume(&mut self.input);
-        // what is sealed can be read by nothing but this transport, and such a request does not come here
+        // only this transport can read what is encrypted; a request on such a connection is not
+        // lent
         let is_plain = served.stream.is_plain();
         let (may_stay, limits) = (!self.draining, &self.settings.limits);
         let socket = served.stream.as_fd();
         let sent_bytes = match served.was_lent {
             _ if !is_plain => None,
-            // receivers have sent what is not counted here
+            // receivers have sent bytes that are not counted here, so the kernel's count is used
             true => lend::written(socket),
             false => Some(served.sent_bytes),
         };
         served.conn.lend(socket, sent_bytes, may_stay, limits, &mut self.input);
         served.conn.suspend(&mut self.input);
-        // what has come is known again when it is back
+        // the engine learns again what has arrived when the socket is back
         served.readable = false;
         served.was_lent = true;
     }
@@ -105,7 +106,7 @@ impl<H: Handler> Worker<H> {
         let is_plain = served.stream.is_plain();
         self.count(Counter::Closed);
         if !is_plain {
-            // what is sealed can be read by nothing but this transport
+            // only this transport can read what is encrypted
             return self.handler.settle(&mut { ticket }, Settled::Cut);
         }
         served.leave_lists();
@@ -117,8 +118,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Closes a connection: its open log line is written and its end is counted. One that waits for
-    /// its turn and is closed [now](Closing::Now) is one whose client has left.
+    /// Closes a connection, writes its open log line and counts its end. One that waits for its
+    /// turn and is closed [now](Closing::Now) is one whose client has left.
     pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
         let sampled = self.is_sampled();
         if closing == Closing::Reset {
@@ -139,10 +140,11 @@ impl<H: Handler> Worker<H> {
         served.drop_unsent();
         served.conn.abandon(&mut self.handler, &served.peer);
         self.count(Counter::Closed);
-        // before the client sees the end: it may come again at once
+        // before the client sees the end, as it may connect again at once
         served.place = None;
         if served.was_lent {
-            // another process may have it open: a close alone would not end the connection
+            // another process may still have the socket open, and then a close alone does not end
+            // the connection
             match closing {
                 Closing::Reset => SocketNumber::of(served.stream.as_fd()).reset(),
                 _ if is_lent => SocketNumber::of(served.stream.as_fd()).reset(),
@@ -158,7 +160,8 @@ impl<H: Handler> Worker<H> {
         watch.lap(Activity::Close);
     }
 
-    /// Shuts down writing and drops what has come. A client that has not ended then may still send.
+    /// Shuts down writing and drops what has arrived. A client that has not ended then may still
+    /// send.
     #[cold]
     fn linger(&mut self, served: Served<H>) {
         let socket = served.stream.into_socket();

@@ -1,4 +1,4 @@
-//! One connection in whichever engine: how it is accepted, the steps of its turn, and its end.
+//! One connection in any engine: how it is accepted, the steps of its turn, and its end.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! How an answer leaves: bytes from memory in one call, files by `sendfile`, what was read into a pipe
-//! by `splice`, and never a file that has changed since its head was written. The head of a file leaves
-//! when its first bytes are in memory, and only if the file has not changed.
+//! Sending answers: bytes from memory in one call, files by `sendfile`, what was read into a pipe
+//! by `splice`, and never a file that has changed since its head was written. The head of a file is
+//! sent when the file's first bytes are in memory, and only if the file has not changed.
 
 use crate::connection::stream::{SEAL_BYTES, SocketStream, Wire};
 use forebay_conn::handler::body::BodyRead;
@@ -10,20 +10,20 @@ use forebay_sys::pipe;
 use forebay_sys::socket::{self, Sent};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// How far sending came.
+/// Why sending has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendProgress {
     /// Everything is sent.
     Done,
     /// The client must take something first.
     Blocked,
-    /// The turn's bytes are used up.
+    /// The bytes that a turn may send are used up.
     Budget,
     /// The next bytes of the file are not in memory: [`Bodies::warm`](forebay_conn::Bodies::warm).
     Cold,
     /// The file is not the one the head was written for, and nothing of the answer has left.
     Outdated,
-    /// The file is not the one the head was written for; the answer cannot be finished.
+    /// The file is not the one that the head was written for, and its answer cannot be finished.
     Changed,
     /// The connection failed.
     Broken,
@@ -32,19 +32,20 @@ pub enum SendProgress {
 /// What one turn has sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SentBytes {
-    /// All bytes.
+    /// All bytes, of heads and bodies.
     pub bytes: u64,
-    /// Those of the streamed body.
+    /// The bytes of the streamed body.
     pub body_bytes: u64,
-    /// What it counts for in a turn: bytes, but a system call for few bytes counts for more.
+    /// What the sending costs a turn: its bytes, but a system call for few bytes costs more.
     pub cost_bytes: u64,
 }
 
-/// Sealed bytes that leave with one system call, about. What a client does not take of them waits in
-/// memory, for each such client. Half of it costs 9 % more at 100 KB, 14 % with HTTP/2.
+/// About how many encrypted bytes leave with one system call. What a client does not take of them
+/// waits in memory, for each such client. Half of this number costs 9 % more at 100 KB, and 14 %
+/// with HTTP/2.
 const BATCH_BYTES: usize = 4 * SEAL_BYTES;
 
-/// What a system call counts for at least, in bytes.
+/// The least that a system call costs a turn, in bytes.
 const CALL_BYTES: u64 = 8 * 1024;
 
 /// Sends as much of `out` as the client takes, at most about `budget` bytes.
@@ -78,8 +79,8 @@ pub fn send<H: Handler>(
     (progress, tally)
 }
 
-/// One system call's worth; `Some` if there is a reason to stop. `warm` is how much of the file can be
-/// sent, if the call before has looked.
+/// Makes one system call; returns `Some` if there is a reason to stop. `warm` is how much of the
+/// file can be sent, if the call before has looked.
 #[inline]
 fn send_once<H: Handler>(
     socket: BorrowedFd<'_>,
@@ -119,6 +120,8 @@ fn send_once<H: Handler>(
             (pipe::send(socket, pipe, count), 0)
         }
         Some((body, Some(Piece::File { file, offset, len, is_last }))) => {
+            // the file is compared before each call, except for the one after its head, which uses
+            // that look
             let chunk = match warm.take() {
                 Some(chunk) => chunk,
                 None if handler.is_intact(body) => handler.warm_bytes(body).min(len),
@@ -127,7 +130,7 @@ fn send_once<H: Handler>(
             };
             if !head.is_empty() {
                 match (chunk, out.earlier()) {
-                    // answers before this one do not wait for the disk
+                    // answers before this one are sent, and do not wait for the disk
                     (0, Some(earlier)) if earlier > 0 => {
                         (socket::send(socket, &head[..earlier], false), earlier)
                     }
@@ -140,7 +143,7 @@ fn send_once<H: Handler>(
             } else if chunk == 0 {
                 return Some(SendProgress::Cold);
             } else {
-                // the last byte waits for one more look at the file
+                // the last byte waits until the file was compared once more
                 let count = if is_last && chunk == len && len > 1 { len - 1 } else { chunk };
                 let sent = socket::send_file(socket, file, offset, count as usize);
                 watch.lap(Activity::Sendfile);
@@ -171,9 +174,9 @@ fn send_once<H: Handler>(
     (count < wanted).then_some(SendProgress::Blocked)
 }
 
-/// As [`send`], through a transport that seals what it carries: bodies are read into memory, a record's
-/// worth at a time, and some records leave with one system call. What is sealed counts as sent of the
-/// body; what the client took counts in all.
+/// Does the same as [`send`], through a transport that encrypts: bodies are read into memory, a
+/// record's worth at a time, and some records leave with one system call. What is encrypted counts
+/// as sent of the body; what the client took counts in all.
 fn send_sealed<H: Handler>(
     stream: &mut SocketStream<H>,
     out: &mut Out<H::Body>,
@@ -211,7 +214,7 @@ fn send_sealed<H: Handler>(
     }
 }
 
-/// Seals the next record; `Some` if there is a reason to stop, and perhaps a record before.
+/// Encrypts the next record; returns `Some` if there is a reason to stop, perhaps after a record.
 fn seal_record<H: Handler>(
     stream: &mut SocketStream<H>,
     out: &mut Out<H::Body>,
@@ -258,8 +261,8 @@ fn seal_record<H: Handler>(
     None
 }
 
-/// How many bytes of heads may be sealed now. That of a file waits until the first bytes of the file are
-/// in memory, and for one look at it; answers before it do not.
+/// The number of bytes of heads that may be encrypted now. The head of a file waits until the first
+/// bytes of the file are in memory, and the file was compared; answers before it do not wait.
 fn head_ready<H: Handler>(out: &Out<H::Body>, handler: &H) -> Result<usize, SendProgress> {
     let all = out.bytes.len() - out.sent;
     let Some(body) = &out.body else { return Ok(all) };

@@ -9,55 +9,56 @@ const FAST_BYTES_PER_S: u64 = 8 << 20;
 /// … and has taken this many …
 const FAST_BYTES: u64 = 4 << 20;
 
-/// … has this many unsent in the kernel, others [`UNSENT_BYTES`], which are gone in 8 ms at 30 MB/s: a path of
-/// 80 ms runs empty meanwhile (ADR 0074).
+/// … has this many unsent in the kernel. Others have [`UNSENT_BYTES`], which are gone in 8 ms at 30
+/// MB/s, so that a path of 80 ms runs empty meanwhile (ADR 0074).
 const FAST_UNSENT_BYTES: u32 = 1 << 20;
 
-/// What a client has taken since the window began.
+/// The bytes that a client has taken since the window began.
 #[derive(Debug, Default)]
 pub(crate) struct TakenWindow {
     /// Bytes given to the kernel since then …
     bytes: u64,
     /// … and bytes the client had not acknowledged then.
     queued: u64,
-    /// When it began, in milliseconds of the clock of turns.
+    /// The time when the window began, in milliseconds of the clock of turns.
     begun_ms: u64,
-    /// The kernel keeps [`FAST_UNSENT_BYTES`].
+    /// The kernel keeps [`FAST_UNSENT_BYTES`] for this client.
     is_fast: bool,
 }
 
 impl TakenWindow {
-    /// Begins anew.
+    /// Begins a new window.
     pub(crate) fn begin(&mut self, socket: BorrowedFd<'_>, now_ms: u64) {
         self.begun_ms = now_ms;
         self.bytes = 0;
         self.queued = unacknowledged(socket);
     }
 
-    /// These bytes were given to the kernel.
+    /// Counts bytes that were given to the kernel.
     #[inline]
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// The kernel takes no more for now: it keeps more from now on if the client is fast.
+    /// Notes that the kernel takes no more for now; from now on it keeps more for a client that is
+    /// fast.
     #[inline]
     pub(crate) fn blocked(&mut self, socket: BorrowedFd<'_>, now_ms: u64) {
         if self.bytes >= FAST_BYTES && !self.is_fast && self.is_fast_with(self.bytes, now_ms) {
             self.is_fast = true;
-            // of another socket than TCP nothing is bounded
+            // a socket other than TCP has no such bound
             _ = socket::bound_unsent(socket, FAST_UNSENT_BYTES);
         }
     }
 
-    /// Bytes that the client has taken since the window began, which begins anew. If it has taken all that there was,
-    /// they are more than any number.
+    /// Returns the bytes that the client has taken since the window began, and begins a new one. If
+    /// the client has taken all that there was, returns the largest number.
     pub(crate) fn look(&mut self, socket: BorrowedFd<'_>, now_ms: u64) -> u64 {
         let left = unacknowledged(socket);
         let taken = (self.queued + self.bytes).saturating_sub(left);
         if self.is_fast && !self.is_fast_with(taken, now_ms) {
             self.is_fast = false;
-            // see above
+            // as in `blocked`
             _ = socket::bound_unsent(socket, UNSENT_BYTES);
         }
         *self = TakenWindow { bytes: 0, queued: left, begun_ms: now_ms, is_fast: self.is_fast };
@@ -79,7 +80,8 @@ impl TakenWindow {
     }
 }
 
-/// Bytes that were sent and the client's kernel has not confirmed. A system call.
+/// The bytes that were sent and that the client's kernel has not acknowledged. This is a system
+/// call.
 pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> u64 {
     socket::unacknowledged(socket).unwrap_or(0)
 }
@@ -92,7 +94,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// A client that takes 8 MiB a second has more in the kernel, until it takes less.
+    /// A client that takes 8 MiB a second has more unsent in the kernel, until it takes less.
     #[test]
     fn a_fast_client_has_more_unsent() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,10 +1,10 @@
-//! A connection and what must be known of it to go on.
+//! A connection and what an engine must know of it to go on.
 //!
-//! No work is done for a client that has left. That is certain when the connection fails or is over in both
-//! directions; a client that says it sends no more may still wait for its answer (RFC 9112 §9.6). Loops
-//! are told by the kernel, and close the connection: so its requests leave the ready queue, and their
-//! jobs the queue of the helper threads. Where a thread or a list has the connection, it is looked at
-//! when its turn has come (ADR 0029).
+//! No work is done for a client that has left. That is certain when the connection fails or is over
+//! in both directions; a client that has only shut down writing may still wait for its answer (RFC
+//! 9112 §9.6). The kernel reports it to loops, and they close the connection: so its requests leave
+//! the ready queue, and their jobs leave the queue of the helper threads. Where a thread or a list
+//! has the connection, the thread looks when the connection's turn has come (ADR 0029).
 
 use crate::connection::send_window::{self, TakenWindow};
 use crate::connection::stream::SocketStream;
@@ -26,75 +26,76 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The result of a job of this handler.
 pub(crate) type DoneOf<H> = <<H as HandlerTypes>::Job as Job>::Done;
 
-/// What has happened to a request of this handler.
+/// An event of a request of this handler.
 pub(crate) type EventOf<H> = RequestEvent<DoneOf<H>>;
 
 /// A connection and what must be known of its socket to go on.
 pub struct Served<H: Handler> {
-    /// Its place in the count, given back at its end; `None` if it was refused. Dropped before the socket: by its
-    /// number the socket may be cut until then.
+    /// The connection's place in the count, given back at its end; `None` if it was refused. It is
+    /// dropped before the socket: until then another thread may cut the socket by its number.
     pub place: Option<ConnectionPlace>,
     /// The socket, non-blocking, and its transport.
     pub stream: SocketStream<H>,
-    /// Both ends.
+    /// The addresses of both ends.
     pub peer: Peer,
-    /// The rank that its addresses gave it, once they have.
+    /// The rank that the connection's addresses gave it, when they have been judged.
     pub(crate) accepted: Rank,
-    /// The state machine of what is spoken.
+    /// The state machine of the protocol that is spoken.
     pub conn: H::Protocol,
-    /// What comes before that, while it has not come.
+    /// What comes before the protocol, while it is not complete.
     pub(crate) opening: Option<Box<Beginning>>,
-    /// What the client has not taken yet.
+    /// The output that the client has not taken yet.
     pub pending: Option<Box<Out<H::Body>>>,
     /// The socket may have something to receive.
     pub readable: bool,
     /// The client has shut down writing, so a short receive is not the last.
     pub ended: bool,
-    /// What its requests wait for.
+    /// What the connection's requests wait for.
     pub(crate) waits: Waits<H::Job>,
-    /// Those that wait for a job since deadlines were set last: each has time of its own.
+    /// The requests that wait for a job since deadlines were last set; each has its own time.
     pub(crate) new_jobs: Vec<RequestId>,
-    /// What has happened to them while an answer had to go out first.
+    /// Events of requests that were kept because an answer had to go out first.
     pub(crate) inbox: VecDeque<EventOf<H>>,
-    /// The protocol holds as much as it may for a client that takes nothing: it does not go on by what was
-    /// there already.
+    /// The protocol holds as much as it may for a client that takes nothing, and does not go on by
+    /// what was there already.
     pub(crate) has_enough: bool,
-    /// What its last turn has left of its bytes, if its next one follows at once.
+    /// The bytes that the last turn has left over, if the next one follows at once.
     pub(crate) turn_left: Option<u64>,
-    /// The answer under way was not taken at once, or was waited for: more may have come meanwhile.
+    /// The client did not take the answer under way at once, or a job was waited for: more may have
+    /// arrived meanwhile.
     pub(crate) lags: bool,
-    /// What its client takes while it is waited for.
+    /// What the client takes while the engine waits for it.
     pub(crate) window: TakenWindow,
-    /// Bytes that were sent on its socket.
+    /// Bytes that were sent on the socket.
     pub(crate) sent_bytes: u64,
-    /// Its socket was lent: another process may have it open still, whatever that has said.
+    /// The socket was lent: another process may still have it open, whatever it has reported.
     pub(crate) was_lent: bool,
 }
 
-/// What comes before the protocol.
+/// The state before the protocol: a PROXY header and a handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Beginning {
-    /// First a proxy states its client.
+    /// The PROXY header, in which a proxy first states its client.
     pub(crate) preface: Option<Preface>,
-    /// How far the handshake is.
+    /// The state of the handshake.
     pub(crate) handshake: HandshakeState,
 }
 
-/// How far the handshake of a connection is.
+/// The state of a connection's handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HandshakeState {
-    /// Nothing has come of it.
+    /// Nothing of it has arrived.
     #[default]
     New,
-    /// Its beginning has come, and waits for its turn.
+    /// The beginning of it has arrived, and waits for its turn.
     Waits,
-    /// It is under way.
+    /// The handshake is under way.
     Begun,
-    /// It has failed, which is counted.
+    /// The handshake has failed, which is counted.
     Failed,
 }
 
-/// The event that was kept for longest.
+/// Takes the oldest event that was kept.
 #[cold]
 pub(crate) fn next_event<H: Handler>(inbox: &mut VecDeque<EventOf<H>>) -> Option<EventOf<H>> {
     let event = inbox.pop_front();
@@ -131,12 +132,12 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// A proxy must state its client before anything else.
+    /// Requires that a proxy states the client before anything else.
     pub(crate) fn expect_proxy(&mut self) {
         self.opening.get_or_insert_default().preface = Some(Preface::default());
     }
 
-    /// Something of the handshake has come.
+    /// Notes that something of the handshake has arrived.
     pub(crate) fn handshake_comes(&mut self) {
         if let Some(opening) = &mut self.opening
             && opening.handshake == HandshakeState::New
@@ -145,11 +146,11 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// The transport is open: what is spoken is known.
+    /// Begins the protocol: the transport is open, and what is spoken is known.
     pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &ConnectionLimits) {
         let rank = self.conn.rank();
         self.conn = self.stream.speak(handler, limits);
-        // what a stage has agreed to is not its clients' doing
+        // a stage's connection may be encrypted, but that says nothing of how its clients connect
         self.peer.secured = if self.peer.is_stage { None } else { self.stream.secured() };
         self.peer.passed = self.stream.passed();
         self.conn.set_rank(rank);
@@ -160,11 +161,11 @@ impl<H: Handler> Served<H> {
         self.window.begin(self.stream.as_fd(), now_ms);
     }
 
-    /// Bytes of this answer, or of all of them, that the client has taken since it was looked last. What
-    /// only went into the kernel's send buffer, which may be megabytes, does not count, and what the client
-    /// took from there does. If it has taken all that there was, it is not the client who is late, but this
-    /// server: then they are more than any number. Where it is not the socket that keeps an answer waiting,
-    /// the protocol knows.
+    /// Returns the bytes of this answer, or of all answers, that the client has taken since the
+    /// last look. What only went into the kernel's send buffer, which may be megabytes, does not
+    /// count; what the client took from there does. If the client has taken all that there was,
+    /// this server is late and not the client: then the number is the largest one. Where something
+    /// other than the socket keeps an answer waiting, the protocol knows the number.
     pub fn taken_since_look(&mut self, id: RequestId, now_ms: u64) -> u64 {
         let is_full = self.pending.is_some() && id == RequestId::SENDING;
         if self.conn.goes_on() && !is_full {
@@ -173,7 +174,8 @@ impl<H: Handler> Served<H> {
         self.window.look(self.stream.as_fd(), now_ms)
     }
 
-    /// Its client takes its answers too slowly: it is among the first to be cut when there is no room.
+    /// Notes that the client takes its answers too slowly: the connection is among the first to be
+    /// cut when there is no room.
     pub(crate) fn reads_slowly(&mut self, taken: u64, since_ms: u64) {
         let rank = self.conn.rank_and_client(RequestId::SENDING).0;
         let socket = SocketNumber::of(self.stream.as_fd());
@@ -182,7 +184,7 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// It has done something else than to wait for a slow client.
+    /// Notes that the connection has done something other than wait for a slow client.
     #[inline]
     pub(crate) fn keeps_up(&mut self) {
         if let Some(place) = &mut self.place {
@@ -190,10 +192,11 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// It has had a turn: others may know its class, and whether it is idle.
+    /// Publishes, after a turn, the connection's class and whether it is idle.
     #[inline]
     pub(crate) fn stand(&mut self) {
-        // newcomers are known by their addresses alone: whoever came as they do gives way to none of them
+        // a newcomer's rank comes from its addresses alone, so a connection gives way to none whose
+        // addresses rank as its own do
         let rank = Rank(self.conn.rank().0.min(self.accepted.0));
         if self.place.as_ref().is_none_or(|place| !place.stands(rank)) {
             return;
@@ -205,7 +208,7 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// Its socket goes elsewhere: nobody here may cut it.
+    /// Leaves the lists of connections that may be cut, because the socket goes to another process.
     pub(crate) fn leave_lists(&mut self) {
         if let Some(place) = &mut self.place {
             place.keeps_up();
@@ -213,12 +216,12 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// Whether it is among the slow.
+    /// Whether the client is among the slow readers.
     pub(crate) fn is_slow(&self) -> bool {
         self.place.as_ref().is_some_and(ConnectionPlace::is_slow)
     }
 
-    /// The connection is about to end: what was to be sent before never will be.
+    /// Drops what was not sent, because the connection is about to end.
     pub(crate) fn drop_unsent(&mut self) {
         let pending = self.pending.take().map_or(0, |out| out.unsent_bytes());
         let unsent = pending + self.stream.unsent_bytes();
@@ -227,26 +230,26 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// Bytes of answers that are left to be sent, as far as their number is known. What a transport has
-    /// sealed already, some records at most, is not counted.
+    /// The bytes of answers that are left to be sent, as far as their number is known. What a
+    /// transport has encrypted already, some records at most, is not counted.
     pub(crate) fn left(&self, handler: &H) -> u64 {
         let of_body = |body: &H::Body| handler.left(body);
         let pending = self.pending.as_ref().map_or(0, |out| out.left(of_body));
         pending.saturating_add(self.conn.left())
     }
 
-    /// Bytes per second that the client has taken since the window began, as its kernel confirms them. A
-    /// system call.
+    /// The bytes per second that the client has taken since the window began, as its kernel
+    /// acknowledges them. This is a system call.
     pub(crate) fn taken_per_s(&self, now_ms: u64) -> u64 {
         self.window.taken_per_s(self.stream.as_fd(), now_ms)
     }
 
-    /// Bytes that were sent and the client's kernel has not confirmed.
+    /// The bytes that were sent and that the client's kernel has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         send_window::unacknowledged(self.stream.as_fd())
     }
 
-    /// What it waits for.
+    /// What the connection waits for.
     #[inline]
     pub fn awaits(&self) -> Awaited {
         let mut awaited = self.conn.awaits();
@@ -269,8 +272,8 @@ impl<H: Handler> Served<H> {
         self.conn.goes_on() && self.opening.is_none() && !self.waits.has_job(RequestId::SENDING)
     }
 
-    /// Keeps an event until the protocol can look at it, in the order of their coming. That a socket is
-    /// ready is kept once.
+    /// Keeps an event until the protocol can look at it, in the order of arrival. The event that a
+    /// socket is ready is kept once.
     pub(crate) fn keep_event(&mut self, event: EventOf<H>) {
         if let RequestEvent::Socket(id) = event
             && self
@@ -283,7 +286,7 @@ impl<H: Handler> Served<H> {
         self.inbox.push_back(event);
     }
 
-    /// Whether it goes on when something is received.
+    /// Whether the connection goes on when something is received.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
         match &self.opening {
@@ -292,7 +295,7 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// Something has come, or the client has ended, if so.
+    /// Notes that something has arrived, or that the client has ended.
     #[inline]
     pub(crate) fn has_come(&mut self, readable: bool, ended: bool) {
         self.readable |= readable;
@@ -300,13 +303,13 @@ impl<H: Handler> Served<H> {
         self.has_enough &= !readable;
     }
 
-    /// Whether its client has shut down writing, and that is to leave for what is under way.
+    /// Whether the client has shut down writing, and what is under way ends by that.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.ended && self.conn.aborts_on_close()
     }
 
-    /// Whether it receives although the client must take something first.
+    /// Whether the connection receives although the client must take something first.
     #[inline]
     pub(crate) fn reads_meanwhile(&self) -> bool {
         self.goes_on() && self.wants_input()
@@ -318,7 +321,7 @@ impl<H: Handler> Served<H> {
         self.opening.is_some() && self.stream.has_unsent()
     }
 
-    /// What it can do with its socket, as the engine knows it: whether it goes on by that.
+    /// Whether the connection can go on with what its socket can do, as the engine knows it.
     #[inline]
     pub(crate) fn can_go_on(&self, writable: bool) -> bool {
         if self.is_aborted() {
@@ -331,18 +334,20 @@ impl<H: Handler> Served<H> {
         }
     }
 
-    /// Whether both directions have ended, and all that came was received: its socket tells nothing more.
+    /// Whether both directions have ended, and all that arrived was received: the socket reports
+    /// nothing more.
     pub(crate) fn is_over(&self) -> bool {
         self.ended && self.stream.has_ended() && !self.wants_input()
     }
 
-    /// Whether nothing is under way: it waits for the next request.
+    /// Whether nothing is under way, and the connection waits for the next request.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_none() && self.awaits().what == Await::Idle
     }
 
-    /// Whether it gets a turn when a drain begins: it is idle and ends, or its client is told.
+    /// Whether the connection gets a turn when a drain begins: it is idle and ends, or its protocol
+    /// announces the drain.
     pub(crate) fn hears_of_drain(&self) -> bool {
         self.is_idle() || self.goes_on()
     }
@@ -361,13 +366,14 @@ impl<H: Handler> Served<H> {
         self.ranked_client(ranks, self.conn.awaits().id)
     }
 
-    /// Whether nothing of a request is there: all it needs is to be waited for.
+    /// Whether no part of a request is there, so that the connection only has to be watched.
     #[inline]
     pub fn is_at_rest(&self) -> bool {
         self.pending.is_none() && self.conn.is_at_rest()
     }
 
-    /// This request waits for this job from now on. Returns the share of the thread that does it.
+    /// Has this request wait for this job from now on. Returns the share of the thread that does
+    /// it.
     pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> SharedJob<H::Job> {
         let shared_job = SharedJob::new(job);
         self.new_jobs.push(id);
@@ -375,7 +381,7 @@ impl<H: Handler> Served<H> {
         shared_job
     }
 
-    /// Whether this request still waits for its job, which is done; it waits no longer.
+    /// Ends this request's wait for its job, which is done. Returns whether it was still waiting.
     pub fn job_done(&mut self, id: RequestId) -> bool {
         let waited = self.waits.has_job(id);
         if waited {
@@ -384,8 +390,8 @@ impl<H: Handler> Served<H> {
         waited
     }
 
-    /// Its requests are not waited for any more: a job that has not begun never will. Says whether a
-    /// request was waiting for a job that had not begun, or for its turn.
+    /// Ends all waits of requests; a job that has not begun never will. Returns whether a request
+    /// was waiting for a job that had not begun, or for its turn.
     pub fn take_back(&mut self) -> bool {
         let is_sending = self.pending.is_some();
         let take = |waiting| matches!(waiting, RequestWait::Job(shared_job) if shared_job.take().is_some());
@@ -393,7 +399,8 @@ impl<H: Handler> Served<H> {
         (has_taken && !is_sending) || self.conn.is_queued()
     }
 
-    /// Whether its client has left. A system call, for engines that are not told.
+    /// Whether the client has left. This is a system call, for engines that the kernel does not
+    /// notify.
     pub fn is_gone(&self) -> bool {
         let state = poll::wait([(self.stream.as_fd(), PollInterest::End)], 0);
         state.is_ok_and(|[socket]| socket.broken)

@@ -10,28 +10,28 @@ use forebay_conn::{
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Bytes of a file or of memory that are sealed at a time: the most that one record of TLS carries.
+/// Bytes of a file or of memory that are encrypted at a time: the most that one TLS record carries.
 pub(crate) const SEAL_BYTES: usize = 16 * 1024;
 
 /// A socket and its transport.
 pub struct SocketStream<H: Handler> {
     socket: OwnedFd,
     transport: H::Transport,
-    /// Sealed, and not yet taken by the client.
+    /// Encrypted bytes that the client has not taken yet.
     unsent: Option<Box<Unsent>>,
-    /// Our direction has been ended, or is when that is sent.
+    /// This server's direction was shut down, or will be when what is unsent has left.
     has_ended: bool,
 }
 
-/// Buffers for bytes on their way between sockets and protocols. A thread has one, which takes no memory
-/// until a connection needs it.
+/// Buffers for bytes on their way between sockets and protocols. Each thread has one set, which
+/// takes no memory until a connection needs it.
 #[derive(Debug, Default)]
 pub struct Wire {
-    /// Received and still sealed.
+    /// Received bytes that are still encrypted.
     received: Vec<u8>,
-    /// To be sealed.
+    /// Bytes to be encrypted.
     plain: Vec<u8>,
-    /// Sealed, to be sent.
+    /// Encrypted bytes to be sent.
     sealed: Vec<u8>,
 }
 
@@ -41,13 +41,13 @@ impl Wire {
         &mut self.received
     }
 
-    /// Room for what one record carries.
+    /// Returns room for what one record carries.
     pub(crate) fn plain(&mut self) -> &mut [u8] {
         self.plain.resize(SEAL_BYTES, 0);
         &mut self.plain
     }
 
-    /// What was sealed and not sent.
+    /// The bytes that were encrypted and not sent.
     pub(crate) fn sealed(&self) -> &[u8] {
         &self.sealed
     }
@@ -60,7 +60,7 @@ struct Unsent {
 }
 
 impl<H: Handler> SocketStream<H> {
-    /// A connection that was just accepted.
+    /// The stream of a connection that was just accepted.
     pub fn new(socket: OwnedFd, transport: H::Transport) -> SocketStream<H> {
         SocketStream { socket, transport, unsent: None, has_ended: false }
     }
@@ -71,48 +71,50 @@ impl<H: Handler> SocketStream<H> {
         self.transport.is_plain()
     }
 
-    /// Whether sealed bytes wait for the client to take them.
+    /// Whether encrypted bytes wait for the client to take them.
     #[inline]
     pub fn has_unsent(&self) -> bool {
         self.unsent.is_some()
     }
 
-    /// How many sealed bytes wait to be sent.
+    /// The number of encrypted bytes that wait to be sent.
     pub(crate) fn unsent_bytes(&self) -> u64 {
         self.unsent.as_ref().map_or(0, |unsent| (unsent.bytes.len() - unsent.sent) as u64)
     }
 
-    /// What is spoken, once the transport is open.
+    /// The protocol that is spoken, once the transport is open.
     pub(crate) fn speak(&self, handler: &mut H, limits: &ConnectionLimits) -> H::Protocol {
         handler.protocol(&self.transport, limits)
     }
 
-    /// What was agreed with the client, once the transport is open.
+    /// What was agreed with the client (TLS version, name, certificate), once the transport is
+    /// open.
     pub(crate) fn secured(&self) -> Option<Box<Secured>> {
         self.transport.secured()
     }
 
-    /// Whether it is not known yet what the transport is.
+    /// Whether the transport is not known yet.
     pub(crate) fn is_undecided(&self) -> bool {
         self.transport.is_undecided()
     }
 
-    /// Whether nothing may be said before the protocol begins, though the transport is plain.
+    /// Whether nothing may be sent before the protocol begins, though the transport is plain.
     pub(crate) fn is_silent(&self) -> bool {
         self.transport.is_silent()
     }
 
-    /// That the bytes are passed on as they are, if they are.
+    /// The target of a connection whose bytes are passed on as they are; `None` for others.
     pub(crate) fn passed(&self) -> Option<Box<PassedConnection>> {
         self.transport.passed()
     }
 
-    /// What was received before that was known.
+    /// Takes what was received before that was known.
     pub(crate) fn take_received(&mut self) -> Vec<u8> {
         self.transport.take_received()
     }
 
-    /// Bytes for the protocol, and whether there may be more before the socket says so.
+    /// Receives bytes for the protocol. Returns whether there may be more before the socket is
+    /// reported again.
     #[inline]
     pub fn receive(&mut self, buffer: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         if self.transport.is_plain() {
@@ -125,7 +127,7 @@ impl<H: Handler> SocketStream<H> {
     #[cold]
     fn receive_sealed(&mut self, buffer: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         let mut filled = 0;
-        // less came than there was room for: that was all
+        // less arrived than there was room for: the socket is empty
         let mut is_drained = false;
         loop {
             match self.transport.read(&mut buffer[filled..]) {
@@ -146,7 +148,7 @@ impl<H: Handler> SocketStream<H> {
         }
     }
 
-    /// Gives the transport what has come, at most as much as the wire's buffer takes.
+    /// Gives the transport what has arrived, at most as much as the wire's buffer takes.
     fn receive_wire(&mut self, wire: &mut Wire) -> Received {
         let buffer = wire.receive_buffer();
         let received = socket::receive(self.socket.as_fd(), buffer);
@@ -160,15 +162,15 @@ impl<H: Handler> SocketStream<H> {
         }
     }
 
-    /// Before the protocol begins: gives the transport what came before it was asked for anything. Whether
-    /// it can go on.
+    /// Gives the transport what arrived before its first step; for use before the protocol begins.
+    /// Returns whether the transport can go on.
     pub(crate) fn take_raw(&mut self, raw: &[u8]) -> bool {
         let is_broken = self.transport.receive(raw).is_err();
         self.say();
         !is_broken
     }
 
-    /// Before the protocol begins: takes the transport's next step.
+    /// Takes the transport's next step; for use before the protocol begins.
     pub(crate) fn open(&mut self, done: Option<<H::Job as Job>::Done>) -> Opening<H::Job> {
         if self.transport.is_plain() {
             return Opening::Open;
@@ -178,34 +180,35 @@ impl<H: Handler> SocketStream<H> {
         opening
     }
 
-    /// Why the transport could not be opened; `None` if it was not that, but the socket.
+    /// Why the transport could not be opened; `None` if the socket was the cause.
     pub(crate) fn failure(&self) -> Option<TransportFailure> {
         self.transport.failure()
     }
 
-    /// Before the protocol begins: more bytes for the transport.
+    /// Receives more bytes for the transport; for use before the protocol begins.
     pub(crate) fn receive_opening(&mut self, wire: &mut Wire) -> Received {
         self.receive_wire(wire)
     }
 
-    /// Seals bytes for the client.
+    /// Encrypts bytes for the client.
     pub(crate) fn seal(&mut self, plain: &[u8]) {
         let unsent = self.unsent.get_or_insert_default();
         self.transport.write(plain, &[], &mut unsent.bytes);
     }
 
-    /// Seals bytes of heads and of memory into the wire.
+    /// Encrypts bytes of heads and of memory into the wire.
     pub(crate) fn seal_memory(&mut self, head: &[u8], body: &[u8], wire: &mut Wire) {
         self.transport.write(head, body, &mut wire.sealed);
     }
 
-    /// Seals bytes of heads, and so many of the [plain](Wire::plain) room, into the wire.
+    /// Encrypts bytes of heads, and `count` bytes of the [plain](Wire::plain) room, into the wire.
     pub(crate) fn seal_plain(&mut self, head: &[u8], count: usize, wire: &mut Wire) {
         self.transport.write(head, &wire.plain[..count], &mut wire.sealed);
     }
 
-    /// Sends what is sealed in the wire. What the client does not take at once waits here. Returns how many
-    /// bytes it took; that the connection has failed is seen by the next [`flush`](SocketStream::flush).
+    /// Sends the encrypted bytes of the wire; what the client does not take at once waits here.
+    /// Returns the number of bytes it took. If the connection has failed, the next
+    /// [`flush`](SocketStream::flush) finds out.
     pub(crate) fn send_sealed(&mut self, wire: &mut Wire) -> usize {
         let mut sent = 0;
         if self.unsent.is_none()
@@ -221,7 +224,7 @@ impl<H: Handler> SocketStream<H> {
         sent
     }
 
-    /// Seals what the transport itself has to say.
+    /// Encrypts what the transport itself has to send, such as alerts.
     fn say(&mut self) {
         let mut unsent = self.unsent.take().unwrap_or_default();
         self.transport.flush(&mut unsent.bytes);
@@ -230,7 +233,8 @@ impl<H: Handler> SocketStream<H> {
         }
     }
 
-    /// Seals the end of our direction. What is left to do is done by [`flush`](SocketStream::flush).
+    /// Encrypts the end of this server's direction; [`flush`](SocketStream::flush) does what is
+    /// left to do.
     pub(crate) fn end(&mut self) {
         if !self.transport.is_plain() && !std::mem::replace(&mut self.has_ended, true) {
             let unsent = self.unsent.get_or_insert_default();
@@ -238,8 +242,8 @@ impl<H: Handler> SocketStream<H> {
         }
     }
 
-    /// The connection cannot go on. What the transport has to say about that is sent, if the client takes
-    /// it at once. Says how to close.
+    /// Ends a connection that cannot go on. What the transport has to say about that is sent, if
+    /// the client takes it at once. Returns how to close.
     #[cold]
     pub(crate) fn end_broken(&mut self) -> Closing {
         match self.unsent {
@@ -251,7 +255,7 @@ impl<H: Handler> SocketStream<H> {
         }
     }
 
-    /// Ends our direction and nothing else, when what is sealed has been sent.
+    /// Ends this server's direction and nothing else, when what is encrypted has been sent.
     pub(crate) fn end_output(&mut self) {
         self.end();
         self.has_ended = true;
@@ -260,13 +264,14 @@ impl<H: Handler> SocketStream<H> {
         }
     }
 
-    /// Whether our direction has been ended. Then the kernel says that the connection is gone in both
-    /// directions as soon as the client ends its own, whatever is left to receive.
+    /// Whether this server's direction has been ended. Then the kernel reports the connection as
+    /// gone in both directions as soon as the client ends its own, whatever is left to receive.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Sends what is sealed, as far as the client takes it. Says how many bytes it took.
+    /// Sends what is encrypted, as far as the client takes it. Returns the number of bytes that it
+    /// took.
     pub(crate) fn flush(&mut self) -> (Sent, usize) {
         let mut all = 0;
         while let Some(unsent) = &mut self.unsent {
@@ -289,7 +294,7 @@ impl<H: Handler> SocketStream<H> {
         (Sent::Bytes(all), all)
     }
 
-    /// The socket, for another process; whatever is sealed must have been sent.
+    /// Returns the socket, for another process; all that was encrypted must have been sent.
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.socket
     }

@@ -26,54 +26,56 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// with other requests [goes on](Protocol::goes_on): it gets another turn at once.
 #[derive(Debug)]
 pub(crate) enum Fate<J> {
-    /// It waits for what [`Served::awaits`] says.
+    /// The connection waits for what [`Served::awaits`] says.
     Waits,
-    /// It can go on, after its neighbours.
+    /// The connection can go on, after its neighbours.
     Yields,
-    /// Its handshake can begin, when there have been fewer in a turn of the loop.
+    /// The handshake can begin in a turn of the loop in which fewer have begun.
     Shakes,
-    /// It goes to another phase; never after [`Worker::turn`].
+    /// The connection goes to another phase; never the result of [`Worker::turn`].
     Next(Phase),
     /// This request waits for this job.
     Job(RequestId, J),
-    /// This request is there, and waits for its turn; never after [`Worker::turn`].
+    /// This request is there, and waits for its turn; never the result of [`Worker::turn`].
     Enqueue(RequestId),
-    /// This request may not be answered before so many milliseconds have passed.
+    /// This request may not be answered before this many milliseconds have passed.
     NotBefore(RequestId, u32),
-    /// Its socket leaves for a while: it is watched no longer, [lent](Worker::lend), and then goes on.
+    /// The socket leaves for a while: the engine stops watching it and [lends](Worker::lend) it;
+    /// then the connection goes on.
     Lends,
-    /// It goes to [`hand_over`](forebay_conn::Hooks::hand_over).
+    /// The connection goes to [`hand_over`](forebay_conn::Hooks::hand_over).
     HandOver,
-    /// It is closed.
+    /// The connection is closed.
     Closes(Closing),
 }
 
 /// Which steps a turn takes.
 #[derive(Clone, Copy)]
 enum Steps {
-    /// All that can be taken.
+    /// All steps.
     All,
-    /// All but answering.
+    /// All steps but answering.
     Arrive,
-    /// All, and of answers those to this rank and higher ones.
+    /// All steps, and of the answers those to this rank and higher ones.
     Answer(Rank),
-    /// Those of one phase, for one request.
+    /// The steps of one phase, for one request.
     Of(Phase),
 }
 
 impl Steps {
-    /// How many requests may be answered with these steps, of `all` that a turn may answer.
+    /// The number of requests that may be answered with these steps, of `all` that a turn may
+    /// answer.
     #[inline(always)]
     fn budget(self, all: u32) -> u32 {
         match self {
             Steps::All | Steps::Arrive | Steps::Answer(_) => all,
-            // what follows in a pipeline is received again
+            // what follows in a pipeline of requests is received again
             Steps::Of(Phase::Send) => 0,
             Steps::Of(_) => 1,
         }
     }
 
-    /// Which requests are answered: those up to this rank.
+    /// The lowest rank whose requests are answered; `None` if none are.
     #[inline(always)]
     fn answers(self) -> Option<Rank> {
         match self {
@@ -83,7 +85,7 @@ impl Steps {
         }
     }
 
-    /// Whether the steps of this phase are taken elsewhere.
+    /// Whether the steps of this phase belong to another thread.
     #[inline(always)]
     fn leave(self, phase: Phase) -> bool {
         matches!(self, Steps::Of(only) if only != phase)
@@ -108,8 +110,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// As [`turn`](Worker::turn), but a request that is admitted is not answered: the turn ends with
-    /// [`Fate::Enqueue`].
+    /// Does the same as [`turn`](Worker::turn), but does not answer a request that is admitted: the
+    /// turn ends with [`Fate::Enqueue`].
     pub(crate) fn arrive(
         &mut self,
         served: &mut Served<H>,
@@ -118,8 +120,9 @@ impl<H: Handler> Worker<H> {
         self.some_steps(served, event, Steps::Arrive)
     }
 
-    /// As [`turn`](Worker::turn), for this request, which has [arrived](Worker::arrive) or whose job is
-    /// done. What follows it is answered too, unless it is of a lower rank.
+    /// Does the same as [`turn`](Worker::turn), for this request, which has
+    /// [arrived](Worker::arrive) or whose job is done. The requests after it are answered too,
+    /// unless their rank is lower.
     pub(crate) fn answer(
         &mut self,
         served: &mut Served<H>,
@@ -130,8 +133,9 @@ impl<H: Handler> Worker<H> {
         self.some_steps(served, event, Steps::Answer(rank))
     }
 
-    /// As [`turn`](Worker::turn), of one request and with the steps of one phase only: receive and
-    /// parse, answer, or send. Where the next step is another phase's, the turn ends.
+    /// Does the same as [`turn`](Worker::turn), for one request and with the steps of one phase
+    /// only: receive and parse, answer, or send. Where the next step is another phase's, the turn
+    /// ends.
     pub(crate) fn phase(
         &mut self,
         phase: Phase,
@@ -165,7 +169,7 @@ impl<H: Handler> Worker<H> {
         Fate::Closes(Closing::Reset)
     }
 
-    /// These steps. Inlined, so that a whole turn does not ask which.
+    /// Takes these steps. Inlined, so that a whole turn does not ask which.
     #[inline(always)]
     fn take_turn(
         &mut self,
@@ -209,12 +213,13 @@ impl<H: Handler> Worker<H> {
             cx.out.put_back(*pending);
         }
         let mut budget = served.turn_left.take().unwrap_or(self.settings.turn_bytes);
-        // the other phases go on with what can be done besides, and leave sending to that of send
+        // the other phases do what can be done besides sending, and leave that to the phase send
         let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
         served.has_enough = false;
         let mut is_blocked = steps.leave(Phase::Send) && served.goes_on() && has_rest;
-        // A client that takes its answers as fast as they are written never has the protocol wait: what it has
-        // sent meanwhile, such as that it wants no more of them, is looked at before more is written.
+        // Where a client takes its answers as fast as they are written, the protocol never asks to
+        // receive. So this looks first at what the client has sent, which may be that it wants no
+        // more of them.
         let mut looks = served.reads_meanwhile() && served.readable && input.is_empty();
         looks &= cx.event.is_none() && served.inbox.is_empty() && !steps.leave(Phase::Receive);
         let fate = loop {
@@ -222,7 +227,7 @@ impl<H: Handler> Worker<H> {
             let step = if std::mem::take(&mut looks) {
                 Step::Receive
             } else if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
-                // what is being sent waits for a disk
+                // what is being sent waits for the disk
                 if served.waits.has_job(RequestId::SENDING) {
                     break Fate::Waits;
                 }
@@ -234,8 +239,8 @@ impl<H: Handler> Worker<H> {
                 served.conn.advance(&mut cx, input)
             };
             match step {
-                // What has happened is taken, or about none of the requests that are there. What else has
-                // is looked at first.
+                // The protocol has taken the event, or knows no request that it is about. The next
+                // one of the inbox is looked at before anything is received.
                 Step::Receive | Step::Wait if !served.inbox.is_empty() => cx.event = None,
                 Step::Receive if !served.readable => {
                     cx.event = None;
@@ -250,12 +255,12 @@ impl<H: Handler> Worker<H> {
                     cx.event = None;
                     break Fate::Next(Phase::Receive);
                 }
-                // a body may come as fast as it is received, without end
+                // a body may arrive as fast as it is received, without end
                 Step::Receive if budget == 0 => {
                     cx.event = None;
                     break Fate::Yields;
                 }
-                // its neighbours have waited for long enough
+                // the connection's neighbours have waited for long enough
                 Step::Look if budget == 0 => {}
                 step @ (Step::Receive | Step::Look) => {
                     if let Step::Receive = step {
@@ -277,7 +282,8 @@ impl<H: Handler> Worker<H> {
                         Received::Broken => break Fate::Closes(served.stream.end_broken()),
                     }
                 }
-                // the client must take something first; what else has happened is looked at before
+                // the client must take something first; but other events are looked at before the
+                // wait
                 Step::Send | Step::Lend | Step::HandOver | Step::Close(_) if is_blocked => {
                     let has_gone_on = was_empty != cx.out.is_empty();
                     if !has_gone_on && (served.inbox.is_empty() || cx.event.is_some()) {
@@ -292,7 +298,7 @@ impl<H: Handler> Worker<H> {
                     let wire = &mut self.wire;
                     let sent = send(&mut served.stream, conn, &mut cx, &mut budget, wire, window);
                     match sent {
-                        // a connection with many answers may have more of them without end
+                        // a connection with many answers could go on sending without end
                         None if budget == 0 && served.conn.goes_on() => break Fate::Yields,
                         None => {}
                         Some(Fate::Waits) if served.conn.goes_on() => is_blocked = true,
@@ -309,7 +315,7 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Wait => {
                     cx.event = None;
-                    // nothing is received meanwhile
+                    // nothing is received during the wait, so more may have arrived before a close
                     served.lags = true;
                     break Fate::Waits;
                 }
@@ -318,7 +324,8 @@ impl<H: Handler> Worker<H> {
                 Step::End => served.stream.end_output(),
                 Step::Lend => break Fate::Lends,
                 Step::HandOver => break Fate::HandOver,
-                // More may have arrived while the answer was on its way.
+                // More may have arrived while the answer was on its way, and a close would be an
+                // RST that destroys it.
                 Step::Close(Closing::Now)
                     if served.lags && !served.ended && !served.conn.is_drained() =>
                 {
@@ -333,11 +340,11 @@ impl<H: Handler> Worker<H> {
             served.turn_left = Some(budget);
         }
         if let Some(event) = cx.event.take() {
-            // it was the first of them
+            // `advance` has not taken the event; it was the oldest, and stays so
             served.inbox.push_front(event);
         }
         if matches!(fate, Fate::Yields) && served.goes_on() {
-            // an engine may not have asked the socket in between
+            // an engine may not have polled the socket in between
             served.readable = true;
         }
         let fate = match fate {
@@ -352,7 +359,7 @@ impl<H: Handler> Worker<H> {
         fate
     }
 
-    /// Keeps what is left of a turn that ends so.
+    /// Keeps what is left of a turn that ends with this fate.
     #[inline(always)]
     fn end_turn(&mut self, served: &mut Served<H>, fate: &Fate<H::Job>) {
         if !self.out.is_empty() || served.stream.has_unsent() {
@@ -374,7 +381,7 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Something has happened to a request. Says what the protocol is told of it now.
+    /// Notes what has happened to a request. Returns the part of it that the protocol learns now.
     #[cold]
     fn take_note(
         &mut self,
@@ -382,7 +389,8 @@ impl<H: Handler> Worker<H> {
         event: EventOf<H>,
     ) -> Result<Option<EventOf<H>>, Fate<H::Job>> {
         match event {
-            // a job for what is being sent has warmed its file, and that is all its result
+            // a job for what is being sent brings parts of its file into memory, and has no other
+            // result
             RequestEvent::Done(RequestId::SENDING, _) => Ok(None),
             RequestEvent::Failed(RequestId::SENDING) => {
                 self.input.clear();
@@ -396,8 +404,8 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// The time for what was `awaited` is over: an answer where one helps. Says how to close the
-    /// connection; `None` if it goes on, with a turn at once.
+    /// Ends the wait for what was `awaited`, whose time is over, with an answer where one helps.
+    /// Returns how to close the connection; `None` if it goes on, with a turn at once.
     pub(crate) fn expire(&mut self, served: &mut Served<H>, awaited: Awaited) -> Option<Closing> {
         let counter = match awaited.what {
             Await::Head => Counter::TimeoutHead,
@@ -411,10 +419,11 @@ impl<H: Handler> Worker<H> {
             Await::Answer => Counter::TimeoutAnswer,
             Await::Flow | Await::Ending | Await::Link | Await::Rest => Counter::TimeoutFlow,
         };
-        // most looks at a link find nothing wrong
+        // most looks at a link find nothing wrong, and are not counted
         if !matches!(awaited.what, Await::Link | Await::Rest) {
             self.count(counter);
         }
+        // a job that has not begun is taken back, as no request has a use for it
         if let Some(RequestWait::Job(shared_job)) = served.waits.remove(awaited.id) {
             shared_job.take();
         }
@@ -459,21 +468,22 @@ impl<H: Handler> Worker<H> {
         closing
     }
 
-    /// Whether a client that did not take its answers in time can be told so: it has taken all that was sent,
-    /// and keeps the protocol from sending more. In a drain it was told that the connection ends.
+    /// Whether a client that did not take its answers in time can be sent the reason: it has taken
+    /// all that was sent, and keeps the protocol from sending more. In a drain it has learned
+    /// already that the connection ends.
     fn hears_why(&self, served: &Served<H>, what: Await) -> bool {
         let may_send = served.pending.is_none() && served.conn.goes_on() && !self.draining;
         what == Await::Send && may_send && served.unacknowledged() == 0
     }
 
-    /// No job could be had for this request: as if the time for it were over.
+    /// Treats a request for which no job could be had as if its time were over.
     pub(crate) fn expire_job(&mut self, served: &mut Served<H>, id: RequestId) -> Option<Closing> {
         self.expire(served, Awaited { what: Await::Job, id })
     }
 }
 
-/// Sends what is in [`Out`](forebay_conn::Out), as far as the client takes it. `None` when all is sent, or
-/// the protocol has something else to do first.
+/// Sends what is in [`Out`](forebay_conn::Out), as far as the client takes it. Returns `None` when
+/// all is sent, or when the protocol has something else to do first.
 #[inline(always)]
 fn send<H: Handler, S: Stopwatch>(
     stream: &mut SocketStream<H>,
@@ -501,7 +511,8 @@ fn send<H: Handler, S: Stopwatch>(
         SendProgress::Outdated if conn.withdraw(cx) => {}
         SendProgress::Outdated | SendProgress::Changed => {
             cx.metrics.add(Counter::Changed, 1);
-            // nothing is left to send, and it was not the client that left
+            // the answer cannot be finished, so what is left of it is dropped; the client did not
+            // leave
             cx.out.clear();
             return Some(Fate::Closes(Closing::Reset));
         }

@@ -1,6 +1,8 @@
-//! What the requests of one connection wait for: each for a job, its turn or its time (not before).
+//! What the requests of one connection wait for: each for a job, its turn, or its time (not
+//! before).
 //!
-//! HTTP/1 has one at most, which is kept in place; others have as many as requests under way.
+//! With HTTP/1 one request waits at most, and is kept in place; other protocols have as many as
+//! requests under way.
 
 use crate::helpers::SharedJob;
 use forebay_conn::{Job, RequestId};
@@ -8,9 +10,9 @@ use forebay_control::ranked::Key;
 
 /// What one request waits for.
 pub(crate) enum RequestWait<J> {
-    /// A job, which can be taken back here.
+    /// A job, which can still be taken back here.
     Job(SharedJob<J>),
-    /// Its turn, in a ready queue where this is its place, or by other means.
+    /// The request's turn, in a ready queue at this place, or by other means.
     Turn(Option<Key>),
     /// The time from which it may be answered.
     NotBefore,
@@ -29,7 +31,7 @@ impl<J> Default for Waits<J> {
 }
 
 impl<J: Job> Waits<J> {
-    /// Whether none waits.
+    /// Whether no request waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none() && self.more.is_empty()
     }
@@ -39,17 +41,17 @@ impl<J: Job> Waits<J> {
         self.iter().any(|(known, _)| *known == id)
     }
 
-    /// Whether a job is done for it.
+    /// Whether a job is done for this request.
     pub(crate) fn has_job(&self, id: RequestId) -> bool {
         self.iter().any(|(known, waiting)| *known == id && matches!(waiting, RequestWait::Job(_)))
     }
 
-    /// Whether one of them waits for its turn.
+    /// Whether a request waits for its turn.
     pub(crate) fn has_turns(&self) -> bool {
         self.iter().any(|(_, waiting)| matches!(waiting, RequestWait::Turn(_)))
     }
 
-    /// This request waits from now on, for nothing else.
+    /// Has this request wait from now on, for this and nothing else.
     pub(crate) fn add(&mut self, id: RequestId, waiting: RequestWait<J>) {
         self.remove(id);
         match &mut self.first {
@@ -58,7 +60,7 @@ impl<J: Job> Waits<J> {
         }
     }
 
-    /// It waits no longer. Says what it has waited for.
+    /// Ends the wait of this request. Returns what it was waiting for.
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<RequestWait<J>> {
         if self.first.as_ref().is_some_and(|(known, _)| *known == id) {
             return self.first.take().map(|(_, waiting)| waiting);
@@ -67,7 +69,7 @@ impl<J: Job> Waits<J> {
         Some(self.more.swap_remove(at).1)
     }
 
-    /// This request is given up. Says whether nothing was begun for it that it waited for. Its place in a
+    /// Gives this request up. Returns whether what it waited for had not begun. Its place in a
     /// ready queue is passed over when its turn comes.
     pub(crate) fn forget(&mut self, id: RequestId) -> bool {
         match self.remove(id) {
@@ -77,13 +79,13 @@ impl<J: Job> Waits<J> {
         }
     }
 
-    /// None waits any longer.
+    /// Ends all waits, and returns them.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = RequestWait<J>> + use<J> {
         let Waits { first, more } = std::mem::take(self);
         first.into_iter().chain(more).map(|(_, waiting)| waiting)
     }
 
-    /// The places of those that wait for their turn in a ready queue.
+    /// The places of the requests that wait for their turn in a ready queue.
     pub(crate) fn places(&self) -> impl Iterator<Item = Key> + use<'_, J> {
         self.iter().filter_map(|(_, waiting)| match waiting {
             RequestWait::Turn(place) => *place,
@@ -91,7 +93,7 @@ impl<J: Job> Waits<J> {
         })
     }
 
-    /// Each of them, with what it waits for.
+    /// The requests that wait, each with what it waits for.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &(RequestId, RequestWait<J>)> {
         self.first.iter().chain(&self.more)
     }

@@ -1,5 +1,5 @@
-//! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
-//! with one is a turn (`turn.rs`), and then its end (`closing.rs`).
+//! Everything one thread needs to serve connections: handler, buffers, clock and counters. With a
+//! connection it makes turns (`turn.rs`), and then its end (`closing.rs`).
 
 use crate::connection::served::Served;
 use crate::connection::stream::Wire;
@@ -15,18 +15,18 @@ use forebay_metrics::{Counter, Local};
 use forebay_sys::clock;
 use std::sync::Arc;
 
-/// One thread's handler, buffers, clock and counters.
+/// The handler, buffers, clock and counters of one thread.
 pub struct Worker<H: Handler> {
-    /// Knows the answers.
+    /// The handler, which knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
     pub settings: EngineSettings,
     live: Reader<EngineSettings>,
     /// The thread's counters.
     pub metrics: Arc<Local>,
-    /// Every answer is its connection's last.
+    /// Every answer is the last of its connection.
     pub draining: bool,
-    /// How long a connection that becomes idle now is kept.
+    /// The times for which connections are kept that become idle now.
     pub(crate) idle: IdleTimes,
     pub(crate) now: TurnTime,
     pub(crate) date: [u8; IMF_LEN],
@@ -37,27 +37,28 @@ pub struct Worker<H: Handler> {
     pub(crate) path: NormalPath,
     pub(crate) head_buffer: http2::HeadBuffer,
     pub(crate) wire: Wire,
-    /// Where connections linger.
+    /// The lingering connections of the engine.
     pub(crate) lingering: Arc<Lingering>,
-    /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
+    /// The handshakes that may begin in this turn of the loop: those of clients of the first rank,
+    /// and others.
     pub(crate) handshakes: [u32; 2],
 }
 
-/// How long connections are kept that become idle now, in milliseconds.
+/// The times for which connections are kept that become idle now, in milliseconds.
 pub(crate) struct IdleTimes {
     all_ms: u64,
-    /// By rank, where one has a law of its own; else empty.
+    /// The times by rank, if a rank has a law of its own; else empty.
     by_rank_ms: Vec<u64>,
 }
 
 impl IdleTimes {
-    /// That of a connection of this rank.
+    /// The time for a connection of this rank.
     #[inline]
     fn of(&self, rank: Rank) -> u64 {
         self.by_rank_ms.get(usize::from(rank.0)).copied().unwrap_or(self.all_ms)
     }
 
-    /// What clients are told, if they are told it.
+    /// The keep-alive time that answers announce, if it is announced.
     #[inline]
     pub(crate) fn announce(&self, is_announced: bool) -> Announce<'_> {
         match is_announced {
@@ -69,7 +70,7 @@ impl IdleTimes {
         }
     }
 
-    /// All of them at this load, where ranks have, or had, laws of their own.
+    /// Computes all times for this load, where ranks have, or had, laws of their own.
     #[cold]
     fn observe(&mut self, settings: &EngineSettings, load: f64) {
         let ms = |law: &KeepAlive| u64::from(law.timeout_ms(load));
@@ -79,7 +80,7 @@ impl IdleTimes {
     }
 }
 
-/// How far the clock of deadlines may be behind.
+/// The most that the clock of deadlines may be behind.
 const BEHIND_MS: u64 = 4;
 
 /// The time as engines see it.
@@ -93,7 +94,7 @@ fn input_bytes(settings: &EngineSettings) -> usize {
 }
 
 impl<H: Handler> Worker<H> {
-    /// A worker with buffers of its own, whose connections linger there.
+    /// A worker with buffers of its own, whose connections linger in `lingering`.
     pub(crate) fn new(
         handler: H,
         live: Arc<LiveSettings>,
@@ -144,15 +145,15 @@ impl<H: Handler> Worker<H> {
     #[cold]
     fn take_settings(&mut self, settings: EngineSettings) {
         self.settings = settings;
-        // the largest head must fit, and nothing is kept in the buffer between turns
+        // the buffer can be replaced, as nothing stays in it between turns
         let wanted = input_bytes(&self.settings);
         if wanted > self.input.capacity() {
             self.input = Input::with_capacity(wanted);
         }
     }
 
-    /// Takes note of the load, between 0 and 1: the share of what there is for connections that is
-    /// in use. It decides how long those that become idle from now on are kept.
+    /// Takes note of the load, between 0 and 1: the share of the places for connections that is
+    /// taken. It decides how long connections that become idle from now on are kept.
     #[inline]
     pub fn observe(&mut self, load: impl FnOnce() -> f64) {
         let EngineSettings { keep_alive, keep_alive_by_rank, timeouts, .. } = &self.settings;
@@ -165,7 +166,7 @@ impl<H: Handler> Worker<H> {
         };
     }
 
-    /// How long the connection may wait for this, in milliseconds.
+    /// The time that the connection may wait for this, in milliseconds.
     #[inline]
     pub fn time_ms(&self, served: &Served<H>, awaited: Await) -> u64 {
         match awaited {
@@ -177,21 +178,21 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// When a request may be answered that may not be before so many milliseconds have passed.
+    /// The time from which a request may be answered that must wait this many milliseconds.
     pub(crate) fn not_before_ms(&self, wait_ms: u32) -> u64 {
-        // not earlier: the clock may be behind
+        // the clock may be behind, and an answer must not be early
         self.now_ms() + u64::from(wait_ms) + BEHIND_MS
     }
 
-    /// Lets the handler do what it does once per turn, before anything else in it: it gets to know
-    /// the time, and what has changed while the thread slept.
+    /// Lets the handler do what it does once per turn, before anything else: it learns the time,
+    /// and what has changed while the thread slept.
     #[inline]
     pub fn begin_turn(&mut self) {
         self.handshakes = [self.settings.turn_handshakes; 2];
         self.handler.turn(self.now);
     }
 
-    /// The thread is about to wait for news: first it rests, if the handler wants that.
+    /// Rests before the thread waits for events, if the handler wants that.
     #[inline]
     pub fn gather(&mut self) {
         if let Some(pause) = self.handler.pause() {
@@ -199,12 +200,12 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Adds one.
+    /// Adds one to this counter.
     pub fn count(&self, counter: Counter) {
         self.metrics.add(counter, 1);
     }
 
-    /// Whether what comes next is timed by activity.
+    /// Whether the next turn is timed, activity by activity.
     #[inline]
     pub fn is_sampled(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);

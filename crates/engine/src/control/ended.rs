@@ -1,17 +1,17 @@
-//! What a loop says at its end: what became of the connections that were open.
+//! What a loop reports at its end: what became of the connections that were open.
 
 use forebay_conn::Await;
 
-/// How the connections that were open when a loop began to drain have ended.
+/// The outcome for the connections that were open when a loop began to drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Ended in good order.
+    /// Connections that ended in good order.
     pub drained: u64,
-    /// Cut, by what they were waiting for: a request, a job, a client that takes its answer.
+    /// Connections that were cut while they waited for a request.
     pub aborted_receiving: u64,
-    /// Cut while a helper thread, or another server, worked for them.
+    /// Connections that were cut while a helper thread, or another server, worked for them.
     pub aborted_in_job: u64,
-    /// Cut while an answer was being sent.
+    /// Connections that were cut while an answer was being sent.
     pub aborted_sending: u64,
 }
 
@@ -34,7 +34,7 @@ impl Ended {
         }
     }
 
-    /// All that were cut.
+    /// The number of all connections that were cut.
     pub fn aborted(&self) -> u64 {
         self.aborted_receiving + self.aborted_in_job + self.aborted_sending
     }

@@ -1,4 +1,4 @@
-//! What accepting needs of the loop.
+//! What accepting needs of an `event` loop.
 
 use super::EventLoop;
 use super::connection::LoopConnection;

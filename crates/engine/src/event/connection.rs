@@ -20,22 +20,22 @@ use std::sync::Arc;
 pub(super) struct LoopConnection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
-    /// The kernel reports it.
+    /// The kernel reports the connection.
     watched: bool,
     pub(super) state: ConnectionState,
     timer: ConnectionTimer,
-    /// Its place among those that make room while they are idle.
+    /// The connection's place among those that make room while they are idle.
     resting: Option<Key>,
-    /// The other sockets that its requests wait for.
+    /// The other sockets that the connection's requests wait for.
     sockets: Watched,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     Serving,
-    /// It has used up its turn and is in the queue for another.
+    /// The connection has used up its turn and is in the queue for another.
     Yielded,
-    /// Its client takes more of its answer, and it is in the queue for that.
+    /// The client takes more of its answer, and the connection is in the queue for that.
     Sends(Key),
 }
 
@@ -68,7 +68,7 @@ impl<H: Handler> LoopConnection<H> {
 }
 
 impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
-    /// The kernel reports a connection.
+    /// Handles a report of the kernel about a connection.
     #[inline]
     pub(super) fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(key) = self.key(ready.token) else { return };
@@ -89,19 +89,20 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// A socket that a request waits for is ready.
+    /// Handles a report about a socket that a request waits for.
     pub(super) fn socket_ready(&mut self, token: u64) {
         if let Some(RequestKey { connection, request }) = self.sockets.ready(token) {
             self.take_turn(connection, Some(RequestEvent::Socket(request)));
         }
     }
 
-    /// Code of this process has something for a request that waits for it.
+    /// Goes on with a request for which code of this process has something.
     pub(super) fn woken(&mut self, RequestKey { connection, request }: RequestKey) {
         self.take_turn(connection, Some(RequestEvent::Socket(request)));
     }
 
-    /// A helper thread has finished a job of this request, or has panicked.
+    /// Goes on with this request, whose job a helper thread has finished, or whose job has
+    /// panicked.
     pub(super) fn job_done(
         &mut self,
         RequestKey { connection: token, request }: RequestKey,
@@ -121,7 +122,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let LoopConnection { served, state, .. } = &mut self.connections[key];
         let has_a_turn = matches!(state, ConnectionState::Yielded | ConnectionState::Sends(_));
         if has_a_turn && served.goes_on() {
-            // its neighbours come first
+            // the connection's neighbours come first
             return served.keep_event(event);
         }
         self.take_turn(token, Some(event));
@@ -216,7 +217,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.set_deadline(key);
     }
 
-    /// Has a job done for a request. `Some` if too many wait, and the connection ends by that.
+    /// Has a job done for a request. Returns `Some` if too many jobs wait, and the connection ends
+    /// by that.
     fn give_job(&mut self, key: usize, id: RequestId, job: H::Job) -> Option<Closing> {
         let LoopConnection { served, token, .. } = &mut self.connections[key];
         self.worker.count(Counter::Jobs);
@@ -234,7 +236,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.worker.expire_job(served, id)
     }
 
-    /// A request is not to be answered before this time.
+    /// Keeps a request that may not be answered before its time.
     fn keep_early(&mut self, key: usize, id: RequestId, wait_ms: u32) {
         let LoopConnection { served, token, .. } = &mut self.connections[key];
         if !served.waits.contains(id) {
@@ -244,8 +246,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Has the kernel report the connection, and the other sockets of its requests, from now on. One that
-    /// is answered and closed in its first turn never needs it.
+    /// Has the kernel report the connection, and the other sockets of its requests, from now on. A
+    /// connection that is answered and closed in its first turn never needs this.
     #[inline]
     fn watch(&mut self, key: usize) -> bool {
         let connection = &mut self.connections[key];
@@ -266,7 +268,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         connection.watched || is_lent
     }
 
-    /// Gives the connection time for what it waits for, unless it has been given that already.
+    /// Sets the time for what the connection waits for, unless that is set already.
     #[inline]
     fn set_deadline(&mut self, key: usize) {
         let connection = &mut self.connections[key];
@@ -280,7 +282,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         connection.timer.schedule(&mut self.wheel, connection.token);
     }
 
-    /// The wheel presents a connection: a deadline may have come, or moved.
+    /// Looks at a connection that the wheel presents: a deadline may have come, or moved.
     pub(super) fn look_at_deadline(&mut self, token: u64) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
@@ -300,7 +302,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Ends a connection the way it asks for.
+    /// Ends a connection in the way it asks for.
     pub(super) fn end(&mut self, token: u64, closing: Closing) {
         if let Some(key) = self.key(token).filter(|_| self.worker.draining) {
             match closing {
@@ -311,7 +313,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.close(token, closing);
     }
 
-    /// Lends the connection's socket to another process: the kernel reports it no longer.
+    /// Lends the connection's socket to another process; the kernel reports it no longer.
     fn lend(&mut self, key: usize) {
         let LoopConnection { served, watched, .. } = &mut self.connections[key];
         if std::mem::take(watched) {
@@ -329,14 +331,14 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.worker.hand_over(connection.served);
     }
 
-    /// Closes at once; every connection ends here or is handed over.
+    /// Closes a connection at once. Every connection ends here or is handed over.
     pub(super) fn close(&mut self, token: u64, closing: Closing) {
         let Some(key) = self.key(token) else { return };
         let connection = self.remove(key);
         self.worker.close(connection.served, closing);
     }
 
-    /// Takes a connection out of all that knows it but the kernel.
+    /// Takes a connection out of all that knows it, except the kernel.
     fn remove(&mut self, key: usize) -> LoopConnection<H> {
         let mut connection = self.connections.remove(key);
         self.idle.remove(&mut connection.resting);

@@ -1,13 +1,14 @@
 //! The `event` engine: one loop per core, readiness based.
 //!
-//! * **Shape.** Each loop owns its listening sockets, its connections, one receive buffer, one place
-//!   for answers and one handler. Nothing on the way of a cache hit is shared with another loop.
+//! * **Shape.** Each loop owns its listening sockets, its connections, one receive buffer, one
+//!   buffer for answers and one handler. Nothing on the way of a cache hit is shared with another
+//!   loop.
 //! * **What blocks where.** A loop blocks only in `epoll_wait`. Jobs go to the helper threads and
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
-//!   that used up their turn, with classes those whose request is to be answered, and with a send order
-//!   those whose client takes more (at most one entry each); handshakes to be begun (bounded: a connection that comes later is refused); jobs (at most one per
-//!   connection).
+//!   that used up their turn, with classes those whose request waits to be answered, and with a
+//!   send order those whose client takes more (at most one entry each); handshakes that have not
+//!   begun (bounded: a connection that comes later is refused); jobs (at most one per connection).
 //! * **Run, retire and drain.** [`EventLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
 
@@ -38,20 +39,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
+/// The longest sleep of a loop, as the handler's [`turn`](Handler::turn) must be called now and
+/// then.
 const SLEEP_MS: u64 = 500;
-/// Events taken from the kernel at a time.
+/// The events that are taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Handshakes that wait for their turn, at most; a client that comes then is refused before it costs anything. About a
-/// second's work.
+/// The largest number of handshakes that wait for their turn, about a second's work. A client that
+/// comes then is refused before it costs anything.
 pub(crate) const MOST_SHAKING: usize = 4096;
 
 /// Everything a loop is made of.
 pub struct LoopParts<H: Handler, C> {
-    /// Where connections come from.
+    /// The listening sockets of the loop.
     pub listeners: Vec<Listener>,
-    /// Knows the answers.
+    /// The handler, which knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
     pub settings: Arc<LiveSettings>,
@@ -61,26 +63,26 @@ pub struct LoopParts<H: Handler, C> {
     pub helpers: C,
     /// The order of service.
     pub ranks: Ranks,
-    /// Where orders come from.
+    /// The orders to the engine.
     pub control: Arc<EngineControl>,
-    /// Which of the control's bells is this loop's.
+    /// The number of this loop, and of its bell in the control.
     pub index: usize,
     /// The loop's counters.
     pub metrics: Arc<Local>,
 }
 
-/// One loop, with a job runner for its jobs.
+/// A loop of the `event` engine, with a job runner for its jobs.
 pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     epoll: Epoll,
     watched_listeners: WatchedListeners,
     connections: Slab<LoopConnection<H>>,
-    /// The other sockets that their requests wait for.
+    /// The other sockets that the connections' requests wait for.
     sockets: Sockets,
-    /// Distinguishes a connection from an earlier one in the same place.
+    /// A counter that distinguishes a connection from an earlier one in the same place.
     generation: u32,
     /// Connections that can go on but have used up their turn.
     yielded: VecDeque<u64>,
-    /// Connections whose handshakes are to begin: those of clients of the first rank, and others.
+    /// Connections whose handshakes have not begun: those of clients of the first rank, and others.
     shaking: [VecDeque<u64>; 2],
     wheel: Wheel,
     ended: Ended,
@@ -133,7 +135,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         })
     }
 
-    /// Serves until told to stop, or told to drain and everything has ended.
+    /// Serves until the order to stop, or until all has ended after the order to drain.
     ///
     /// # Errors
     /// When the kernel refuses to wait for events, which nothing here can mend.
@@ -154,6 +156,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
+                        // before the mailbox is emptied: a result that is posted after that rings
+                        // the bell again
                         self.control.bell(self.index).silence();
                         for (request, result) in self.mailbox.take() {
                             self.job_done(request, result);
@@ -169,11 +173,14 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
                     _ => self.ready(ready),
                 }
             }
+            // as many as there are now: one that yields again waits for the next round, after new
+            // events
             for _ in 0..self.yielded.len() {
                 if let Some(token) = self.yielded.pop_front() {
                     self.take_turn(token, None);
                 }
             }
+            // after all that is ready was received, so that the order is one among all of it
             self.send_in_order();
             self.answer_early();
             self.answer_in_order();
@@ -210,7 +217,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 
-    /// Begins as many handshakes as a turn has room for, those that have waited for longest first.
+    /// Begins as many handshakes as a turn has room for, those that have waited longest first.
     fn begin_handshakes(&mut self) {
         for class in 0..self.shaking.len() {
             while self.worker.handshakes[class] > 0
@@ -221,7 +228,8 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Leaves the listeners, ends what is idle, and lets others tell their clients.
+    /// Leaves the listeners, ends idle connections, and has others announce the end to their
+    /// clients where the protocol can.
     fn begin_drain(&mut self) {
         if std::mem::replace(&mut self.worker.draining, true) {
             return;
@@ -233,7 +241,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
             .filter(|(_, connection)| connection.hears_of_drain())
             .map(|(_, connection)| connection.token)
             .collect();
-        // A request may have come since the last look: what is really idle ends in its turn.
+        // A request may have arrived since the last look, so a turn ends what is really idle.
         for token in told {
             self.ready(ReadyDescriptor {
                 token,
@@ -265,7 +273,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     }
 }
 
-/// Bytes of a connection in its loop's slab.
+/// The bytes of a connection in its loop's slab.
 pub(crate) const fn descriptor_bytes<H: Handler>() -> usize {
     size_of::<LoopConnection<H>>()
 }

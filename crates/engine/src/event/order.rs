@@ -1,5 +1,6 @@
-//! When a loop answers: what is in the [ready queue](crate::loops::ready_queue) a batch at a time, and what came too early
-//! when its time has come. When it goes on with answers that are [partly sent](crate::loops::send_queue).
+//! When a loop answers: requests of the [ready queue](crate::loops::ready_queue) a batch at a time,
+//! and early ones when their time has come. When it goes on with answers that are [partly
+//! sent](crate::loops::send_queue).
 
 use super::EventLoop;
 use super::connection::ConnectionState;
@@ -17,7 +18,7 @@ use forebay_sys::clock;
 /// Requests that are there and not yet answered.
 pub(super) struct UnansweredRequests {
     ready_queue: Option<ReadyQueue>,
-    /// Those that may not be answered yet.
+    /// Requests that may not be answered yet.
     pub(super) early: Early,
 }
 
@@ -38,14 +39,15 @@ impl UnansweredRequests {
         self.ready_queue.as_ref().is_some_and(|ready_queue| !ready_queue.is_empty())
     }
 
-    /// A listener of this rank has connections. Where nothing is ordered there are no ranks.
+    /// Puts a listener of this rank, which has connections, into the ready queue. Without an order
+    /// there are no ranks.
     pub(super) fn join_listener(&mut self, rank: Rank, index: usize) {
         if let Some(ready_queue) = &mut self.ready_queue {
             ready_queue.join_listener(rank, index);
         }
     }
 
-    /// The requests of a connection wait no longer.
+    /// Removes the requests of a connection, which wait no longer.
     pub(super) fn leave<J: Job>(&mut self, waits: &Waits<J>) {
         if let Some(ready_queue) = &mut self.ready_queue {
             waits.places().for_each(|place| ready_queue.leave(place));
@@ -54,7 +56,7 @@ impl UnansweredRequests {
 }
 
 impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
-    /// A request is there: it waits in the ready queue until it is answered.
+    /// Puts a request that is there into the ready queue, until it is answered.
     pub(super) fn enqueue(&mut self, key: usize, id: RequestId) {
         let connection = &mut self.connections[key];
         if connection.served.waits.contains(id) {
@@ -63,12 +65,13 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         let ranked_client = connection.served.ranked_client(&self.ranks, id);
         let request = RequestKey { connection: connection.token, request: id };
         let ready_queue = self.waiting.ready_queue.as_mut();
-        // there is room for as many as there may be connections and requests
+        // there is room for the largest number of connections and requests
         let place = ready_queue.and_then(|ready_queue| ready_queue.join(ranked_client, request));
         connection.served.waits.add(id, Wait::Turn(place));
     }
 
-    /// The client of this connection takes more of its answer. Says whether that goes on in its turn.
+    /// Queues a connection whose client takes more of its answer. Returns whether it goes on in its
+    /// turn.
     pub(super) fn sends_in_turn(&mut self, key: usize) -> bool {
         if self.worker.settings.send_order == SendOrder::Arrival {
             return false;
@@ -94,7 +97,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Answers those whose turn it is.
+    /// Answers the requests whose turn it is.
     pub(super) fn answer_in_order(&mut self) {
         if !self.waiting.has_work() {
             return;
@@ -118,7 +121,7 @@ impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
         }
     }
 
-    /// Answers those that came early and whose time has come.
+    /// Answers early requests whose time has come.
     pub(super) fn answer_early(&mut self) {
         while let Some(RequestKey { connection: token, request }) =
             self.waiting.early.next(self.worker.now_ms())

@@ -1,4 +1,4 @@
-//! What accepting needs of the loop: each connection has a fiber at once.
+//! What accepting needs of a `fibers` loop: each connection has a fiber at once.
 
 use super::RunningLoop;
 use super::connection::{ConnectionOwner, FiberConnection};

@@ -1,4 +1,5 @@
-//! One connection of a loop: at rest, or with a fiber that serves it; what has come for it meanwhile.
+//! One connection of a loop, at rest or with a fiber that serves it, and what has happened to it
+//! meanwhile.
 
 use crate::connection::served::{EventOf, Served};
 use crate::loops::deadlines::ConnectionTimer;
@@ -13,47 +14,48 @@ use std::collections::VecDeque;
 pub(super) struct FiberConnection<H: Handler> {
     pub(super) token: u64,
     pub(super) place: ConnectionOwner<H>,
-    /// The kernel reports it.
+    /// The kernel reports the connection.
     pub(super) watched: bool,
     /// What the kernel has reported and the connection's fiber has not yet seen.
     pub(super) news: SocketNews,
-    /// What has happened to its requests and its fiber has not yet seen.
+    /// What has happened to the connection's requests and its fiber has not yet seen.
     pub(super) events: VecDeque<Happened<H>>,
     pub(super) timer: ConnectionTimer,
-    /// Its place among those that make room while they are idle.
+    /// The connection's place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
-    /// Its place among those whose clients take more of their answers.
+    /// The connection's place among those whose clients take more of their answers.
     pub(super) sends: Option<Key>,
-    /// The other sockets that its requests wait for.
+    /// The other sockets that the connection's requests wait for.
     pub(super) sockets: Watched,
 }
 
-/// Where a connection is.
+/// The owner of a connection.
 pub(super) enum ConnectionOwner<H: Handler> {
-    /// Here, without a fiber: it waits for its client, or for something to happen to its requests.
+    /// The loop has the connection, without a fiber: it waits for its client, or for something to
+    /// happen to its requests.
     AtRest(Box<Served<H>>),
-    /// With its fiber, which waits for this if it waits.
+    /// The fiber has the connection; if it waits, it waits for this.
     Served(Option<(FiberId, WakeEvents)>),
 }
 
-/// What wakes a fiber besides an event, a deadline and an order.
+/// The events that wake a fiber, other than those of requests, deadlines and orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WakeEvents {
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// That the client has shut down writing.
+    /// The client has shut down writing.
     pub(super) ended: bool,
 }
 
-/// What has happened to a request.
+/// An event of a request.
 pub(super) enum Happened<H: Handler> {
-    /// Its job has ended, its time has come, its socket is ready.
+    /// The request's job has ended, its time has come, or its socket is ready.
     Event(EventOf<H>),
-    /// Its turn to be answered has come.
+    /// The request's turn to be answered has come.
     Called(RequestId, Called),
 }
 
-/// What the kernel has reported.
+/// The events that the kernel has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SocketNews {
     pub(super) readable: bool,
@@ -62,7 +64,7 @@ pub(super) struct SocketNews {
 }
 
 impl SocketNews {
-    /// Tells the connection; says whether it is still there.
+    /// Passes the report on to the connection; returns whether the connection is still there.
     #[inline]
     pub(super) fn tell<H: Handler>(self, served: &mut Served<H>) -> bool {
         served.has_come(self.readable | self.broken, self.ended);
@@ -85,7 +87,7 @@ impl<H: Handler> FiberConnection<H> {
         }
     }
 
-    /// The fiber to wake if it waits, and `wanted` says that it waits for this.
+    /// Takes the fiber that must be woken: it waits, and `wanted` says that it waits for this.
     pub(super) fn take_waiting(
         &mut self,
         wanted: impl FnOnce(WakeEvents) -> bool,
@@ -94,7 +96,7 @@ impl<H: Handler> FiberConnection<H> {
         waits.take_if(|(_, needs)| wanted(*needs)).map(|(id, _)| id)
     }
 
-    /// The next of what has happened to its requests.
+    /// Takes the next event of the connection's requests.
     pub(super) fn next_event(&mut self) -> Option<Happened<H>> {
         let event = self.events.pop_front();
         if self.events.is_empty() && self.events.capacity() > 0 {

@@ -12,12 +12,12 @@
 //!   the loop's mailbox. Fibers of a thread share its worker; none holds it across a wait, which
 //!   `Wait` (`straight.rs`) makes the compiler check.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
-//!   are ready, first in, first out (at most one entry each); with classes, connections whose request
-//!   is to be answered, by rank, and with a send order those whose client takes more, which hold no
-//!   fiber either; jobs (at most one per connection).
-//! * **Code of the process.** The loop hosts fibers that what it serves begins for code that may wait: handlers of a
-//!   program ([`forebay_fiber::begin`]). They wait by the scheduler's own epoll, which is in that of the loop from the
-//!   first of them on, and wake their requests through the mailbox.
+//!   are ready, first in, first out (at most one entry each); with classes, connections whose
+//!   request waits to be answered, by rank, and with a send order those whose client takes more,
+//!   which hold no fiber either; jobs (at most one per connection).
+//! * **Code of the process.** The loop hosts fibers for handlers of a program, which may wait
+//!   ([`forebay_fiber::begin`]). They wait by the scheduler's own epoll, which is in that of the
+//!   loop from the first of them on, and wake their requests through the mailbox.
 //! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`EngineControl`] has ordered to retire or
 //!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
 //!   connection.
@@ -55,26 +55,29 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
+/// The longest sleep of a loop, as the handler's [`turn`](Handler::turn) must be called now and
+/// then.
 const SLEEP_MS: u64 = 500;
-/// Events taken from the kernel at a time.
+/// The events that are taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Bytes of a fiber's stack. The path has been seen to use 22 KB, not optimised, and 26 KB when a
-/// handler panics and a backtrace is printed; what is not touched takes no memory.
+/// Bytes of a fiber's stack. The code has been measured to use 22 KB, unoptimised, and 26 KB when a
+/// handler panics and a backtrace is printed. Pages that are not touched take no memory.
 const STACK_BYTES: usize = 128 * 1024;
-/// Fibers of a loop that wait for a client or a job at the same time, and stacks that are kept for
-/// them; each keeps the two to five pages that it has ever used. A connection at rest needs no fiber,
-/// and when so many wait already, none that waits does.
+/// The largest number of a loop's fibers that wait for a client or a job at the same time, and the
+/// stacks that are kept for them; each keeps the two to five pages that it has ever used. A
+/// connection at rest needs no fiber, and when this many wait already, no further waiting
+/// connection has one.
 const KEPT_STACKS: usize = 64;
 
-/// How often fibers that others have begun are resumed after an order to stop.
+/// The number of times that fibers which code of the process has begun are resumed after an order
+/// to stop.
 const LAST_ROUNDS: usize = 64;
 
 /// The token of the scheduler's descriptor, beside the bell's.
 const FIBERS: u64 = BELL - 1;
 
-/// One loop, ready to run.
+/// A loop of the `fibers` engine, ready to run.
 pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     shared: Shared<H, C>,
     watched_listeners: WatchedListeners,
@@ -84,31 +87,32 @@ pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
 /// A loop on its thread: a scheduler of fibers, and the events that start and wake them.
 struct RunningLoop<H: Handler, C> {
     scheduler: Scheduler,
-    /// The loop's epoll has the scheduler's descriptor.
+    /// The scheduler's descriptor is in the loop's epoll.
     is_watching_hosted: bool,
     shared: Rc<Shared<H, C>>,
     watched_listeners: WatchedListeners,
-    /// Distinguishes a connection from an earlier one in the same place.
+    /// A counter that distinguishes a connection from an earlier one in the same place.
     generation: u32,
     index: usize,
 }
 
-/// What the fibers of a loop share with it. No borrow of it lasts while a fiber waits.
+/// The state that the fibers of a loop share with it. No borrow of it lasts while a fiber waits.
 struct Shared<H: Handler, C> {
     worker: RefCell<Worker<H>>,
     connections: RefCell<Slab<FiberConnection<H>>>,
     /// Connections at rest for which something has come.
     due: RefCell<VecDeque<u64>>,
-    /// Connections whose request is there; none if nothing is ordered.
+    /// Connections whose request is there; `None` if nothing is ordered.
     ready_queue: RefCell<Option<ReadyQueue>>,
     is_ordered: bool,
     send_queue: RefCell<SendQueue>,
     idle: RefCell<Idle>,
-    /// Fibers that are to be woken.
+    /// Fibers that the loop must wake.
     woken: RefCell<Vec<FiberId>>,
     /// The other sockets that requests wait for.
     sockets: RefCell<Sockets>,
-    /// How many of the ready queue may still be called before the loop looks for what has come.
+    /// The number of requests of the ready queue that may still be called before the loop polls
+    /// again.
     calls: Cell<usize>,
     /// The listener whose turn it is in the ready queue: the loop accepts from it.
     listener_called: Cell<Option<(usize, Called)>>,
@@ -116,7 +120,7 @@ struct Shared<H: Handler, C> {
     wheel: RefCell<Wheel>,
     /// Connections whose fiber waits for the time from which a request may be answered.
     early: RefCell<Early>,
-    /// Fibers that wait.
+    /// The number of fibers that wait.
     waiting: Cell<usize>,
     ended: Cell<Ended>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
@@ -131,7 +135,7 @@ where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
 {
-    /// Makes a loop of the same parts as an `event` loop; it serves nothing until
+    /// Makes a loop of the same parts as an `event` loop. The loop serves nothing until
     /// [`run`](FiberLoop::run).
     ///
     /// # Errors
@@ -173,7 +177,7 @@ where
         Ok(FiberLoop { shared, watched_listeners, index: parts.index })
     }
 
-    /// Serves until told to stop, or told to drain and everything has ended.
+    /// Serves until the order to stop, or until all has ended after the order to drain.
     ///
     /// # Errors
     /// When the kernel refuses to wait for events, which nothing here can mend.
@@ -214,6 +218,8 @@ where
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
+                        // before the mailbox is emptied: a result that is posted after that rings
+                        // the bell again
                         self.shared.control.bell(self.index).silence();
                         for (request, result) in self.shared.mailbox.take() {
                             self.job_done(request, result);
@@ -232,6 +238,7 @@ where
             self.look_at_hosted(is_told)?;
             self.scheduler.run_ready();
             self.wake_woken();
+            // after all that is ready was received, so that the order is one among all of it
             self.send_in_order();
             self.answer_in_order();
             self.look_at_deadlines(&mut due);
@@ -255,8 +262,8 @@ where
         Ok(self.stop())
     }
 
-    /// Fibers that code of the process has begun here wait for the kernel and for other threads: finds out whose
-    /// wait is over, where the scheduler's descriptor has told of it or the time of a sleeper has come.
+    /// Finds the fibers of handlers in this process whose wait is over. They wait for the kernel and
+    /// for other threads, which the scheduler's descriptor reports, or for a time.
     fn look_at_hosted(&mut self, is_told: bool) -> io::Result<()> {
         let Some(descriptor) = self.scheduler.watched() else { return Ok(()) };
         let begins = !self.is_watching_hosted;
@@ -277,7 +284,7 @@ where
         self.serve_due();
     }
 
-    /// Once per round, for all fibers.
+    /// Reads the clocks, once per round for all fibers.
     fn read_clocks(&mut self) {
         let mut worker = self.shared.worker.borrow_mut();
         worker.read_clocks();
@@ -299,7 +306,7 @@ where
         }
         let most = if self.watched_listeners.any_rests() { PAUSE_MS } else { SLEEP_MS };
         let most = match self.scheduler.wakes_at() {
-            // rounded up, or the loop would turn until the time has come
+            // rounded up: rounded down, the loop would spin until the time has come
             Some(at) => {
                 let left = at.saturating_duration_since(Instant::now());
                 most.min(left.as_micros().div_ceil(1000).try_into().unwrap_or(SLEEP_MS))
@@ -317,7 +324,8 @@ where
         if !was_draining {
             self.leave_listeners();
             self.end_idle();
-            // what is under way is seen to its end, and its client is told
+            // what is under way is served to its end, and the client learns that the connection
+            // closes
             self.wake_all();
         }
     }
@@ -330,7 +338,8 @@ where
             self.wake_all();
             self.scheduler.run_ready();
         }
-        // those that others have begun here were told; what goes on all the same is unwound
+        // fibers that code of the process has begun know of the stop; those that go on all the same
+        // are unwound
         for _ in 0..LAST_ROUNDS {
             if !self.scheduler.run_ready() {
                 break;

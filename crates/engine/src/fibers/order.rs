@@ -1,6 +1,6 @@
-//! When a loop answers: what is in the [ready queue](crate::loops::ready_queue) a batch at a time, by as many fibers as it
-//! takes, and what came too early when its time has come. When it goes on with answers that are
-//! [partly sent](crate::loops::send_queue).
+//! When a loop answers: requests of the [ready queue](crate::loops::ready_queue) a batch at a time,
+//! by as many fibers as it takes, and early ones when their time has come. When it goes on with
+//! answers that are [partly sent](crate::loops::send_queue).
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened};
 use super::{RunningLoop, Shared};
@@ -18,7 +18,7 @@ where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
 {
-    /// Has those served on that came early and whose time has come.
+    /// Goes on with early requests whose time has come.
     pub(super) fn wake_early(&mut self) {
         let now_ms = self.now_ms();
         loop {
@@ -29,7 +29,7 @@ where
         self.serve_due();
     }
 
-    /// Lets fibers answer those whose turn it is, a batch of them.
+    /// Lets fibers answer a batch of the requests whose turn it is.
     pub(super) fn answer_in_order(&mut self) {
         if !self.shared.has_ready() {
             return;
@@ -41,7 +41,7 @@ where
         while self.shared.calls.get() > 0 && self.shared.has_ready() {
             let shared = Rc::clone(&self.shared);
             if self.scheduler.start(move || shared.serve_due()).is_err() {
-                // those in the ready queue can wait: fibers that are there now will end
+                // requests of the ready queue can wait, as fibers that are there now will end
                 break;
             }
             self.accept_in_order();
@@ -50,8 +50,8 @@ where
         self.shared.woken.take().into_iter().for_each(|id| self.scheduler.unpark(id));
     }
 
-    /// Accepts from the listener whose turn it is, if it is one's. Nothing else of the ready queue is called
-    /// meanwhile.
+    /// Accepts from the listener whose turn it is, if it is a listener's turn. Nothing else of the
+    /// ready queue is called meanwhile.
     fn accept_in_order(&mut self) {
         let Some((index, called)) = self.shared.listener_called.take() else { return };
         let calls = self.shared.calls.replace(0);
@@ -90,8 +90,8 @@ impl<H: Handler, C> Shared<H, C> {
         self.worker.borrow().settings.send_order != SendOrder::Arrival
     }
 
-    /// The client of this connection, which is at rest, takes more of its answer. Says whether that goes on
-    /// in its turn.
+    /// Queues this connection, which is at rest and whose client takes more of its answer. Returns
+    /// whether it goes on in its turn.
     pub(super) fn sends_in_turn(&self, connection: &mut FiberConnection<H>) -> bool {
         if let (ConnectionOwner::AtRest(served), true) = (&connection.place, self.sends_in_order())
         {
@@ -101,8 +101,8 @@ impl<H: Handler, C> Shared<H, C> {
         connection.sends.is_some()
     }
 
-    /// Calls the next request of the ready queue, if it is time for that. Returns its connection, unless
-    /// that is in the hands of a fiber, which is woken.
+    /// Calls the next request of the ready queue, if it is time for that. Returns its connection,
+    /// unless a fiber has that; then the fiber is woken.
     pub(super) fn call(&self) -> Option<u64> {
         if let Some(waits) = self.listener_called.take() {
             self.listener_called.set(Some(waits));

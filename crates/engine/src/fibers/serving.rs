@@ -1,5 +1,5 @@
-//! What a loop does with its connections: it gives those at rest a turn, and wakes or starts the fibers of
-//! the others.
+//! What a loop does with its connections: those at rest get a turn, and the fibers of the others
+//! are woken or started.
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened, key};
 use super::wait::FiberWait;
@@ -18,13 +18,13 @@ use forebay_sys::epoll::ReadyDescriptor;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-/// What the first turn of a connection at rest has led to, which a loop gives it by a call.
+/// The outcome of the turn that a loop gives a connection at rest by a call.
 enum FirstTurn<J> {
-    /// It is at rest again.
+    /// The connection is at rest again.
     Rests,
-    /// A fiber goes on with this.
+    /// A fiber goes on with this fate.
     GoesOn(Fate<J>),
-    /// Nothing: a fiber is to give it its turn.
+    /// The call did nothing, and a fiber gives the connection its turn.
     Nothing,
 }
 
@@ -33,7 +33,7 @@ where
     H: Handler + 'static,
     C: JobRunner<H::Job> + 'static,
 {
-    /// The kernel reports a connection.
+    /// Handles a report of the kernel about a connection.
     #[inline]
     pub(super) fn ready(&mut self, ready: ReadyDescriptor) {
         let mut is_gone = false;
@@ -48,6 +48,8 @@ where
                     if !(is_gone || served.can_go_on(ready.writable)) {
                         return;
                     }
+                    // the send queue decides when this answer goes on; a turn now would overtake
+                    // others
                     if served.pending.is_some()
                         && !is_gone
                         && (connection.sends.is_some()
@@ -66,6 +68,7 @@ where
                         FirstTurn::Nothing => None,
                     }
                 }
+                // the fiber may not be waiting for this; what is reported is kept until it looks
                 ConnectionOwner::Served(_) => {
                     let news = &mut connection.news;
                     news.readable |= ready.readable;
@@ -91,7 +94,7 @@ where
         }
     }
 
-    /// A socket that a request waits for is ready.
+    /// Handles a report about a socket that a request waits for.
     pub(super) fn socket_ready(&mut self, token: u64) {
         let owner = self.shared.sockets.borrow_mut().ready(token);
         if let Some(request) = owner {
@@ -99,7 +102,8 @@ where
         }
     }
 
-    /// A helper thread has finished a job of this request, or has panicked.
+    /// Delivers the result of this request's job, which a helper thread has finished, or which has
+    /// panicked.
     pub(super) fn job_done(&mut self, request: RequestKey, result: Option<DoneOf<H>>) {
         let event = match result {
             Some(done) => RequestEvent::Done(request.request, done),
@@ -108,7 +112,7 @@ where
         self.deliver(request, Happened::Event(event));
     }
 
-    /// Code of this process has something for requests that wait for it.
+    /// Goes on with requests for which code of this process has something.
     pub(super) fn wake_woken(&mut self) {
         let woken = self.shared.mailbox.take_woken();
         if woken.is_empty() {
@@ -120,19 +124,19 @@ where
         self.serve_due();
     }
 
-    /// The time has come from which a request may be answered.
+    /// Goes on with a request that may be answered from now on.
     pub(super) fn not_before_has_come(&mut self, request: RequestKey) {
         self.deliver(request, Happened::Event(RequestEvent::Due(request.request)));
     }
 
-    /// Tells a connection what has happened to its request, and has it served.
+    /// Delivers to a connection what has happened to its request, and has it served.
     fn deliver(&mut self, request: RequestKey, happened: Happened<H>) {
         if let Some(id) = self.shared.deliver(request.connection, happened) {
             self.scheduler.unpark(id);
         }
     }
 
-    /// The wheel presents a connection: a deadline may have come, or moved.
+    /// Looks at a connection that the wheel presents: a deadline may have come, or moved.
     pub(super) fn look_at_deadline(&self, token: u64, now_ms: u64) {
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();
@@ -148,7 +152,7 @@ where
                 ConnectionOwner::AtRest(_) => None,
                 ConnectionOwner::Served(_) => match connection.take_waiting(|_| true) {
                     Some(id) => Some(id),
-                    // it is ready already
+                    // the fiber is ready already
                     None => return,
                 },
             }
@@ -159,7 +163,7 @@ where
         }
     }
 
-    /// Something has come for a connection at rest: a fiber is to serve it.
+    /// Has a fiber serve a connection at rest for which something has come.
     #[inline]
     pub(super) fn serve(&self, token: u64) {
         self.shared.due.borrow_mut().push_back(token);
@@ -177,7 +181,7 @@ where
         }
     }
 
-    /// A new connection has its first turn.
+    /// Gives a new connection its first turn.
     pub(super) fn begin(&self, token: u64) {
         match self.shared.with(token, |connection| self.shared.begin(connection)) {
             None | Some(FirstTurn::Rests) => {}
@@ -189,7 +193,7 @@ where
         }
     }
 
-    /// Starts a fiber that goes on with a connection whose turn has led to this.
+    /// Starts a fiber that goes on with a connection after a turn with this fate.
     fn go_on(&self, token: u64, fate: Fate<H::Job>) {
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
@@ -215,8 +219,8 @@ where
         }
     }
 
-    /// Lets those that are idle end. A request may have come since the last look: what is really
-    /// idle ends in its turn.
+    /// Lets idle connections end. A request may have arrived since the last look, so a turn ends
+    /// what is really idle.
     pub(super) fn end_idle(&mut self) {
         let mut idle = Vec::new();
         for (_, connection) in self.shared.connections.borrow_mut().iter_mut() {
@@ -231,7 +235,7 @@ where
         self.serve_due();
     }
 
-    /// Gives every connection that has none a fiber.
+    /// Gives a fiber to every connection that has none.
     pub(super) fn serve_all(&mut self) {
         let at_rest = |connection: &FiberConnection<H>| {
             matches!(connection.place, ConnectionOwner::AtRest(_))
@@ -248,7 +252,7 @@ where
         self.serve_due();
     }
 
-    /// Wakes every fiber that waits, whatever for.
+    /// Wakes every fiber that waits, whatever it waits for.
     pub(super) fn wake_all(&mut self) {
         let waiting: Vec<_> = self
             .shared
@@ -262,15 +266,15 @@ where
 }
 
 impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
-    /// What a fiber does.
+    /// Serves what is due; this is what a fiber runs.
     pub(super) fn serve_due(&self) {
         while let Some(token) = self.next() {
             self.serve(token, None);
         }
     }
 
-    /// Serves a connection that is in its place, if it is. `begun` is what its turn has led to, if it has had
-    /// that.
+    /// Serves a connection that is in its place, if it is. `begun` is the fate of the turn that the
+    /// connection has had already, if it has had one.
     #[inline]
     fn serve(&self, token: u64, begun: Option<Fate<H::Job>>) {
         let Some((mut served, has_events)) = self.take(token) else { return };
@@ -283,15 +287,15 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
         }
     }
 
-    /// The connection that is served next: one for which something has come, or one whose turn it is
-    /// to be answered.
+    /// Takes the connection that is served next: one for which something has come, or one whose
+    /// turn it is to be answered.
     #[inline]
     fn next(&self) -> Option<u64> {
         let due = self.due.borrow_mut().pop_front();
         due.or_else(|| self.call())
     }
 
-    /// There is no memory for a fiber.
+    /// Gives up all connections that are due, because there is no memory for a fiber.
     #[cold]
     fn give_up_due(&self) {
         let due = self.due.take();
@@ -300,8 +304,8 @@ impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
 }
 
 impl<H: Handler, C> Shared<H, C> {
-    /// Tells a connection what has happened to its request. Returns its fiber if that is to be woken; a
-    /// connection at rest is due.
+    /// Delivers to a connection what has happened to its request. Returns its fiber if that must be
+    /// woken; a connection at rest becomes due.
     pub(super) fn deliver(&self, token: u64, happened: Happened<H>) -> Option<FiberId> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
@@ -314,8 +318,8 @@ impl<H: Handler, C> Shared<H, C> {
         connection.take_waiting(|_| true)
     }
 
-    /// Gives a connection that waits for the next request a turn: by a call, since what is in memory need not
-    /// be waited for. So a fiber is for what must wait.
+    /// Gives a connection that waits for the next request a turn by a call, as an answer from
+    /// memory involves no wait. So only what must wait takes a fiber.
     #[inline]
     fn begin(&self, connection: &mut FiberConnection<H>) -> FirstTurn<H::Job> {
         let FiberConnection { token, place, watched, events, timer, sockets, .. } = connection;
@@ -334,8 +338,8 @@ impl<H: Handler, C> Shared<H, C> {
         FirstTurn::Rests
     }
 
-    /// Has the kernel report the connection, and the other sockets of its requests, from now on. Says whether
-    /// it does.
+    /// Has the kernel report the connection, and the other sockets of its requests, from now on.
+    /// Returns whether it does.
     #[inline]
     pub(super) fn watch(
         &self,
@@ -357,8 +361,8 @@ impl<H: Handler, C> Shared<H, C> {
         *watched || is_lent
     }
 
-    /// Takes a connection that has no fiber out of its place, for one. Says whether something has happened
-    /// to its requests.
+    /// Takes a connection that has no fiber out of its place, for one. Returns whether something
+    /// has happened to its requests.
     #[inline]
     fn take(&self, token: u64) -> Option<(Box<Served<H>>, bool)> {
         let mut connections = self.connections.borrow_mut();
@@ -379,7 +383,7 @@ impl<H: Handler, C> Shared<H, C> {
         }
     }
 
-    /// Runs `f` on the connection, which is in its fiber's hands.
+    /// Runs `f` on the connection, which its fiber has.
     #[inline]
     pub(super) fn with<R>(
         &self,
@@ -391,7 +395,7 @@ impl<H: Handler, C> Shared<H, C> {
         Some(f(&mut connections[key]))
     }
 
-    /// The connection is gone.
+    /// Removes a connection that is gone.
     pub(super) fn remove(&self, token: u64) {
         let mut connections = self.connections.borrow_mut();
         if let Some(key) = key(&connections, token) {
@@ -402,7 +406,7 @@ impl<H: Handler, C> Shared<H, C> {
         }
     }
 
-    /// There is no memory for a fiber.
+    /// Gives up a connection, because there is no memory for a fiber.
     #[cold]
     fn give_up(&self, token: u64) {
         if let Some((served, _)) = self.take(token) {
@@ -414,14 +418,14 @@ impl<H: Handler, C> Shared<H, C> {
         self.remove(token);
     }
 
-    /// The requests of a connection that ends wait for their turn no longer.
+    /// Removes the requests of a connection that ends from the ready queue.
     pub(super) fn leave_line(&self, served: &Served<H>) {
         if let Some(ready_queue) = &mut *self.ready_queue.borrow_mut() {
             served.waits.places().for_each(|place| ready_queue.leave(place));
         }
     }
 
-    /// Sees to it that the wheel presents the connection in time.
+    /// Has the wheel present the connection in time.
     #[inline]
     pub(super) fn schedule(&self, connection: &mut FiberConnection<H>) {
         connection.timer.schedule(&mut self.wheel.borrow_mut(), connection.token);

@@ -1,4 +1,4 @@
-//! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
+//! How a fiber waits: it notes what it waits for, and lets others run until the loop wakes it.
 
 use super::connection::{ConnectionOwner, FiberConnection, Happened, SocketNews, WakeEvents, key};
 use super::{KEPT_STACKS, Shared};
@@ -17,24 +17,24 @@ use std::cell::RefMut;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The waits of one connection's fiber. When it is dropped, the connection is gone from its loop,
-/// unless that has taken it back.
+/// The waits of one connection's fiber. When this is dropped, the connection is gone from its loop,
+/// unless the loop has taken it back.
 pub(super) struct FiberWait<'s, H: Handler, C> {
     pub(super) shared: &'s Shared<H, C>,
     token: u64,
-    /// It is the turn of this request to be answered.
+    /// The request whose turn it is to be answered.
     called: Option<(RequestId, Called)>,
     /// The loop has the connection back.
     is_left: bool,
 }
 
 impl<'s, H: Handler, C> FiberWait<'s, H, C> {
-    /// Of the connection with this token.
+    /// The waits of the connection with this token.
     pub(super) fn new(shared: &'s Shared<H, C>, token: u64) -> Self {
         FiberWait { shared, token, called: None, is_left: false }
     }
 
-    /// The turn of the request that was called is over.
+    /// Ends the turn of the request that was called.
     #[inline]
     fn end_turn(&mut self) {
         if let Some((_, called)) = self.called.take()
@@ -44,16 +44,17 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
         }
     }
 
-    /// Has the kernel report the connection, and the other sockets of its requests, from now on. One that
-    /// is answered and closed in its first turn never needs it. Tells the connection what the kernel has
-    /// reported since the last look; says what, and whether something has happened to its requests.
+    /// Has the kernel report the connection, and the other sockets of its requests, from now on; a
+    /// connection that is answered and closed in its first turn never needs this. Passes on to the
+    /// connection what the kernel has reported since the last look. Returns that, and whether
+    /// something has happened to the requests.
     #[inline]
     fn look(&self, served: &mut Served<H>) -> Result<(SocketNews, bool), Gone> {
         let look = |connection: &mut FiberConnection<H>| self.look_at(connection, served);
         self.shared.with(self.token, look).unwrap_or(Err(Gone))
     }
 
-    /// The same, where the connection is at hand.
+    /// Does the same as `look`, where the connection is at hand.
     #[inline]
     fn look_at(
         &self,
@@ -67,12 +68,12 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
         if is_gone { Err(Gone) } else { Ok((news, !connection.events.is_empty())) }
     }
 
-    /// Whether enough fibers wait already: more connections wait without.
+    /// Whether enough fibers wait already, so that more connections wait without one.
     fn is_crowded(&self) -> bool {
         self.shared.waiting.get() >= KEPT_STACKS
     }
 
-    /// Tells the connection what the kernel has reported of it.
+    /// Passes on to the connection what the kernel has reported of it.
     #[inline]
     fn take_news(&self, served: &mut Served<H>) -> Result<SocketNews, Gone> {
         let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
@@ -80,7 +81,7 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
         if news.tell(served) { Ok(news) } else { Err(Gone) }
     }
 
-    /// What has happened to a request and is not over already.
+    /// Takes the next event of a request that is not over already.
     pub(super) fn take_event(&mut self, served: &mut Served<H>) -> Option<EventOf<H>> {
         loop {
             let event = self.shared.with(self.token, |connection| connection.next_event());
@@ -123,8 +124,8 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
         self.shared.waiting.set(self.shared.waiting.get() - 1);
     }
 
-    /// Leaves the connection, to which nothing has happened since the last look, with the loop: that has it
-    /// served on when something has.
+    /// Leaves the connection, to which nothing has happened since the last look, to the loop, which
+    /// has it served when something happens.
     #[inline]
     fn leave(&mut self, connection: &mut FiberConnection<H>, served: Box<Served<H>>) {
         let Shared { is_ordered, ranks, idle, .. } = self.shared;
@@ -137,8 +138,8 @@ impl<'s, H: Handler, C> FiberWait<'s, H, C> {
         self.is_left = true;
     }
 
-    /// Whether the loop has the connection back when it waits now. One that is in the middle of something
-    /// keeps its fiber while there are few. Which connection sends next the loop decides.
+    /// Whether the loop has the connection back when it waits now. A connection in the middle of
+    /// something keeps its fiber while there are few. The loop decides which connection sends next.
     #[inline]
     fn is_to_be_left(&self, served: &Served<H>) -> bool {
         served.is_at_rest()
@@ -159,7 +160,7 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
         self.shared.worker.borrow_mut()
     }
 
-    /// The loop has told the worker.
+    /// Does nothing, as the loop has begun the worker's turn.
     #[inline]
     fn begin_turn(&mut self, _: LoopOrder) {}
 
@@ -236,7 +237,7 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
             return AfterWait::Event(served, event);
         }
         if has_events || goes_on {
-            // what had happened was over already, or it need not wait
+            // what had happened concerned nothing any more, or the connection need not wait
             return AfterWait::Ready(served);
         }
         let is_pending = served.pending.is_some();
@@ -254,10 +255,11 @@ impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for FiberWait<'s, H, C> {
     }
 
     fn pass(&mut self, served: &mut Served<H>) {
-        // what comes meanwhile must not be missed; without a watch the next wait will fail
+        // events of the meantime must not be missed; if the kernel cannot watch, the next wait
+        // fails
         let _ = self.look(served);
         forebay_fiber::yield_now();
-        // that it is gone is seen in the next wait
+        // the next wait notices that the connection is gone
         let _ = self.take_news(served);
     }
 

@@ -10,30 +10,32 @@ use std::task::{Wake, Waker};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// Results that wait for one loop. Each may be a whole answer, so threads that are faster than the
-/// loop wait for it: memory stays bounded, and what is done next is decided late, in order.
+/// The largest number of results that wait for one loop. Each may be a whole answer, so threads
+/// that are faster than the loop wait for it: memory stays bounded, and what is done next is
+/// decided late, in order.
 const MOST_RESULTS: usize = 64;
 
-/// How long they wait for it, at most. A loop that does not turn does not keep them from others.
+/// The longest that a thread waits for the loop. A loop that does not turn does not keep threads
+/// from others.
 const LOOP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Takes the results of jobs.
 pub trait Results<D>: Send + Sync {
-    /// The job that was given with `ask` has ended, with this result or `None` if it panicked.
+    /// Takes the end of the job that was given with `ask`: its result, or `None` if it panicked.
     fn post(&self, ask: &JobContext, result: Option<D>);
 }
 
-/// Where a loop finds the results of its jobs.
+/// The place where a loop finds the results of its jobs.
 #[derive(Debug)]
 pub struct Mailbox<D> {
     results: Mutex<Vec<(RequestKey, Option<D>)>>,
-    /// A job may be given again.
+    /// Signals that the loop has taken results, so that a job may be given again.
     taken: Condvar,
     patience: Duration,
     /// Requests that code of this process has woken.
     woken: Mutex<Vec<RequestKey>>,
     has_woken: AtomicBool,
-    /// The loop's thread, if it looks here before it sleeps: it is not rung for by itself.
+    /// The loop's thread, if it looks here before it sleeps: wakes from this thread ring no bell.
     home: OnceLock<ThreadId>,
     control: Arc<EngineControl>,
     loop_index: usize,
@@ -52,7 +54,7 @@ impl<D: Send + 'static> Wake for LoopWaker<D> {
 }
 
 impl<D: Send + 'static> Mailbox<D> {
-    /// Leaves what wakes the requests of a connection in their slots, where nothing is yet.
+    /// Puts a waker for each request of a connection into its slot, where none is yet.
     pub fn leave_wakers<H: Handler>(self: &Arc<Self>, connection: u64, protocol: &H::Protocol) {
         protocol.wake_slots(&mut |request, slot| {
             if !slot.is_set() {
@@ -65,8 +67,8 @@ impl<D: Send + 'static> Mailbox<D> {
 }
 
 impl<D> Mailbox<D> {
-    /// The calling thread is the loop's, and sees before it sleeps whether requests were
-    /// [woken](Mailbox::has_woken).
+    /// Notes that the calling thread is the loop's, and looks before it sleeps whether requests
+    /// were [woken](Mailbox::has_woken).
     pub fn is_at_home(&self) {
         let _ = self.home.set(std::thread::current().id());
     }
@@ -82,7 +84,7 @@ impl<D> Mailbox<D> {
         }
     }
 
-    /// Whether requests were woken that were not taken.
+    /// Whether requests were woken and not yet taken.
     #[inline]
     pub fn has_woken(&self) -> bool {
         self.has_woken.load(Ordering::Acquire)
@@ -112,8 +114,8 @@ impl<D> Mailbox<D> {
         })
     }
 
-    /// Takes everything that has arrived: the request the job was for, and its result or `None`
-    /// if it panicked.
+    /// Takes everything that has arrived: each request with the result of its job, or `None` if
+    /// that panicked.
     pub fn take(&self) -> Vec<(RequestKey, Option<D>)> {
         let results =
             std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
@@ -124,7 +126,7 @@ impl<D> Mailbox<D> {
     }
 }
 
-/// The loop is woken. Waits a little if it has a lot to take already.
+/// Posting a result wakes the loop, and waits a little if the loop has many to take already.
 impl<D: Send> Results<D> for Mailbox<D> {
     fn post(&self, ask: &JobContext, result: Option<D>) {
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,12 @@
 //! Threads for work that may block or takes CPU time.
 //!
 //! Threads are made on demand and end when there has been nothing to do for a while. Jobs of one
-//! lane run one after another, the highest rank first, so that a file whose read hangs holds one thread.
-//! Jobs that wait for devices and jobs that compute have threads of their own (`pool.rs`): of the first
-//! there may be many, of the second there are as many as cores.
+//! lane run one after another, the highest rank first, so that a file whose read hangs holds one
+//! thread. Jobs that wait for devices and jobs that compute have threads of their own (`pool.rs`):
+//! there may be many of the first, and as many as cores of the second.
 //!
-//! A job whose connection has ended is not begun (`shared_job.rs`). The result of one comes to the mailbox
-//! of its loop (`mailbox.rs`).
+//! A job whose connection has ended is not begun (`shared_job.rs`). The result of a job goes to the
+//! mailbox of its loop (`mailbox.rs`).
 
 mod mailbox;
 mod pool;
@@ -23,17 +23,17 @@ use pool::{HelperPool, QueuedJob, Starter};
 use std::io;
 use std::sync::Arc;
 
-/// How many threads there may be.
+/// The largest numbers of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperThreads {
-    /// For jobs that wait for devices.
+    /// Threads for jobs that wait for devices.
     pub blocking: usize,
-    /// For jobs that compute.
+    /// Threads for jobs that compute.
     pub computing: usize,
 }
 
 impl HelperThreads {
-    /// All threads there may be, with the reserve of each rank.
+    /// The largest number of threads in all, with the reserve of each rank.
     pub fn most(self, ranks: &Ranks) -> usize {
         self.blocking + self.computing + 2 * ranks.reserve_in_all()
     }
@@ -54,9 +54,9 @@ impl<J: Job> Clone for Helpers<J> {
 }
 
 impl<J: Job> Helpers<J> {
-    /// Serves `ranks`. `metrics` must have an element for each thread there may be
-    /// ([`HelperThreads::most`]); one job in `sample` is timed. The calling thread must not have given way to
-    /// others: helpers begin with its nice value.
+    /// Helper threads for `ranks`. `metrics` must have an element for each thread there may be
+    /// ([`HelperThreads::most`]); one job in `sample` is timed. The calling thread must not have
+    /// lowered its priority, because helpers begin with its nice value.
     ///
     /// # Errors
     /// Lack of threads.
@@ -83,39 +83,39 @@ impl<J: Job> Helpers<J> {
         })
     }
 
-    /// How many there may be.
+    /// The largest numbers of threads.
     pub fn settings(&self) -> HelperThreads {
         self.settings
     }
 
-    /// Threads that have nothing to do end now, and the others when that is so: no job is given any more.
+    /// Ends idle threads now, and the others when they are idle; no job is given any more.
     pub fn close(&self) {
         self.blocking.close();
         self.computing.close();
     }
 
-    /// Threads alive.
+    /// The number of threads alive.
     pub fn threads(&self) -> usize {
         self.blocking.threads() + self.computing.threads()
     }
 }
 
-/// What must be known of a job besides itself.
+/// The context of a job, on which its order and the way of its result depend.
 #[derive(Clone, Copy, Debug)]
 pub struct JobContext {
-    /// What the request needs it for: [`Phase::Process`] to be answered, [`Phase::Send`] to have
-    /// more of its answer in memory.
+    /// The purpose of the job: [`Phase::Process`] if the request needs it to be answered,
+    /// [`Phase::Send`] if it needs more of its answer in memory.
     pub phase: Phase,
     /// The rank and the client that the job counts for.
     pub ranked_client: RankedClient,
-    /// The request it is for: goes with its result.
+    /// The request that the job is for; it is returned with the result.
     pub request: RequestKey,
 }
 
 /// Threads that do the jobs of loops.
 pub trait JobRunner<J: Job> {
-    /// Has a job done, unless it is taken back before; its result comes to `results`. `false` if too
-    /// many jobs are waiting; then it is not done.
+    /// Has a job done, unless it is taken back before; its result goes to `results`. Returns
+    /// `false` if too many jobs are waiting; then it is not done.
     #[must_use]
     fn submit(
         &self,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What has come, by the connection it is for.
+    /// The results that have arrived, by connection.
     pub(super) fn taken(mailbox: &Mailbox<u64>) -> Vec<(u64, Option<u64>)> {
         let results = mailbox.take().into_iter();
         results.map(|(request, result)| (request.connection, result)).collect()
@@ -205,7 +205,7 @@ mod tests {
         token: u64,
         mailbox: &Arc<Mailbox<u64>>,
     ) -> SharedJob<Call> {
-        // of one client, or chance decides now and then which of two is first
+        // one client, as between two clients chance may decide which comes first
         let ranked_client = RankedClient { rank, client: 1 };
         let request = RequestKey { connection: token, ..RequestKey::default() };
         let ask = JobContext { phase: Phase::Process, ranked_client, request };
@@ -248,7 +248,7 @@ mod tests {
         let (started, starts) = channel();
         let (open, gate) = channel();
         let mut gates = vec![gate];
-        // the thread for all is busy, and low ranks wait behind it
+        // the thread for all ranks is busy, and low ranks wait behind it
         for token in 0..3 {
             let call = Call { lane: 100 + token, gate: gates.pop(), started: started.clone() };
             give_as(1, &helpers, call, token, &mailbox);
@@ -265,7 +265,7 @@ mod tests {
         open_high.send(()).unwrap();
     }
 
-    /// Its claim waits at its own rank, not behind the low ones that came to the lane before.
+    /// A claim waits at its own rank, not behind the lower ones that came to the lane before.
     #[test]
     fn a_high_rank_waits_for_no_lower_one_of_its_lane() {
         let ranks = Arc::new([0.0; 3]);
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(order, [0, 4, 3, 1, 2, 5]);
     }
 
-    /// Finds out whether another of its lane runs beside it.
+    /// A job that finds out whether another one of its lane runs beside it.
     struct Alone {
         lane: u64,
         are_busy: Arc<[AtomicBool]>,
@@ -366,7 +366,7 @@ mod tests {
         assert!(helpers.threads() <= 2);
     }
 
-    /// Jobs of its lane and of others go on, and what it held is let go of at once.
+    /// Other jobs, of its lane and of other lanes, go on; what it held is freed at once.
     #[test]
     fn a_job_that_is_taken_back_is_not_begun() {
         let (helpers, mailbox) = helpers(1);
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);
     }
 
-    /// Tells the nice value it is run with, and holds its thread until it is let go.
+    /// A job that reports the nice value of its thread, and holds the thread until the gate opens.
     struct Niceness {
         tell: Sender<i32>,
         gate: Receiver<()>,

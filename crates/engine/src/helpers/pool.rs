@@ -6,8 +6,9 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 //!
-//! What is in order are claims of lanes, in which the jobs are ([`lanes`](crate::order::lanes)). Which of its jobs a
-//! claim begins, the lane says: now and then it is one of a lower rank than the claim.
+//! The order is one of claims of lanes, which hold the jobs ([`lanes`](crate::order::lanes)). The
+//! lane decides which of its jobs a claim begins: now and then it is one of a lower rank than the
+//! claim.
 
 use super::{JobContext, Results, SharedJob};
 use crate::order::lanes::{LaneClaim, LaneEntry, Lanes, first_left};
@@ -24,17 +25,18 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A thread ends after this long without work.
+/// The time without work after which a thread ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// If no thread can be started, and no other thread does the jobs, starting one is tried again after this long.
+/// The time after which a failed start of a thread is tried again, if no other thread does the
+/// jobs.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The threads for one kind of job.
 pub(super) struct HelperPool<J: Job> {
     kind: JobKind,
     state: Mutex<PoolState<J>>,
-    /// Where idle threads of each level sleep.
+    /// The places where idle threads of each level sleep.
     work: Box<[Condvar]>,
     ranks: Ranks,
     metrics: Arc<[Local]>,
@@ -43,13 +45,13 @@ pub(super) struct HelperPool<J: Job> {
     starter: Option<Starter>,
 }
 
-/// Begins threads from one that never gives way: a thread inherits the nice value of the thread that
-/// begins it, and could not get rid of it.
+/// Starts threads from one that keeps its priority: a thread inherits the nice value of the thread
+/// that starts it, and could not raise its own again.
 #[derive(Clone)]
 pub(super) struct Starter(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Starter {
-    /// Begins with the nice value of the caller.
+    /// A starter with the nice value of the caller.
     pub(super) fn new() -> io::Result<Starter> {
         let (starts, ordered) = channel::<Box<dyn FnOnce() + Send>>();
         let start_all = move || ordered.into_iter().for_each(|start| start());
@@ -58,20 +60,20 @@ impl Starter {
     }
 
     fn start(&self, start: impl FnOnce() + Send + 'static) {
-        // it lives as long as a sender is left
+        // the starting thread lives as long as a sender is left
         let _ = self.0.send(Box::new(start));
     }
 }
 
 struct PoolState<J: Job> {
-    /// Claims of the lanes that may go on.
+    /// Claims of the lanes whose next job may begin.
     ready: Ranked<LaneClaim>,
     shares: Shares,
     lanes: Lanes<QueuedJob<J>>,
     levels: Box<[LevelThreads]>,
-    /// Which of the metrics no thread uses.
+    /// The metrics that no thread uses.
     free: Vec<usize>,
-    /// No job is given any more.
+    /// Whether the pool is closed and takes no more jobs.
     is_closed: bool,
 }
 
@@ -81,7 +83,7 @@ struct LevelThreads {
     most: usize,
     threads: usize,
     idle: usize,
-    /// Of those that are idle: woken, and not yet running.
+    /// The idle threads that were woken, and do not run yet.
     woken: usize,
 }
 
@@ -90,7 +92,7 @@ pub(super) struct QueuedJob<J: Job> {
     job: SharedJob<J>,
     ask: JobContext,
     results: Arc<dyn Results<J::Done>>,
-    /// When it came.
+    /// The time when the job was given.
     since_ns: u64,
 }
 
@@ -105,8 +107,8 @@ impl<J: Job> QueuedJob<J> {
 }
 
 impl<J: Job> HelperPool<J> {
-    /// At most `most` threads that take all jobs, and the reserves; their counters are those of
-    /// `metrics` in `numbers`.
+    /// A pool of at most `most` threads that take all jobs, and the reserves; their counters are
+    /// those of `metrics` in `numbers`.
     pub(super) fn new(
         kind: JobKind,
         most: usize,
@@ -147,13 +149,13 @@ impl<J: Job> HelperPool<J> {
         self.lock().levels.iter().map(|level| level.threads).sum()
     }
 
-    /// Threads that have nothing to do end.
+    /// Ends threads that have nothing to do.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.work.iter().for_each(Condvar::notify_all);
     }
 
-    /// Has a job done. `false` if too many are waiting.
+    /// Has a job done. Returns `false` if too many are waiting.
     pub(super) fn submit(self: &Arc<Self>, task: QueuedJob<J>) -> bool {
         let lane = task.job.lane();
         let JobContext { phase, ranked_client, .. } = task.ask;
@@ -173,8 +175,8 @@ impl<J: Job> HelperPool<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that a thread comes for the next job: a thread of the highest level that may take it
-    /// and has nothing to do, or a new one.
+    /// Has a thread come for the next job: a thread of the highest level that may take the job and
+    /// has nothing to do, or a new one.
     fn wake(self: &Arc<Self>, state: &mut PoolState<J>) {
         let Some(rank) = state.ready.next_rank() else { return };
         for level in usize::from(rank)..state.levels.len() {
@@ -205,7 +207,8 @@ impl<J: Job> HelperPool<J> {
                 if thread.spawn(move || shared.work(level, index)).is_ok() {
                     return;
                 }
-                // no thread to be had: those that live will come to it, or it is tried again
+                // no thread could be started; others that live will take the job, or the start is
+                // tried again
                 let mut state = pool.lock();
                 if state.levels[level].threads > 1 || state.ready.is_empty() {
                     return state.end(level, index);
@@ -220,7 +223,7 @@ impl<J: Job> HelperPool<J> {
     fn work(self: &Arc<Self>, level: usize, index: usize) {
         let niceness = self.ranks.niceness_of(level);
         if niceness > 0 {
-            // a kernel that does not let us give way leaves all threads equal
+            // all threads stay equal if the kernel does not allow a lower priority
             let _ = process::give_way(niceness);
         }
         let metrics = &self.metrics[index];
@@ -251,8 +254,8 @@ impl<J: Job> HelperPool<J> {
         }
     }
 
-    /// What a job is charged for: CPU time if it computes, since others may have had the core in
-    /// between; all its time if it waits for a device, since it holds a thread.
+    /// The time that a job is charged for: CPU time if it computes, since others may have had the
+    /// core in between; all its time if it waits for a device, since it holds a thread.
     fn worked_ns(&self, now_ns: u64) -> u64 {
         match self.kind {
             JobKind::Blocks => now_ns,
@@ -260,8 +263,8 @@ impl<J: Job> HelperPool<J> {
         }
     }
 
-    /// The next job for thread `index`, which has `ended` one; `None` when it is no longer needed and
-    /// no longer counted.
+    /// The next job for thread `index`, which has `ended` one. Returns `None` when the thread is
+    /// needed no longer; it is then no longer counted.
     fn next(
         self: &Arc<Self>,
         level: usize,
@@ -307,7 +310,7 @@ impl<J: Job> HelperPool<J> {
 }
 
 impl<J: Job> PoolState<J> {
-    /// Thread `index` of this level is there no longer.
+    /// Uncounts thread `index` of this level, which has ended.
     fn end(&mut self, level: usize, index: usize) {
         self.levels[level].threads -= 1;
         self.free.push(index);
@@ -316,6 +319,6 @@ impl<J: Job> PoolState<J> {
 
 fn push(ready: &mut Ranked<LaneClaim>, claim: LaneClaim) {
     let RankedClient { rank, client } = claim.ranked_client;
-    // there is always room, for as many as come
+    // the queue has no bound, so a push never fails
     let _ = ready.push(rank, client, 1, claim);
 }

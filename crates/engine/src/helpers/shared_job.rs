@@ -1,5 +1,5 @@
-//! Which side has a job that waits for a thread: the first that takes it, the thread that does it or the
-//! connection that ends and has no use for it any more.
+//! The owner of a job that waits for a thread: the first that takes it, which is the thread that does
+//! it, or the connection that ends and needs it no more.
 //!
 //! A queue and the request share a job. A job that is taken back is dropped at once, with all it holds; its
 //! place stays in the queue until its turn comes, and is passed over then.
@@ -29,19 +29,19 @@ impl<J: Job> SharedJob<J> {
         SharedJob(Arc::new(SharedJobCell { lane, kind, job: Mutex::new(Some(job)) }))
     }
 
-    /// The lane of the job, also when that is taken.
+    /// The lane of the job, also when the job is taken.
     pub fn lane(&self) -> u64 {
         self.0.lane
     }
 
-    /// Its kind.
+    /// The kind of the job.
     pub fn kind(&self) -> JobKind {
         self.0.kind
     }
 
-    /// The job, unless it was taken.
+    /// Takes the job; `None` if it was taken.
     pub fn take(&self) -> Option<J> {
-        // held for no longer than this
+        // locked for no longer than this
         self.0.job.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

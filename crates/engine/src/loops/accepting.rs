@@ -1,6 +1,6 @@
-//! How a loop accepts: a few at a time, each served at once. When all places are taken, a connection
-//! that is idle is closed for it, by rank. Where the kernel has queued connections by rank, a loop accepts
-//! them in the order of its ready queue.
+//! How a loop accepts: a few connections at a time, each served at once. When all places are taken,
+//! an idle connection is closed for a new one, by rank. Where the kernel queues connections by
+//! rank, a loop accepts them in the order of its ready queue.
 
 use crate::connection::accept::{AcceptOutcome, BATCH, DRAIN_BATCHES};
 use crate::connection::served::Served;
@@ -11,33 +11,34 @@ use forebay_conn::{Closing, Handler, Protocol, Rank};
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Epoll;
 
-/// Connections accepted from a listener of one rank at a time, before the ready queue is asked again.
+/// The connections that are accepted from a listener of one rank before the ready queue is asked
+/// again.
 const RANK_BATCH: usize = 8;
 
 /// A loop that accepts.
 pub(crate) trait Accepting<H: Handler> {
-    /// Does something with the listening sockets, the epoll that watches them, and the worker.
+    /// Runs `f` with the listening sockets, the epoll that watches them, and the worker.
     fn with_listeners<R>(
         &mut self,
         f: impl FnOnce(&mut WatchedListeners, &Epoll, &mut Worker<H>) -> R,
     ) -> R;
 
-    /// Does something with the order of those that are idle.
+    /// Runs `f` with the order of idle connections.
     fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R;
 
     /// Adds a connection and gives it its first turn.
     fn serve_new(&mut self, served: Served<H>);
 
-    /// Adds a connection that was told no, and ends it.
+    /// Adds a connection that was refused, and ends it.
     fn end_new(&mut self, served: Served<H>, closing: Closing);
 
-    /// Closes the connection with this token if it is idle indeed; says so.
+    /// Closes the connection with this token if it is really idle; returns whether it was.
     fn close_idle(&mut self, token: u64) -> bool;
 
     /// Puts a listener of this rank into the ready queue.
     fn queue_listener(&mut self, rank: Rank, index: usize);
 
-    /// A connection has come to listener `index`.
+    /// Accepts from listener `index`, which has connections, or queues it.
     fn arrived(&mut self, index: usize) {
         if self.with_listeners(|watched_listeners, _, _| watched_listeners.is_ordered(index)) {
             let rank =
@@ -51,8 +52,9 @@ pub(crate) trait Accepting<H: Handler> {
         });
     }
 
-    /// It is the turn of listener `index` in the ready queue. While it has more it stands there again at once:
-    /// else the ranks below would have their turns before epoll says so.
+    /// Accepts from listener `index`, whose turn in the ready queue it is. If it has more, it joins
+    /// the queue again at once; otherwise the ranks below would have turns before epoll reports it
+    /// again.
     fn accept_in_turn(&mut self, index: usize) {
         self.with_listeners(|watched_listeners, _, _| watched_listeners.called(index));
         if self.accept(index, RANK_BATCH) {
@@ -60,7 +62,8 @@ pub(crate) trait Accepting<H: Handler> {
         }
     }
 
-    /// Accepts at most so many from listener `index`. Returns whether more may be waiting.
+    /// Accepts at most `most` connections from listener `index`. Returns whether more may be
+    /// waiting.
     fn accept(&mut self, index: usize, most: usize) -> bool {
         for _ in 0..most {
             match self.next_arrival(index) {
@@ -79,7 +82,8 @@ pub(crate) trait Accepting<H: Handler> {
         true
     }
 
-    /// A connection of listener `index`. When all places are taken, one that is idle is closed for it.
+    /// Accepts a connection of listener `index`. When all places are taken, an idle connection is
+    /// closed for it.
     fn next_arrival(&mut self, index: usize) -> AcceptOutcome<H> {
         let nobody_is_idle = self.with_idle(|idle| idle.is_empty());
         let arrival = self.with_listeners(|watched_listeners, _, worker| {
@@ -96,7 +100,7 @@ pub(crate) trait Accepting<H: Handler> {
         })
     }
 
-    /// Closes the idle connection that is lowest, if it is not above this rank.
+    /// Closes the idle connection of the lowest rank, if that is not above this rank.
     #[cold]
     fn make_room(&mut self, rank: Rank) {
         for _ in 0..TRIES {
@@ -113,7 +117,7 @@ pub(crate) trait Accepting<H: Handler> {
             self.with_listeners(|watched_listeners, epoll, _| {
                 watched_listeners.unwatch(index, epoll)
             });
-            // bounded: clients that come back at once would keep it busy for ever
+            // bounded, as clients that connect again at once would keep the loop busy for ever
             for _ in 0..DRAIN_BATCHES {
                 if !self.accept(index, BATCH) {
                     break;

@@ -8,16 +8,17 @@ use crate::loops::timer_wheel::{NEAR_SLOT_MS, SLOT_MS, Wheel};
 use forebay_conn::{Await, Awaited, Handler, Protocol, RequestId};
 use forebay_sys::clock;
 
-/// What a connection and its requests wait for, each until when, and the connection's entry in a wheel.
-/// All times are in milliseconds of the monotonic clock.
+/// What a connection and its requests wait for, each with its deadline, and the connection's entry
+/// in a wheel. All times are in milliseconds of the monotonic clock.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionTimer {
     first: Deadline,
-    /// Those of requests.
+    /// The deadlines of requests.
     more: Vec<Deadline>,
-    /// When the wheel will present it; 0 for never.
+    /// The time when the wheel will present the connection; 0 for never.
     shown_ms: u64,
-    /// The time for a request is over. Others that began with it may be late, too, and are told one by one.
+    /// The time for a request is over. Others that began with it may be late, too; each is reported
+    /// on its own.
     has_expired: bool,
 }
 
@@ -25,11 +26,11 @@ pub(crate) struct ConnectionTimer {
 struct Deadline {
     awaited: Option<Awaited>,
     at_ms: u64,
-    /// While its client takes too little.
+    /// The measurement of a client that takes too little.
     slow: Option<Slow>,
 }
 
-/// Since when a client has taken too little, and how much it has.
+/// The time when the client began to take too little, and how much it has taken since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slow {
     since_ms: u64,
@@ -47,8 +48,8 @@ impl Deadline {
         Deadline { awaited: Some(awaited), at_ms, slow: None }
     }
 
-    /// Looks how much the client has taken. Whether it has taken too little for a whole window; until then it is
-    /// looked again.
+    /// Looks how much the client has taken. Returns whether it has taken too little for a whole
+    /// window; until then the next look follows.
     fn is_window_over<H: Handler>(
         &mut self,
         id: RequestId,
@@ -60,11 +61,12 @@ impl Deadline {
         let new = Slow { since_ms: self.at_ms.saturating_sub(look_ms), taken: 0 };
         let slow = self.slow.get_or_insert(new);
         slow.taken = slow.taken.saturating_add(served.taken_since_look(id, now_ms));
-        // As much as it must take until its look was due: that the loop is late is not the client's fault.
+        // The measure is the time until the look was due, as a loop that is late is not the
+        // client's fault.
         let waited_ms = self.at_ms.saturating_sub(slow.since_ms);
         if slow.taken >= timeouts.least_taken(waited_ms) {
             self.slow = None;
-            // not by the clock of the turn, as when it began
+            // measured from now, not from the clock of the turn; see `seldom_at_ms`
             self.at_ms = clock::coarse_ms().max(now_ms) + look_ms;
             return false;
         }
@@ -75,8 +77,8 @@ impl Deadline {
 }
 
 impl ConnectionTimer {
-    /// Gives the connection time for what it waits for, and its requests for what they wait for, unless
-    /// they have been given that already. Says whether what the connection waits for is new.
+    /// Sets the deadlines of what the connection and its requests wait for, unless they are set
+    /// already. Returns whether what the connection waits for is new.
     #[inline(always)]
     pub(crate) fn set<H: Handler>(&mut self, served: &mut Served<H>, worker: &Worker<H>) -> bool {
         let awaited = served.awaits();
@@ -99,8 +101,8 @@ impl ConnectionTimer {
         is_new
     }
 
-    /// The connection waits for something else from now on. What it has waited for before may be
-    /// a request's, which waits for it still.
+    /// Begins the connection's wait for something else. Its former wait may be that of a request,
+    /// which goes on.
     #[inline]
     fn begin(&mut self, awaited: Awaited, goes_on: bool, at_ms: impl Fn(Awaited) -> u64) {
         let known = self.more.iter().find(|deadline| deadline.awaited == Some(awaited));
@@ -119,7 +121,7 @@ impl ConnectionTimer {
     ) {
         let before = std::mem::take(&mut self.more);
         let first = self.first.awaited;
-        // they come in the same order each time, so the next is looked for after the last
+        // the order is the same each time, so the next is looked for after the last
         let mut after = 0;
         tell_all(&mut |awaited| {
             if first == Some(awaited) {
@@ -134,7 +136,7 @@ impl ConnectionTimer {
         });
     }
 
-    /// What was known of the jobs of these requests is about earlier ones.
+    /// Forgets the deadlines of earlier jobs of these requests.
     #[cold]
     fn forget_jobs(&mut self, new: &mut Vec<RequestId>) {
         for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
@@ -146,14 +148,14 @@ impl ConnectionTimer {
         new.clear();
     }
 
-    /// When the first of the deadlines is over.
+    /// The earliest deadline.
     #[inline]
     pub(crate) fn at_ms(&self) -> u64 {
         self.more.iter().map(|deadline| deadline.at_ms).fold(self.first.at_ms, u64::min)
     }
 
-    /// What was awaited for too long, if anything. A client that takes its answer fast enough is given time
-    /// for more of it.
+    /// Returns what was awaited for too long, if anything. A client that takes its answer fast
+    /// enough gets time for more of it.
     pub(crate) fn over<H: Handler>(
         &mut self,
         served: &mut Served<H>,
@@ -184,7 +186,8 @@ impl ConnectionTimer {
                 has_looked = true;
                 let ends_ms = served.conn.ends_ms();
                 if ends_ms <= now_ms {
-                    // what its client takes is not what it may wait for any more
+                    // the time for sending has ended, whatever the client takes; the protocol knows
+                    // what is late
                     return Some(served.conn.awaits());
                 }
                 if !deadline.is_window_over(awaited.id, served, worker) {
@@ -200,8 +203,8 @@ impl ConnectionTimer {
         None
     }
 
-    /// Says whether the client is slow: all that the connection waits for is that it takes something, and it takes too
-    /// little of each.
+    /// Notes whether the client is slow: the connection waits only for it to take something, and it
+    /// takes too little of each answer.
     #[cold]
     fn tell_slow<H: Handler>(&self, served: &mut Served<H>) {
         let mut all = std::iter::once(&self.first).chain(&self.more);
@@ -220,14 +223,14 @@ impl ConnectionTimer {
         }
     }
 
-    /// The time for a request was over, and the connection goes on: where another is over as well, the wheel
-    /// presents it soon.
+    /// Notes that the time for a request was over, and the connection goes on. Where another one is
+    /// over as well, the wheel presents the connection soon.
     pub(crate) fn expired(&mut self) {
         self.has_expired = true;
     }
 
-    /// Sees to it that the wheel presents the connection in time. A deadline that has moved later is met
-    /// by the entry that is there. Says when it will be presented, if that is new.
+    /// Has the wheel present the connection in time. For a deadline that has moved later, the entry
+    /// that is there is enough. Returns when the wheel will present it, if that is new.
     #[inline]
     pub(crate) fn schedule(&mut self, wheel: &mut Wheel, token: u64) -> Option<u64> {
         if self.is_scheduled() {
@@ -241,7 +244,7 @@ impl ConnectionTimer {
         Some(self.shown_ms)
     }
 
-    /// Whether the wheel presents the connection in time already, or never has to.
+    /// Whether the wheel already presents the connection in time, or never has to.
     #[inline]
     pub(crate) fn is_scheduled(&self) -> bool {
         let at_ms = self.at_ms();
@@ -249,7 +252,7 @@ impl ConnectionTimer {
         at_ms == u64::MAX || (self.shown_ms != 0 && self.shown_ms <= at_ms + late_ms)
     }
 
-    /// Whether what is waited for takes milliseconds: other stages.
+    /// Whether the wait is one of milliseconds: for other stages.
     #[inline]
     fn is_exact(&self) -> bool {
         let is_link = |deadline: &Deadline| {
@@ -258,8 +261,8 @@ impl ConnectionTimer {
         is_link(&self.first) || self.more.iter().any(is_link)
     }
 
-    /// The wheel presents the connection. Says whether this is its entry, and not one from before a
-    /// deadline moved forward.
+    /// Notes that the wheel presents the connection. Returns whether this is its entry, and not one
+    /// from before a deadline moved forward.
     pub(crate) fn presented(&mut self, now_ms: u64) -> bool {
         let is_it = self.shown_ms <= now_ms;
         if is_it {
@@ -269,7 +272,7 @@ impl ConnectionTimer {
     }
 }
 
-/// Until when this may be waited for.
+/// The deadline for this wait.
 #[inline]
 fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
     match awaited.what {
@@ -280,8 +283,8 @@ fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -
     }
 }
 
-/// The same for what a request that is answered at once does not wait for. A time comes by itself,
-/// exactly.
+/// The deadline for waits that a request answered at once does not have. The time of a request that
+/// may not be answered before comes by itself, exactly.
 #[cold]
 fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
     match awaited.what {
@@ -294,8 +297,8 @@ fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awa
         | Await::Ending
         | Await::Link
         | Await::Rest => served.conn.deadline_ms(awaited),
-        // Not by the clock of the turn: in it megabytes may have been sent since, and what the client
-        // takes is measured from now on.
+        // The clock of the turn is not used: megabytes may have been sent since that was read, and
+        // what the client takes is measured from now on.
         Await::Send => {
             let look_ms = clock::coarse_ms() + worker.time_ms(served, Await::Send);
             look_ms.min(served.conn.ends_ms())
@@ -319,7 +322,7 @@ mod tests {
         wheel.advance(79 * SLOT_MS, &mut Vec::new());
         timer.expired();
         assert_eq!(timer.schedule(&mut wheel, 1), Some(79 * SLOT_MS + NEAR_SLOT_MS));
-        // one that is not late is not hurried
+        // a deadline that is not over is not moved forward
         let mut timer = ConnectionTimer::default();
         timer.first.at_ms = 80 * SLOT_MS;
         timer.expired();
@@ -331,7 +334,7 @@ mod tests {
         const SEND: Awaited = Awaited { what: Await::Send, id: RequestId::SENDING };
         let job = |id| Awaited { what: Await::Job, id: RequestId(id) };
         let mut timer = ConnectionTimer::default();
-        // each waits for 100 ms
+        // each wait is 100 ms long
         let mut set = |now_ms: u64, first, all: &[Awaited]| {
             if timer.first.awaited != Some(first) {
                 timer.begin(first, true, |_| now_ms + 100);

@@ -1,12 +1,12 @@
-//! What a loop has that serves many connections: sockets, queues and times. Threads that serve one connection
-//! each have its deadlines, too.
+//! What a loop has that serves many connections: sockets, queues and times. Threads that serve one
+//! connection each use its deadlines, too.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `accepting` | how a loop accepts, and closes an idle connection to make room |
-//! | `watched_listeners` | its listening sockets: rest, and turns with other loops |
-//! | `sockets` | the other sockets that its requests wait for |
-//! | `ready_queue` | its connections whose request is to be answered, in order |
+//! | `watched_listeners` | the loop's listening sockets: rest, and turns with other loops |
+//! | `sockets` | the other sockets that requests of the loop wait for |
+//! | `ready_queue` | connections whose request waits to be answered, in order |
 //! | `send_queue` | which answer goes on first when several clients take more of theirs |
 //! | `deadlines` | until when a connection and its requests may wait |
 //! | `timer_wheel` | the deadlines of thousands of connections |

@@ -5,8 +5,8 @@
 //! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
 //! connection is answered as soon as it is ready, and there is no queue.
 //!
-//! A listener whose connections all have one rank stands among them, as a client of its own: what it has
-//! queued costs no descriptor until it is its turn.
+//! A listener whose connections all have one rank is in the queue, too, as a client of its own:
+//! what it has queued costs no descriptor until it is its turn.
 
 use crate::loops::watched_listeners::FIRST_LISTENER;
 use crate::order::ranks::{RankedClient, Ranks, RequestKey, Shares};
@@ -15,18 +15,18 @@ use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_metrics::{ClassSlot, ClassTurn, Local};
 use forebay_sys::clock;
 
-/// Requests answered before a loop looks for what has come.
+/// The requests that are answered before a loop polls again.
 pub(crate) const BATCH: usize = 32;
 
 /// Requests that wait to be answered.
 pub(crate) struct ReadyQueue {
-    /// Requests, and when each was there.
+    /// The requests, each with the time at which it was there.
     queue: Ranked<(RequestKey, u64)>,
     shares: Shares,
     ranks: Ranks,
 }
 
-/// A request that is answered now.
+/// A request that is being answered.
 #[must_use = "worker time that is not reported counts for nothing"]
 pub(crate) struct Called {
     turn: Turn,
@@ -35,7 +35,7 @@ pub(crate) struct Called {
 }
 
 impl ReadyQueue {
-    /// A queue in this order; `None` if there is none.
+    /// A queue in this order; `None` if there is one rank.
     pub(crate) fn new(ranks: &Ranks) -> Option<ReadyQueue> {
         let ready_queue = || {
             let (queue, shares) = ranks.queue();
@@ -44,7 +44,7 @@ impl ReadyQueue {
         ranks.is_ordered().then(ready_queue)
     }
 
-    /// Takes over shares that have changed: once per turn of the loop.
+    /// Takes over shares that have changed; called once per turn of the loop.
     #[inline]
     pub(crate) fn keep_up(&mut self) {
         self.shares.keep_up(&mut self.queue);
@@ -56,28 +56,28 @@ impl ReadyQueue {
         self.queue.is_empty()
     }
 
-    /// This request is there. `None` if there is no room, which there always is for as many as there
-    /// may be.
+    /// Puts this request into the queue. Returns `None` if there is no room; there always is room
+    /// for the largest number of requests.
     pub(crate) fn join(&mut self, ranked_client: RankedClient, request: RequestKey) -> Option<Key> {
         let RankedClient { rank, client } = ranked_client;
         self.queue.push(rank, client, 1, (request, clock::monotonic_ns())).ok()
     }
 
-    /// A listener of this rank has connections.
+    /// Puts a listener of this rank, which has connections, into the queue.
     pub(crate) fn join_listener(&mut self, rank: Rank, index: usize) {
         let token = FIRST_LISTENER + index as u64;
         let request = RequestKey { connection: token, request: RequestId::default() };
         let Rank(rank) = rank;
-        // there is room for as many as there may be
+        // there is room for the largest number of listeners
         let _ = self.queue.push(rank, token, 1, (request, clock::monotonic_ns()));
     }
 
-    /// The request waits no longer, if it still does.
+    /// Removes the request, if it still waits.
     pub(crate) fn leave(&mut self, key: Key) {
         self.queue.remove(key);
     }
 
-    /// The request that is next, and counts how long it has waited until `now_ns`.
+    /// Takes the next request, and counts how long it has waited until `now_ns`.
     pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(RequestKey, Called)> {
         let ((request, since_ns), turn) = self.queue.pop()?;
         let slot = self.slot(turn);
@@ -85,8 +85,9 @@ impl ReadyQueue {
         Some((request, Called { turn, of_class: metrics.begin_turn(slot), began_ns: now_ns }))
     }
 
-    /// It was answered, as far as that was possible. Returns the time. The order charges its class
-    /// for a refusal, too: a flood that is refused must not go first because it got nothing.
+    /// Ends the turn of a request that was answered as far as that was possible. Returns the time.
+    /// The order charges the class for a refusal, too: a flood that is refused must not go first
+    /// because it got nothing.
     pub(crate) fn answered(&mut self, called: Called, metrics: &Local) -> u64 {
         let now_ns = clock::monotonic_ns();
         let ns = now_ns.saturating_sub(called.began_ns);
@@ -100,7 +101,7 @@ impl ReadyQueue {
     }
 }
 
-/// The number of the listener that stands in the ready queue as this request, if it is one.
+/// The number of the listener that is in the ready queue as this request, if it is one.
 #[inline]
 pub(crate) fn listener_of(request: RequestKey) -> Option<usize> {
     request.connection.checked_sub(FIRST_LISTENER).map(|index| index as usize)

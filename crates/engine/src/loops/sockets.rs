@@ -1,10 +1,12 @@
-//! The sockets besides its client's that a connection's requests wait for, in the epoll of its loop.
+//! The sockets, other than its client's, that a connection's requests wait for, in the epoll of its
+//! loop.
 //!
-//! A socket may be used by one request after another, and stays in the epoll meanwhile: the kernel removes
-//! it when it is closed. Whose it is changes here, without a system call. What is reported of one that no
-//! request waits for is noted: the next request hears of it.
+//! A socket may be used by one request after another, and stays in the epoll meanwhile; the kernel
+//! removes it when it is closed. Its owner changes here, without a system call. A report about a
+//! socket that no request waits for is noted: the next request gets it.
 //!
-//! One that is closed is forgotten when another has its descriptor: there are never more than descriptors.
+//! A socket that is closed is forgotten when another one has its descriptor, so there are never
+//! more entries than descriptors.
 
 use crate::loops::watched_listeners::SOCKETS;
 use crate::order::ranks::RequestKey;
@@ -18,11 +20,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     known: Slab<KnownSocket>,
-    /// The place of the last one that had this descriptor. It may be closed since.
+    /// The place of the last socket that had this descriptor. It may have been closed since.
     places: BTreeMap<RawFd, usize>,
-    /// Tells a socket from an earlier one in the same place.
+    /// A counter that distinguishes a socket from an earlier one in the same place.
     generation: u32,
-    /// Threads take sockets over from one another. What is reported meanwhile may be told the request before.
+    /// Threads take sockets over from one another; a report that comes meanwhile may go to the
+    /// earlier request.
     is_shared: bool,
 }
 
@@ -31,31 +34,31 @@ pub(crate) struct Sockets {
 struct KnownSocket {
     id: SocketId,
     token: u64,
-    /// What the kernel reports.
+    /// The edges that the kernel reports.
     edges: Edges,
-    /// The request that waits for it.
+    /// The request that waits for the socket.
     owner: Option<RequestKey>,
-    /// Something was reported while no request waited.
+    /// The kernel reported something while no request waited.
     has_stirred: bool,
 }
 
-/// Those of one connection.
+/// The sockets of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(Vec<WatchedSocket>);
 
 #[derive(Clone, Copy, Debug)]
 struct WatchedSocket {
     id: SocketId,
-    /// Its place among those that are known, as long as it is open.
+    /// The place of the socket among those that are known, as long as it is open.
     place: usize,
-    /// The request that has named it last.
+    /// The request that has named the socket last.
     owner: RequestKey,
-    /// A request still names it.
+    /// A request still names the socket.
     is_named: bool,
 }
 
 impl Watched {
-    /// Whether there is none.
+    /// Whether the connection has no such socket.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -63,12 +66,13 @@ impl Watched {
 }
 
 impl Sockets {
-    /// Those of threads with one epoll.
+    /// Sockets of threads with one epoll.
     pub(crate) fn shared() -> Sockets {
         Sockets { is_shared: true, ..Sockets::default() }
     }
 
-    /// The socket with this token is ready: says which request waits for it, if one does.
+    /// Takes a report about the socket with this token: returns the request that waits for it, if
+    /// one does.
     pub(crate) fn ready(&mut self, token: u64) -> Option<RequestKey> {
         let known = self.known.get_mut((token & 0xffff_ffff) as usize)?;
         if known.token != token {
@@ -78,8 +82,8 @@ impl Sockets {
         known.owner
     }
 
-    /// Has the kernel report those that the requests of this connection wait for now, each time anew, and
-    /// none besides; `name_all` names them. Says whether that worked.
+    /// Has the kernel report the sockets that this connection's requests wait for now, each once
+    /// more, and no others; `name_all` names them. Returns whether that worked.
     pub(crate) fn watch<'s>(
         &mut self,
         watched: &mut Watched,
@@ -116,7 +120,7 @@ impl Sockets {
         is_well
     }
 
-    /// Has the kernel report one that this connection has not named before. Returns its place.
+    /// Has the kernel report a socket that this connection has not named before. Returns its place.
     fn add(
         &mut self,
         epoll: &Epoll,
@@ -132,7 +136,7 @@ impl Sockets {
                 let is_well = known.own(owner, socket, wanted, epoll, self.is_shared);
                 return is_well.then_some(place);
             }
-            // closed, as another has its descriptor
+            // that socket was closed, as another one has its descriptor
             self.known.remove(place);
             self.places.remove(&socket.as_raw_fd());
         }
@@ -147,13 +151,13 @@ impl Sockets {
         Some(place)
     }
 
-    /// The connection has ended.
+    /// Forgets the sockets of a connection that has ended.
     pub(crate) fn forget(&mut self, watched: &mut Watched) {
         watched.0.drain(..).for_each(|entry| self.leave(&entry));
     }
 
-    /// A request names this one no longer. It may be closed, and another in its place; or a request of another
-    /// connection has it already.
+    /// Notes that a request names this socket no longer. The socket may be closed, and another one
+    /// may be in its place; or a request of another connection has it already.
     fn leave(&mut self, entry: &WatchedSocket) {
         if let Some(known) = self.known.get_mut(entry.place)
             && known.id == entry.id
@@ -165,7 +169,7 @@ impl Sockets {
 }
 
 impl KnownSocket {
-    /// From now on this request waits for it. Says whether that worked.
+    /// Has this request wait for the socket from now on. Returns whether that worked.
     fn own(
         &mut self,
         owner: RequestKey,
@@ -177,7 +181,7 @@ impl KnownSocket {
         let is_taken_over = self.owner.replace(owner) != Some(owner);
         let all = self.edges | wanted;
         let has_stirred = std::mem::take(&mut self.has_stirred) || (is_shared && is_taken_over);
-        // what is there already is reported again by that
+        // changing the events makes an edge-triggered epoll report once more what is there already
         if all != self.edges || has_stirred {
             self.edges = all;
             return epoll.change_edges(socket, self.token, all).is_ok();
@@ -200,7 +204,7 @@ mod tests {
 
     const READ: Wants = Wants { read: true, write: false };
 
-    /// A loop, without the loop.
+    /// The sockets of a loop, without the loop.
     struct Loop {
         epoll: Epoll,
         events: Events,
@@ -222,7 +226,7 @@ mod tests {
             }));
         }
 
-        /// Which requests are told of what is there.
+        /// The requests that get the reports of what is there.
         fn told(&mut self) -> Vec<(u64, u32)> {
             self.epoll.wait(&mut self.events, 0).unwrap();
             let owners = self.events.iter().filter_map(|ready| self.sockets.ready(ready.token));
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!(here.told(), [(1, 1)]);
         one.own.read_exact(&mut [0]).unwrap();
         here.names(&mut first, 1, &[]);
-        // its end comes while no request has it
+        // the other end closes while no request has the socket
         drop(one.other);
         assert_eq!(here.told(), []);
         let ended = Socket { other: socket().other, ..one };
@@ -267,16 +271,16 @@ mod tests {
         let (mut first, mut second) = (Watched::default(), Watched::default());
         let mut one = socket();
         here.names(&mut first, 1, &[(1, &one, READ)]);
-        // the second connection has it before the first says that it has not
+        // the second connection names the socket before the first has let go of it
         here.names(&mut second, 2, &[(1, &one, READ)]);
         here.names(&mut first, 1, &[]);
         one.other.write_all(b"a").unwrap();
         assert_eq!(here.told(), [(2, 1)]);
-        // and so between streams of one connection
+        // the same holds between streams of one connection
         here.names(&mut second, 2, &[(3, &one, READ)]);
         one.other.write_all(b"a").unwrap();
         assert_eq!(here.told(), [(2, 3)]);
-        // one that ends with it keeps it from nobody
+        // a connection that ends with the socket does not keep it from others
         here.sockets.forget(&mut second);
         one.other.write_all(b"a").unwrap();
         assert_eq!(here.told(), []);
@@ -288,7 +292,7 @@ mod tests {
     fn another_socket_with_the_same_descriptor_is_another() {
         let mut here = Loop::new(Sockets::default());
         let (mut first, mut second) = (Watched::default(), Watched::default());
-        // tests beside this one may take the number that has become free
+        // tests that run beside this one may take the number that has become free
         let (before, mut next) = loop {
             let one = socket();
             here.names(&mut first, 1, &[(1, &one, READ)]);
@@ -301,7 +305,7 @@ mod tests {
         };
         next.other.write_all(b"a").unwrap();
         here.names(&mut second, 2, &[(1, &next, READ)]);
-        // in the same place, and yet the first connection does not take it away
+        // a socket in the same place, which the first connection yet does not take away
         assert_eq!(here.sockets.places[&next.own.as_raw_fd()], before);
         here.names(&mut first, 1, &[]);
         assert_eq!(here.told(), [(2, 1)]);
@@ -313,7 +317,8 @@ mod tests {
         let (mut first, mut second) = (Watched::default(), Watched::default());
         let mut one = socket();
         here.names(&mut first, 1, &[(1, &one, READ)]);
-        // a thread has taken it over and sent its request, and the answer is there before it says so
+        // a thread has taken the socket over and sent its request, and the answer arrives before it
+        // says so
         one.other.write_all(b"a").unwrap();
         assert_eq!(here.told(), [(1, 1)]);
         here.names(&mut first, 1, &[]);

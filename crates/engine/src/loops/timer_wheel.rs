@@ -1,29 +1,29 @@
-//! A hashed timer wheel: tokens by the time they are to be looked at. Its entries are lazy.
+//! A hashed timer wheel: tokens by the time at which they are looked at. Its entries are lazy.
 //!
 //! A deadline that moves later costs nothing: the entry stays where it is, and when its slot comes
 //! round the owner looks at the real deadline and inserts it again.
 
 use std::ops::RangeInclusive;
 
-/// Milliseconds per slot; deadlines are met this much late at most.
+/// Milliseconds per slot; the most by which a deadline is met late.
 pub(crate) const SLOT_MS: u64 = 128;
 const SLOTS: u64 = 1024;
 
-/// The same for those that are met more exactly.
+/// Milliseconds per slot for deadlines that are met more exactly.
 pub(crate) const NEAR_SLOT_MS: u64 = 8;
-/// One bit each.
+/// The number of near slots, one bit of `near_used` each.
 const NEAR_SLOTS: u64 = 64;
 
-/// Tokens by the time they are to be looked at.
+/// Tokens by the time at which they are looked at.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     slots: Vec<Vec<u64>>,
     entries: usize,
-    /// Those that are to be looked at soon, and more exactly.
+    /// The tokens that are looked at soon, and more exactly.
     near: Vec<Vec<u64>>,
-    /// Which of these slots have entries, one bit each.
+    /// The near slots that have entries, one bit each.
     near_used: u64,
-    /// The time that was looked at last.
+    /// The time up to which the wheel has been looked through.
     passed_ms: u64,
 }
 
@@ -35,8 +35,8 @@ impl Wheel {
         Wheel { slots, entries: 0, near, near_used: 0, passed_ms: now_ms }
     }
 
-    /// Has `token` looked at when `at_ms` is over, or earlier if that is very far away. Returns
-    /// when.
+    /// Has `token` looked at when `at_ms` is over, or earlier if that is very far away. Returns the
+    /// time of the look.
     pub(crate) fn insert(&mut self, at_ms: u64, token: u64) -> u64 {
         self.insert_at(at_ms / SLOT_MS + 1, token)
     }
@@ -61,7 +61,7 @@ impl Wheel {
         slot * NEAR_SLOT_MS
     }
 
-    /// Whether this time is over, as far as was looked.
+    /// Whether this time is over, as far as the wheel has been looked through.
     pub(crate) fn has_passed(&self, at_ms: u64) -> bool {
         at_ms <= self.passed_ms
     }
@@ -85,16 +85,16 @@ impl Wheel {
         }
     }
 
-    /// How long to sleep at most before [`advance`](Wheel::advance) has something to do.
+    /// The longest sleep before [`advance`](Wheel::advance) has something to do.
     pub(crate) fn sleep_ms(&self, now_ms: u64, most_ms: u64) -> u64 {
         if most_ms == 0 {
-            // a fiber's own time has come already: there is no least sleep below that
+            // a fiber's own time has come already; the least sleep does not apply
             return 0;
         }
         let most_ms = match self.near_used {
             0 => most_ms,
             used => {
-                // the slot that comes next becomes bit 0
+                // the next slot becomes bit 0
                 let next = self.passed_ms / NEAR_SLOT_MS + 1;
                 let ahead = used.rotate_right((next % NEAR_SLOTS) as u32).trailing_zeros();
                 let at_ms = (next + u64::from(ahead)) * NEAR_SLOT_MS;
@@ -113,7 +113,7 @@ impl Wheel {
     }
 }
 
-/// The slots whose time has come since `before_ms`: at most once round, however long that was.
+/// The slots whose time has come since `before_ms`: at most one round, however long that was.
 fn slots_between(before_ms: u64, now_ms: u64, slot_ms: u64, slots: u64) -> RangeInclusive<u64> {
     let current = now_ms / slot_ms;
     (before_ms / slot_ms + 1).max(current.saturating_sub(slots - 1))..=current

@@ -1,6 +1,6 @@
 //! The listener set of a loop: its listening sockets in its epoll. They rest when there are no
-//! descriptors, and give way to other loops that accept from the same sockets. Those of a rank wait in the
-//! ready queue of their loop until they are accepted from.
+//! descriptors, and alternate with other loops that accept from the same sockets. Listeners of one
+//! rank wait in the ready queue of their loop until it accepts from them.
 
 use crate::connection::accept::{AcceptOutcome, BATCH, Listener, ListenerSet, PAUSE_MS};
 use crate::connection::served::Served;
@@ -9,24 +9,24 @@ use forebay_conn::{Handler, Rank};
 use forebay_sys::epoll::Epoll;
 use std::io;
 
-/// Tokens above all connections': listeners, then the bell.
+/// The token of the bell; tokens above all connections' are those of listeners, then this one.
 pub(crate) const BELL: u64 = u64::MAX;
 pub(crate) const FIRST_LISTENER: u64 = u64::MAX - (1 << 20);
 
 /// Tokens from here to the listeners' are those of other sockets.
 pub(crate) const SOCKETS: u64 = 1 << 63;
 
-/// A connection's token: generation above, place below. Never as large as the other sockets'.
+/// A connection's token: generation above, place below; always below the tokens of other sockets.
 pub(crate) fn token(generation: u32, key: usize) -> u64 {
     u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)
 }
 
-/// The listening sockets of a loop, all of them watched but those that rest.
+/// The listening sockets of a loop, all of them watched except those that rest.
 pub(crate) struct WatchedListeners {
     listener_set: ListenerSet,
-    /// Those that rest, and until when.
+    /// The listeners that rest, and until when.
     resting: Vec<(usize, u64)>,
-    /// Those that are in the ready queue.
+    /// The listeners that are in the ready queue.
     queued: Vec<usize>,
 }
 
@@ -43,18 +43,19 @@ impl WatchedListeners {
         Ok(WatchedListeners { listener_set, resting: Vec::new(), queued: Vec::new() })
     }
 
-    /// How many there are: none when they are closed.
+    /// The number of listening sockets: none when they are closed.
     pub(crate) fn count(&self) -> usize {
         self.listener_set.sockets().count()
     }
 
-    /// The share of all connections there may be that are open.
+    /// The share of the places for connections that is taken, from 0 to 1.
     pub(crate) fn load(&self) -> f64 {
         self.listener_set.load()
     }
 
-    /// The rank of all that comes to listener `index`, if it has one and is not in the ready queue; then it
-    /// is, until it is [called](WatchedListeners::called).
+    /// Queues listener `index`, if its connections all have one rank, and it is not in the ready
+    /// queue. Returns that rank; the listener is queued until it is
+    /// [called](WatchedListeners::called).
     pub(crate) fn queue(&mut self, index: usize) -> Option<Rank> {
         let rank = self.listener_set.listener(index)?.rank?;
         if self.queued.contains(&index) {
@@ -69,12 +70,12 @@ impl WatchedListeners {
         self.listener_set.listener(index).is_some_and(|listener| listener.rank.is_some())
     }
 
-    /// Listener `index` is out of the ready queue.
+    /// Notes that listener `index` is out of the ready queue.
     pub(crate) fn called(&mut self, index: usize) {
         self.queued.retain(|queued| *queued != index);
     }
 
-    /// Whether one of them rests, so that a loop should look again after [`PAUSE_MS`].
+    /// Whether a listener rests, so that the loop should look again after [`PAUSE_MS`].
     pub(crate) fn any_rests(&self) -> bool {
         !self.resting.is_empty()
     }
@@ -88,7 +89,8 @@ impl WatchedListeners {
         self.listener_set.next(index, worker)
     }
 
-    /// As [`next`](WatchedListeners::next), for a loop that can close an idle connection for a new one.
+    /// Does the same as [`next`](WatchedListeners::next), for a loop that can close an idle
+    /// connection for a new one.
     ///
     /// # Errors
     /// As [`ListenerSet::next_or_full`].
@@ -100,7 +102,7 @@ impl WatchedListeners {
         self.listener_set.next_or_full(index, worker)
     }
 
-    /// Gives a connection that is admitted a place, if there is one now.
+    /// Gives an admitted connection a place, if there is one now.
     pub(crate) fn take_place<H: Handler>(
         &self,
         served: Served<H>,
@@ -109,14 +111,14 @@ impl WatchedListeners {
         self.listener_set.take_place(served, worker)
     }
 
-    /// How many connections a loop takes from listener `index` when it was woken for it. Of a shared
-    /// one it takes one, and then the turn is another loop's.
+    /// The number of connections that a loop takes from listener `index` when it was woken for it.
+    /// From a shared listener it takes one, and the next turn is another loop's.
     pub(crate) fn turn(&self, index: usize) -> usize {
         if self.is_shared(index) { 1 } else { BATCH }
     }
 
-    /// A turn at listener `index` is over. The kernel wakes the loop that has watched a shared one for
-    /// longest, and would always wake the same: now that is another.
+    /// Ends a turn at listener `index`. The kernel wakes the loop that has watched a shared
+    /// listener longest, which would always be the same; so this loop goes to the end.
     pub(crate) fn give_way(&mut self, index: usize, epoll: &Epoll, now_ms: u64) {
         let rests = self.resting.iter().any(|(resting, _)| *resting == index);
         if !self.is_shared(index) || rests {
@@ -130,15 +132,15 @@ impl WatchedListeners {
         }
     }
 
-    /// There are no descriptors for connections to listener `index`: it is not watched for a
-    /// while.
+    /// Stops watching listener `index` for a while, because there are no descriptors for its
+    /// connections.
     pub(crate) fn rest(&mut self, index: usize, epoll: &Epoll, now_ms: u64) {
         if self.unwatch(index, epoll) {
             self.resting.push((index, now_ms + PAUSE_MS));
         }
     }
 
-    /// Watches those again that have rested long enough.
+    /// Watches the listeners again that have rested long enough.
     pub(crate) fn resume(&mut self, epoll: &Epoll, now_ms: u64) {
         let listener_set = &self.listener_set;
         self.resting.retain(|&(index, until_ms)| {
@@ -150,13 +152,13 @@ impl WatchedListeners {
         });
     }
 
-    /// No loop is to be woken for listener `index` any more, although it is still open: others may share
-    /// the socket and keep it open. Says whether it was watched.
+    /// Has the loop no longer woken for listener `index`, although the listener is still open:
+    /// other processes may share the socket and keep it open. Returns whether it was watched.
     pub(crate) fn unwatch(&self, index: usize, epoll: &Epoll) -> bool {
         self.listener_set.listener(index).is_some_and(|it| epoll.remove(&it.socket).is_ok())
     }
 
-    /// Closes all of them.
+    /// Closes all listening sockets.
     pub(crate) fn close(&mut self) {
         self.listener_set.close();
         self.resting.clear();
@@ -167,7 +169,7 @@ impl WatchedListeners {
     }
 }
 
-/// Has the loop woken when a connection comes to listener `index`.
+/// Has the loop woken when a connection arrives at listener `index`.
 fn watch(epoll: &Epoll, index: usize, listener: &Listener) -> io::Result<()> {
     let token = FIRST_LISTENER + index as u64;
     if listener.shared {

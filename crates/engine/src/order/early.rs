@@ -1,23 +1,24 @@
-//! Requests that came too early: when each may be answered.
+//! Requests that were admitted for a later time, each with the time from which it may be answered.
 //!
-//! A deadline may be met late, and the [wheel](crate::loops::timer_wheel) does so. A request that waits for its turn
-//! is not to wait for the next slot of a wheel besides. So these times are kept exactly.
+//! A deadline may be met late, and the [wheel](crate::loops::timer_wheel) does so. A request that
+//! waits for its turn should not wait for the next slot of a wheel besides, so these times are kept
+//! exactly.
 
 use crate::order::ranks::RequestKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Requests that may not be answered yet, the first to be answered first.
+/// Requests that may not be answered yet, the next one first.
 #[derive(Debug, Default)]
 pub(crate) struct Early(BinaryHeap<Reverse<(u64, RequestKey)>>);
 
 impl Early {
-    /// This request may be answered at `at_ms`.
+    /// Keeps this request until `at_ms`, from when it may be answered.
     pub(crate) fn wait_until(&mut self, at_ms: u64, key: RequestKey) {
         self.0.push(Reverse((at_ms, key)));
     }
 
-    /// Takes out one whose time has come. It may be gone by now.
+    /// Takes out a request whose time has come. It may be gone by now.
     #[inline]
     pub(crate) fn next(&mut self, now_ms: u64) -> Option<RequestKey> {
         let Reverse((at_ms, key)) = *self.0.peek()?;
@@ -28,7 +29,7 @@ impl Early {
         Some(key)
     }
 
-    /// Milliseconds until the next is due, at most `most_ms`.
+    /// The milliseconds until the next request is due, at most `most_ms`.
     #[inline]
     pub(crate) fn sleep_ms(&self, now_ms: u64, most_ms: u64) -> u64 {
         let next = self.0.peek();

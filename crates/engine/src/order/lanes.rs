@@ -1,24 +1,27 @@
-//! Lanes: work of one lane is done one after another (ADR 0005), so that a file whose read hangs
+//! Lanes: tasks of one lane are done one after another (ADR 0005), so that a file whose read hangs
 //! holds one thread, not all of them.
 //!
 //! # Order
 //!
-//! In a lane the highest rank begins first, of a rank who came first. But of [`FAIR_EVERY`] tasks that
-//! begin the last is the one that waits longest, whatever its rank: so the one before which `j − 1` others
-//! of its lane came is among the next `FAIR_EVERY · j` that begin, and none starves.
+//! In a lane the task of the highest rank begins first, and within a rank the one that came first.
+//! But of every [`FAIR_EVERY`] tasks that begin, the last is the one that waits longest, whatever
+//! its rank: so a task before which `j − 1` others of its lane came is among the next `FAIR_EVERY ·
+//! j` that begin, and none starves.
 //!
 //! # Claims
 //!
-//! Which of the lanes goes on is decided in a queue for threads, by rank, client and share. Tasks stay in
-//! their lane until they begin; in the queue is a [claim](LaneClaim) of a lane that is free, with the rank of
-//! the first task in it, and another with the rank of the task that waits longest, if that is of another
-//! rank: it would be the first if there were no ranks, and its share moves the lane on. The claim that gets
-//! a thread first begins the task that is the first *then*. One that gets it while a task of its lane is
-//! under way has come in vain; when that ends there are claims again. So
+//! A queue for threads decides which lane goes on, by rank, client and share. Tasks stay in their
+//! lane until they begin. The queue holds [claims](LaneClaim): for a lane that is free, one with
+//! the rank of the first task in it; and another one with the rank of the task that waits longest,
+//! if that is another rank. That task would be the first if there were no ranks, and its share
+//! moves the lane on. The claim that gets a thread first begins the task that is the first *then*.
+//! A claim that gets a thread while a task of its lane is under way has no effect; when that task
+//! ends, there are claims again. So
 //!
-//! - a task that comes overtakes all of lower ranks that have not begun, also where a claim for those is
-//!   in the queue already, and does not wait until they have a thread;
-//! - who is overtaken keeps the place in the lane, and the claim its place in the queue until its turn comes.
+//! - a task that comes overtakes all of lower ranks that have not begun, also where a claim for
+//!   those is in the queue already, and does not wait until they have a thread;
+//! - a task that is overtaken keeps its place in the lane, and the claim its place in the queue
+//!   until its turn comes.
 
 use crate::order::ranks::RankedClient;
 use forebay_control::allocation::{PHASES, Phase};
@@ -26,8 +29,8 @@ use forebay_control::ranked::{FAIR_EVERY, MOST_RANKS};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Tasks of one rank that may wait in one lane. Their connections may be gone long before a file that
-/// hangs lets go of them.
+/// The largest number of tasks of one rank that may wait in one lane. Their connections may be gone
+/// long before a file that hangs lets go of them.
 const MOST_WAITING: usize = 16 * 1024;
 
 /// Lanes with tasks.
@@ -37,24 +40,24 @@ pub struct Lanes<T>(HashMap<u64, LaneTasks<T>>);
 /// One lane; it is forgotten when it has no task, and no claim is in a queue.
 #[derive(Debug)]
 struct LaneTasks<T> {
-    /// A task is under way.
+    /// Whether a task is under way.
     is_busy: bool,
-    /// What waits, by rank. No list is empty.
+    /// The waiting tasks, by rank. No list is empty.
     waiting: BTreeMap<u8, VecDeque<LaneTask<T>>>,
-    /// Bit `r` of a phase is set only while a claim with rank `r` is in the queue of that phase. While the lane
-    /// is free and has tasks, there is one with the highest rank that waits, and one with that of the task that
-    /// waits longest.
+    /// Bit `r` of a phase is set only while a claim with rank `r` is in the queue of that phase.
+    /// While the lane is free and has tasks, there is a claim with the highest rank that waits, and
+    /// one with that of the task that waits longest.
     claimed: [u64; PHASES],
-    /// Tasks that have come.
+    /// The number of tasks that have come.
     came: u64,
-    /// Tasks that have begun since the last that had waited longest.
+    /// The tasks that have begun since the last one that had waited longest.
     begun: u32,
 }
 
 /// A task that waits.
 #[derive(Debug)]
 struct LaneTask<T> {
-    /// How many had come with it.
+    /// The task's number in the order of coming, from 1.
     number: u64,
     phase: Phase,
     ranked_client: RankedClient,
@@ -66,18 +69,18 @@ struct LaneTask<T> {
 pub struct LaneClaim {
     /// The lane.
     pub lane: u64,
-    /// The phase of the task that it was made for.
+    /// The phase of the task for which the claim was made.
     pub phase: Phase,
-    /// The rank and the client of that task: in their place it waits for a thread.
+    /// The rank and the client of that task, in whose place the claim waits for a thread.
     pub ranked_client: RankedClient,
 }
 
-/// What becomes of a task that comes to its lane.
+/// The outcome of a task's coming to its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneEntry {
-    /// The lane is free, and this task is the first in it: there is to be this claim.
+    /// The lane is free, and this task is its first: the caller queues this claim.
     Claims(LaneClaim),
-    /// It waits. There are claims of its lane, or will be when the task under way has ended.
+    /// The task waits. There are claims of its lane, or will be when the task under way has ended.
     Waits,
     /// Too many wait already; the task is dropped.
     Full,
@@ -90,7 +93,7 @@ impl<T> Default for Lanes<T> {
 }
 
 impl<T> Lanes<T> {
-    /// `task`, which a request needs in `phase`, comes to its lane.
+    /// Adds `task`, which a request needs in `phase`, to its lane.
     pub fn enter(
         &mut self,
         lane: u64,
@@ -111,8 +114,9 @@ impl<T> Lanes<T> {
         claim.map_or(LaneEntry::Waits, LaneEntry::Claims)
     }
 
-    /// A claim, which is in the queue no longer, has a thread. Gives the task that is to be done; it is under
-    /// way until [`Lanes::leave`]. `None` if another of the lane is, or if none waits any more.
+    /// Begins a task for a claim that has left the queue and has a thread. Returns the task; it is
+    /// under way until [`Lanes::leave`]. Returns `None` if another task of the lane is under way,
+    /// or if none waits.
     pub fn begin(&mut self, claim: LaneClaim) -> Option<T> {
         let Entry::Occupied(mut occupied) = self.0.entry(claim.lane) else { return None };
         let tasks = occupied.get_mut();
@@ -128,15 +132,16 @@ impl<T> Lanes<T> {
         task
     }
 
-    /// The task under way was over before it began, as that of a client who has gone: it takes nobody's turn. Gives
-    /// the one that is to be done in its place; with it, or if none waits, the lane is busy until [`Lanes::leave`].
+    /// Replaces the task under way, which was over before it began because its client has left; it
+    /// uses up no turn. Returns the task to do in its place; until [`Lanes::leave`] the lane is
+    /// busy, also if no task waits.
     pub fn instead(&mut self, lane: u64) -> Option<T> {
         let tasks = self.0.get_mut(&lane)?;
         tasks.begun = tasks.begun.checked_sub(1).unwrap_or(FAIR_EVERY - 1);
         tasks.take()
     }
 
-    /// The task under way has ended: there are to be these claims.
+    /// Ends the task under way. Returns the claims that the caller queues.
     pub fn leave(&mut self, lane: u64) -> [Option<LaneClaim>; 2] {
         let Entry::Occupied(mut occupied) = self.0.entry(lane) else { return [None; 2] };
         let tasks = occupied.get_mut();
@@ -172,7 +177,8 @@ impl<T> LaneTasks<T> {
         came.map(|(rank, _)| *rank)
     }
 
-    /// A claim with this rank for the first task that has it, unless there is one in the queue of its phase.
+    /// A claim with this rank for the first task of that rank, unless there is one in the queue of
+    /// its phase.
     fn claim(&mut self, lane: u64, rank: u8) -> Option<LaneClaim> {
         let LaneTask { phase, ranked_client, .. } = self.waiting.get(&rank)?.front()?;
         let claimed = &mut self.claimed[phase.index()];
@@ -183,7 +189,7 @@ impl<T> LaneTasks<T> {
         Some(LaneClaim { lane, phase: *phase, ranked_client: *ranked_client })
     }
 
-    /// Takes the first task out.
+    /// Takes out the task that begins next.
     fn take(&mut self) -> Option<T> {
         let highest = self.highest()?;
         self.begun += 1;
@@ -202,8 +208,9 @@ impl<T> LaneTasks<T> {
     }
 }
 
-/// What is to be done of a task that has begun, or of the first after it that is not over: `take` says what, and
-/// `instead` gives the next of its lane, as [`Lanes::instead`] does. The task is the last that was looked at.
+/// Finds what there is to do for a task that has begun, or for the first after it that is not over:
+/// `take` takes it from a task, and `instead` gives the next task of the lane, as
+/// [`Lanes::instead`] does. The task returned is the last that was looked at.
 pub fn first_left<T, W>(
     mut task: T,
     mut take: impl FnMut(&T) -> Option<W>,
@@ -218,7 +225,7 @@ pub fn first_left<T, W>(
     }
 }
 
-/// The bit of a rank, of which there are at most as many.
+/// The bit of a rank; there are at most `MOST_RANKS` of them.
 fn bit(rank: u8) -> u64 {
     1 << (usize::from(rank) % MOST_RANKS)
 }
@@ -232,7 +239,7 @@ mod tests {
         RankedClient { rank, client: 7 }
     }
 
-    /// A task comes: the claim that is to be made for it.
+    /// Adds a task; returns the claim that must be queued for it.
     fn enter<T>(lanes: &mut Lanes<T>, lane: u64, rank: u8, task: T) -> Option<LaneClaim> {
         match lanes.enter(lane, Phase::Process, of_rank(rank), task) {
             LaneEntry::Claims(claim) => Some(claim),
@@ -249,7 +256,7 @@ mod tests {
         claims.iter().map(|claim| claim.ranked_client.rank).collect()
     }
 
-    /// A lane 1 in which this task, of rank 0, is under way.
+    /// Lanes in whose lane 1 this task, of rank 0, is under way.
     fn busy<T>(task: T) -> Lanes<T> {
         let mut lanes = Lanes::default();
         let claim = enter(&mut lanes, 1, 0, task).unwrap();
@@ -257,7 +264,8 @@ mod tests {
         lanes
     }
 
-    /// The tasks of lane 1 in the order in which they begin, where claims get threads as they were made.
+    /// The tasks of lane 1 in the order in which they begin, where claims get threads in the order
+    /// of their making.
     fn begun<T>(lanes: &mut Lanes<T>, mut claims: Vec<LaneClaim>) -> Vec<T> {
         let mut begun = Vec::new();
         while !claims.is_empty() {
@@ -348,7 +356,8 @@ mod tests {
         assert!(order.into_iter().filter(|task| *task < 100).eq(0..=30));
     }
 
-    /// Those of clients who have gone would take all turns of the low rank, and it would have none.
+    /// Tasks of clients that have left would take all turns of the low rank, and it would have
+    /// none.
     #[test]
     fn what_is_over_takes_nobodys_turn() {
         let mut lanes = busy('h');
@@ -402,7 +411,7 @@ mod tests {
         assert!(lanes.0.is_empty());
     }
 
-    /// Each phase has threads of its own: those of one may all hang.
+    /// Each phase has threads of its own, and those of one phase may all hang.
     #[test]
     fn a_claim_for_one_phase_keeps_none_from_another() {
         let mut lanes = Lanes::default();
@@ -428,7 +437,7 @@ mod tests {
         assert!(leave(&mut lanes, 1).is_empty() && lanes.0.is_empty());
     }
 
-    /// Threads that come and end at random, and claims that get them in any order.
+    /// Threads come and end at random, and claims get them in any order.
     #[test]
     fn nothing_is_lost_or_begun_twice_or_side_by_side() {
         const TASKS: usize = 300;
@@ -475,8 +484,8 @@ mod tests {
         }
     }
 
-    /// One thread, which tasks of rank 0 in lanes of their own want for themselves. Rank 1 has no share: what
-    /// it has in the lane of rank 2 would wait for ever.
+    /// There is one thread, which tasks of rank 0 in lanes of their own take again and again. Rank
+    /// 1 has no share: its task in the lane of rank 2 would wait for ever.
     #[test]
     fn the_share_of_who_waits_longest_moves_a_lane_on() {
         let mut ready = Ranked::new(&[0.0, 0.0, 0.25], usize::MAX, 1).unwrap();

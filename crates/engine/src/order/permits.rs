@@ -1,16 +1,17 @@
-//! Permits to answer and to do jobs, for engines in which each connection has a thread: they are given
-//! out by rank, and fair between the clients of a rank.
+//! Permits to answer and to do jobs, for engines in which each connection has a thread: permits are
+//! given out by rank, and fairly between the clients of a rank.
 //!
-//! A permit to answer stands for a core: unless configured, there are as many as cores. What only waits
-//! (for a client, for a device) needs none, so a file that hangs keeps no core from others. A permit to do a job that
-//! waits for a device stands for what the job takes while it does, memory above all: there are as many
-//! as other engines have helper threads. Each rank but the last has a reserve of permits besides, for
-//! itself and those above it: its requests need not wait until those of lower ranks end. A reserve does
-//! not eat up floors: while a lower rank is due, none of it is given out.
+//! A permit to answer stands for a core: unless configured, there are as many as cores. Work that
+//! only waits (for a client, for a device) needs none, so a file that hangs keeps no core from
+//! others. A permit to do a job that waits for a device stands for what the job takes meanwhile,
+//! memory above all: there are as many as other engines have helper threads. Each rank but the last
+//! also has a reserve of permits for itself and those above it, so that its requests need not wait
+//! until those of lower ranks end. A reserve does not eat up floors: while a lower rank is due,
+//! none of it is given out.
 //!
-//! Threads that answer are equal for the kernel: none gives way to one of a higher rank, as helper
-//! threads do ([`helpers`](crate::helpers)), because a thread cannot take back what it gave away when
-//! it answers a higher rank next.
+//! Threads that answer are equal for the kernel. Their priority does not depend on the rank, as
+//! that of helper threads does ([`helpers`](crate::helpers)), because a thread cannot raise a
+//! priority that it has lowered when it answers a higher rank next.
 //!
 //! With one rank there are no permits to answer: the kernel shares out the cores among all threads.
 
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Permits {
     state: Mutex<PermitState>,
-    /// What is charged for having one, in nanoseconds.
+    /// The clock by which the time with a permit is charged, in nanoseconds.
     clock: fn() -> u64,
 }
 
@@ -33,7 +34,7 @@ pub(crate) struct Permits {
 struct PermitState {
     waiting: Ranked<Arc<Waiter>>,
     shares: Shares,
-    /// Permits that no thread has, by the last rank that may have them.
+    /// The free permits, by the last rank that may have them.
     free: Box<[usize]>,
 }
 
@@ -60,14 +61,14 @@ pub(crate) struct PermitWait<'p> {
     has_permit: bool,
 }
 
-/// A permit, for the thread that has asked for it. It goes back to [`Permits::give_back`].
+/// A permit of the thread that has asked for it. It goes back to [`Permits::give_back`].
 #[derive(Debug)]
 #[must_use = "a permit that is not given back is lost"]
 pub(crate) struct Permit {
     grant: GrantedTurn,
-    /// How long was waited for it.
+    /// The time for which the thread waited for the permit.
     pub(crate) waited_ns: u64,
-    /// What the clock said when the thread got it.
+    /// The clock's time when the thread got the permit.
     began_ns: u64,
 }
 
@@ -79,13 +80,14 @@ impl Permit {
 }
 
 impl Permits {
-    /// To answer: so many, and the reserves. `None` if there is one rank. What is charged is CPU time,
-    /// since others may have the core in between.
+    /// Permits to answer: `answering` of them, and the reserves. Returns `None` if there is one
+    /// rank. CPU time is charged, as others may have the core in between.
     pub(crate) fn to_answer(ranks: &Ranks, answering: usize) -> Option<Permits> {
         ranks.is_ordered().then(|| Permits::new(ranks, answering, clock::thread_cpu_ns))
     }
 
-    /// To do jobs that wait for devices: so many, and the reserves. All their time is charged.
+    /// Permits to do jobs that wait for devices: `jobs` of them, and the reserves. All time is
+    /// charged.
     pub(crate) fn to_wait(ranks: &Ranks, jobs: usize) -> Permits {
         Permits::new(ranks, jobs, clock::monotonic_ns)
     }
@@ -99,24 +101,24 @@ impl Permits {
     }
 
     fn lock(&self) -> MutexGuard<'_, PermitState> {
-        // no panic can leave it half changed
+        // no panic can leave the state half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calling thread wants one, for work that counts for this rank and client.
+    /// Asks for a permit for the calling thread, for work that counts for this rank and client.
     pub(crate) fn ask(&self, ranked_client: RankedClient) -> PermitWait<'_> {
         let waiter = Arc::new(Waiter { thread: thread::current(), granted: OnceLock::new() });
         let since_ns = clock::monotonic_ns();
         let RankedClient { rank, client } = ranked_client;
         let mut state = self.lock();
-        // there is always room: one entry per thread
+        // the queue has no bound: there is one entry per thread
         let key = state.waiting.push(rank, client, 1, Arc::clone(&waiter)).ok();
         hand_out(state);
         PermitWait { permits: self, waiter, key, since_ns, has_permit: false }
     }
 
-    /// The calling thread is done with what it had this permit for. Returns what is charged for that,
-    /// in nanoseconds.
+    /// Gives a permit back, when the calling thread is done with its use. Returns what is charged
+    /// for that, in nanoseconds.
     pub(crate) fn give_back(&self, permit: Permit) -> u64 {
         let ns = (self.clock)().saturating_sub(permit.began_ns);
         self.release(permit.grant, ns);
@@ -131,13 +133,13 @@ impl Permits {
     }
 }
 
-/// Gives out what can be had, and wakes those who got it.
+/// Gives out the permits that can be had, and wakes the threads that got one.
 fn hand_out(mut state: MutexGuard<'_, PermitState>) {
     let mut lucky = Vec::new();
     let PermitState { waiting, shares, .. } = &mut *state;
     shares.keep_up(waiting);
     while let Some(rank) = state.waiting.next_rank() {
-        // reserves are for when there is nothing else
+        // reserves are used only when no other permit is free
         let levels = usize::from(rank)..state.free.len();
         let Some(level) = levels.rev().find(|level| state.free[*level] > 0) else { break };
         let Some((waiter, turn)) = state.waiting.pop() else { break };
@@ -151,10 +153,10 @@ fn hand_out(mut state: MutexGuard<'_, PermitState>) {
 }
 
 impl<'p> PermitWait<'p> {
-    /// Until there is a permit, at most so long.
+    /// Waits until there is a permit, for at most `most`.
     ///
     /// # Errors
-    /// Itself, to go on waiting.
+    /// Returns the wait itself, which can go on.
     pub(crate) fn wait(mut self, most: Duration) -> Result<Permit, PermitWait<'p>> {
         let until = Instant::now() + most;
         loop {
@@ -230,7 +232,7 @@ mod tests {
         let other_mid = ask(&permits, 1).wait(AT_ONCE).unwrap_err();
         let other_high = ask(&permits, 0).wait(AT_ONCE).unwrap();
         assert_eq!([high.rank(), mid.rank(), low.rank(), other_high.rank()], [0, 1, 2, 0]);
-        // what comes back goes to the highest that may have it
+        // a permit that comes back goes to the highest rank that may have it
         permits.give_back(other_high);
         let other_mid = other_mid.wait(AT_ONCE).unwrap_err();
         permits.give_back(high);
@@ -254,7 +256,7 @@ mod tests {
         for permit in held {
             permits.give_back(permit);
         }
-        // both have a permit and do not know it yet
+        // both threads have a permit and do not know it yet
         drop(first);
         permits.give_back(third.wait(AT_ONCE).unwrap());
         assert_eq!(*permits.lock().free, [0, 2]);

@@ -1,4 +1,4 @@
-//! The order of service: how many ranks there are, and what each is sure to get.
+//! The order of service: how many ranks there are, and what each is guaranteed.
 
 use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::Ranked;
@@ -8,18 +8,19 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What an order of service is made of.
+/// The settings of an order of service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderSettings {
-    /// What each rank gets of the worker time while it has work, whatever higher ranks want: 0 to 1,
-    /// together at most 1. With a single rank nothing is ordered.
+    /// The share of the worker time that each rank gets while it has work, whatever higher ranks
+    /// want: 0 to 1, together at most 1. With a single rank nothing is ordered.
     pub shares: Arc<[f64]>,
     /// The ledger of each rank.
     pub slots: Arc<[ClassSlot]>,
-    /// Helper threads of each kind that are kept for each rank but the last, and for those above it.
+    /// The number of helper threads of each kind that are kept for each rank but the last, and for
+    /// those above it.
     pub reserve: usize,
-    /// The nice value of helper threads that take jobs of the last rank, 0 to 19; those of the ranks
-    /// between have values between.
+    /// The nice value of helper threads that take jobs of the last rank, 0 to 19; the values of the
+    /// ranks between are in proportion.
     pub niceness: u8,
 }
 
@@ -35,15 +36,17 @@ impl Default for OrderSettings {
     }
 }
 
-/// The ranks of an engine and its helper threads. Clones are the same ranks: what one is
-/// [told](Ranks::set) holds for all. Their number, the reserve and the niceness stay for as long as an
-/// engine lives, because threads are begun for them; shares and ledgers may change while it runs.
+/// The ranks of an engine and its helper threads. Clones are the same ranks: what one of them is
+/// [set](Ranks::set) to holds for all. Their number, the reserve and the niceness stay for as long
+/// as an engine lives, because threads are begun for them; shares and ledgers may change while it
+/// runs.
 #[derive(Clone, Debug)]
 pub struct Ranks {
     shares: Arc<Versioned<Arc<[f64]>>>,
     /// The number of the ledger of each rank; there are as many as ranks.
     slots: Arc<[AtomicU8]>,
-    /// Helper threads of each kind that are kept for each rank but the last, and for those above it.
+    /// The number of helper threads of each kind that are kept for each rank but the last, and for
+    /// those above it.
     pub reserve: usize,
     niceness: u8,
 }
@@ -55,10 +58,10 @@ impl Default for Ranks {
     }
 }
 
-/// Which request of which connection.
+/// The address of a request in its engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKey {
-    /// The connection, by the token it has in its engine.
+    /// The connection, by its token in its engine.
     pub connection: u64,
     /// The request.
     pub request: RequestId,
@@ -67,14 +70,15 @@ pub struct RequestKey {
 /// The rank and the client that a piece of work counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankedClient {
-    /// Served in this order.
+    /// The rank, in whose order the work is served.
     pub rank: u8,
-    /// The client, as [`ClientKey::as_u64`](forebay_http::client::ClientKey::as_u64) tells it.
+    /// The client, as the number that
+    /// [`ClientKey::as_u64`](forebay_http::client::ClientKey::as_u64) returns.
     pub client: u64,
 }
 
 impl Ranks {
-    /// Ranks as `settings` say.
+    /// The ranks that `settings` describe.
     pub fn new(settings: &OrderSettings) -> Ranks {
         let OrderSettings { shares, slots, reserve, niceness } = settings;
         let slot = |rank: usize| slots.get(rank).copied().unwrap_or_default().0;
@@ -86,15 +90,15 @@ impl Ranks {
         }
     }
 
-    /// Whether these ranks can become what `settings` say while engines run: only shares and ledgers
-    /// are others.
+    /// Whether these ranks can become what `settings` describe while engines run: only shares and
+    /// ledgers differ.
     pub fn can_become(&self, settings: &OrderSettings) -> bool {
         let OrderSettings { shares, slots: _, reserve, niceness } = settings;
         (self.count(), self.reserve, self.niceness) == (shares.len().max(1), *reserve, *niceness)
     }
 
     /// Takes over shares and ledgers; queues take over shares before they next hand something out.
-    /// Does nothing where these ranks [cannot become](Ranks::can_become) that.
+    /// Nothing is done where these ranks [cannot become](Ranks::can_become) that.
     pub fn set(&self, settings: &OrderSettings) {
         if !self.can_become(settings) {
             return;
@@ -107,29 +111,29 @@ impl Ranks {
         }
     }
 
-    /// How many there are, at least 1.
+    /// The number of ranks, at least 1.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is more than one.
+    /// Whether there is more than one rank.
     pub fn is_ordered(&self) -> bool {
         self.count() > 1
     }
 
-    /// The rank of a request, as one of these.
+    /// The rank of a request, lowered to the number of ranks there are.
     pub fn clamp(&self, rank: Rank) -> u8 {
         rank.0.min((self.count() - 1) as u8)
     }
 
-    /// The ledger of a rank, as of now.
+    /// The current ledger of a rank.
     #[inline]
     pub fn slot(&self, rank: u8) -> ClassSlot {
         let slot = self.slots.get(usize::from(rank));
         slot.map_or_else(ClassSlot::default, |slot| ClassSlot(slot.load(Relaxed)))
     }
 
-    /// Threads in the reserves of all ranks, of one kind.
+    /// The number of threads in the reserves of all ranks, of one kind.
     pub fn reserve_in_all(&self) -> usize {
         self.reserve * (self.count() - 1)
     }
@@ -142,19 +146,20 @@ impl Ranks {
         }
     }
 
-    /// A queue in this order, for as much as comes, and what keeps its shares up to date.
+    /// A queue in this order without a bound, and what keeps its shares up to date.
     pub(crate) fn queue<T>(&self) -> (Ranked<T>, Shares) {
         let (reader, shares) = self.shares.reader();
         (queue(&shares), Shares(reader))
     }
 
-    /// A queue in this order, in which entries have numbers, and what keeps its shares up to date.
+    /// A queue in this order without a bound, in which entries have numbers, and what keeps its
+    /// shares up to date.
     pub(crate) fn number_queue<T>(&self) -> (Ranked<T>, Shares) {
         let (reader, shares) = self.shares.reader();
         let most = usize::MAX;
         let queue = Ranked::by_number(&shares, most)
             .or_else(|_| Ranked::by_number(&vec![0.0; self.count()], most));
-        // as many ranks as there are have an order without shares, if not with them
+        // without valid shares the order has as many ranks and no shares
         (queue.unwrap_or_else(|_| Ranked::single(most, 1)), Shares(reader))
     }
 
@@ -168,22 +173,22 @@ fn queue<T>(shares: &[f64]) -> Ranked<T> {
     let seed = RandomState::new().hash_one(0u8);
     match Ranked::new(shares, usize::MAX, seed) {
         Ok(queue) => queue,
-        // shares that are none: strict order is what is left of them
+        // without valid shares, strict order is what is left
         Err(_) => Ranked::single(usize::MAX, seed),
     }
 }
 
-/// The shares of one queue, which may have changed.
+/// The shares of one queue, which may change.
 #[derive(Debug)]
 pub(crate) struct Shares(Reader<Arc<[f64]>>);
 
 impl Shares {
-    /// Gives `queue` the shares in force. One atomic load if it has them; a loop looks once per turn,
-    /// threads that share a queue when they have its lock.
+    /// Gives `queue` the shares in force; one atomic load if it has them. A loop looks once per
+    /// turn, threads that share a queue look when they have its lock.
     #[inline]
     pub(crate) fn keep_up<T>(&mut self, queue: &mut Ranked<T>) {
         if let Some(shares) = self.0.newer() {
-            // shares that are none leave the order as it is
+            // invalid shares leave the order as it is
             let _ = queue.set_shares(&shares);
         }
     }
@@ -210,7 +215,7 @@ mod tests {
             (queue.pop().unwrap().0, ranks.slot(1))
         };
         assert_eq!(next(&ranks), (0, ClassSlot(1)));
-        // what a service takes is not known yet, so a rank with a share is due at once
+        // the time that a service takes is not known yet, so a rank with a share is due at once
         let settings = |shares: &[f64], slot: u8| OrderSettings {
             shares: shares.into(),
             slots: Arc::new([ClassSlot(0), ClassSlot(slot)]),
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!(next(&ranks), (1, ClassSlot(7)));
         ranks.set(&settings(&[0.0, 0.0], 7));
         assert_eq!(next(&ranks), (0, ClassSlot(7)));
-        // other ranks are not these
+        // ranks of another number, reserve or niceness are not taken over
         ranks.set(&settings(&[0.0, 0.5, 0.1], 9));
         ranks.set(&OrderSettings { reserve: 9, ..settings(&[0.0, 0.5], 9) });
         ranks.set(&OrderSettings { niceness: 9, ..settings(&[0.0, 0.5], 9) });

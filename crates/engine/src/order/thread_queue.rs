@@ -1,50 +1,50 @@
-//! Which connection gets the next free thread, where each keeps one.
+//! Which connection gets the next free thread, in engines in which each connection keeps one.
 //!
-//! While a thread is free for each that has come, there is nothing to order: they are served as they came.
-//! A free thread must get a processor before it can take a connection, and the connection it is for would be
-//! passed over meanwhile by all that come later and have a higher rank. When more have come than threads are
-//! free, the ready queue of all engines says which connections get them.
+//! While a thread is free for each connection that has come, nothing is ordered: they are served as
+//! they came. A free thread must get a processor before it can take a connection, and meanwhile all
+//! that come later and have a higher rank would pass the connection that it is for. When more have
+//! come than threads are free, the ready queue of all engines decides which connections get them.
 
 use crate::order::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};
 use std::collections::VecDeque;
 
-/// What waits for a thread.
+/// The connections that wait for a thread.
 pub(crate) struct ThreadQueue<T> {
-    /// What has come since it was last said how many threads are free.
+    /// The connections that have come since the number of free threads was last known.
     new: Vec<(RankedClient, T)>,
-    /// A thread is free for each of these.
+    /// The connections for each of which a thread is free.
     granted: VecDeque<(T, Turn)>,
-    /// There is none for these.
+    /// The connections for which no thread is free.
     waiting: Ranked<T>,
     shares: Shares,
 }
 
 impl<T> ThreadQueue<T> {
-    /// In this order.
+    /// A queue in this order.
     pub(crate) fn new(ranks: &Ranks) -> ThreadQueue<T> {
         let (waiting, shares) = ranks.queue();
         ThreadQueue { new: Vec::new(), granted: VecDeque::new(), waiting, shares }
     }
 
-    /// How many wait.
+    /// The number of connections that wait.
     pub(crate) fn len(&self) -> usize {
         self.new.len() + self.granted.len() + self.waiting.len()
     }
 
-    /// One more has come.
+    /// Adds a connection that has come.
     pub(crate) fn push(&mut self, ranked_client: RankedClient, item: T) {
         self.new.push((ranked_client, item));
     }
 
-    /// The next, for one of so many threads that are free. How long it has the thread goes back to
-    /// [`ran`](ThreadQueue::ran).
+    /// Takes the next connection, for one of `free` threads that are free. The time for which it
+    /// has the thread goes back to [`ran`](ThreadQueue::ran).
     pub(crate) fn pop(&mut self, free: usize) -> Option<(T, Turn)> {
         self.grant(free.max(1));
         self.granted.pop_front()
     }
 
-    /// Gives what has come to threads that are free for it, or puts it in order.
+    /// Grants free threads to the connections that have come, or puts them in order.
     fn grant(&mut self, free: usize) {
         self.shares.keep_up(&mut self.waiting);
         let is_enough = self.waiting.is_empty() && self.len() <= free;
@@ -62,7 +62,7 @@ impl<T> ThreadQueue<T> {
         }
     }
 
-    /// The thread was had for so long.
+    /// Charges the time for which the thread was taken.
     pub(crate) fn ran(&mut self, turn: Turn, ns: u64) {
         self.waiting.ran(turn, ns);
     }
@@ -99,7 +99,7 @@ mod tests {
         let mut queue = queue();
         push(&mut queue, &[2, 1]);
         assert_eq!(pop(&mut queue, 4), Some("low"));
-        // comes before the next thread is awake, and there is one for it, too
+        // comes before the next thread is awake, and there is a thread for it, too
         push(&mut queue, &[0]);
         assert_eq!(pop(&mut queue, 3), Some("medium"));
         assert_eq!(pop(&mut queue, 2), Some("high"));

@@ -1,4 +1,4 @@
-//! The controller's thread: takes a sample of all phases each period, has the law of
+//! The controller's thread: once per period it takes a sample of all phases, has the law of
 //! [`forebay_control::allocation`] decide, and moves, wakes and begins threads accordingly.
 
 use super::list::ListFigures;
@@ -19,7 +19,7 @@ pub(super) struct PipelineController {
     allocation: allocation::Controller,
     monitor: Monitor,
     is_fixed: bool,
-    /// The first phase whose threads it may change.
+    /// The first phase whose number of threads the controller may change.
     first: Phase,
     counters: Arc<Counters>,
     pipeline_gauges: Arc<PipelineGauges>,
@@ -33,13 +33,13 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// The controller may end.
+    /// Lets the controller end.
     pub(super) fn release(&self) {
         *self.released.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.release.notify_all();
     }
 
-    /// Waits so long; `false` when released.
+    /// Waits for this period; returns `false` when released.
     fn wait(&self, period: Duration) -> bool {
         let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.release.wait_timeout_while(released, period, |released| !*released);
@@ -47,7 +47,7 @@ impl Hold {
     }
 }
 
-/// Everything counted at one time.
+/// All figures counted at one time.
 struct Reading {
     at_ns: u64,
     requests: u64,
@@ -56,7 +56,7 @@ struct Reading {
 }
 
 impl PipelineController {
-    /// For a pipeline with these settings.
+    /// The controller of a pipeline with these settings.
     ///
     /// # Errors
     /// Settings that contradict themselves.
@@ -130,7 +130,7 @@ fn sample<J: Job>(
             let (before, now) = (&before.phases[phase.index()], &now.phases[phase.index()]);
             let with_task_ns = now.busy_ns - before.busy_ns;
             let is_loop = now.taken == 0;
-            // the scheduler is asked thread by thread: not about those that only slept
+            // the scheduler has a file per thread, which is not read for threads that only slept
             let is_asked = is_loop || with_task_ns > 0;
             let spent = if is_asked { lists.of(phase).spent() } else { None };
             // loops take nothing from a list; they are busy while they do not sleep
@@ -149,7 +149,8 @@ fn sample<J: Job>(
                 busy: busy_ns as f64 / period_ns as f64,
                 blocked: match spent {
                     Some(spent) => blocked_share(busy_ns, spent.run_ns, spent.runnable_ns),
-                    // a kernel that does not tell: all may be blocked, and M alone is the bound
+                    // a kernel without these figures: all threads may be blocked, and M alone is
+                    // the bound
                     None if busy_ns > 0 => 1.0,
                     None => 0.0,
                 },
@@ -162,12 +163,13 @@ fn sample<J: Job>(
     }
 }
 
-/// Sees to it that each phase from `first` on has as many threads as it should, or as many as can be had. A
-/// thread that one phase has too many goes to one that lacks one; what is lacking then comes from those
-/// that rest, and at last from new threads.
+/// Brings each phase from `first` on to its number of threads, or as near as can be had. A thread
+/// that one phase has too many goes to one that lacks one; what is still lacking comes from those
+/// that rest, and last from new threads.
 fn apply<J: Job>(lists: &PhaseLists<J>, first: Phase, targets: &[u32; PHASES], spawn: &Spawn) {
     let phases = || Phase::ALL.into_iter().filter(|phase| *phase >= first);
-    // a thread that has not come within a period is held by its task, perhaps for ever: another comes
+    // a thread that has not come within a period is held by its task, perhaps for ever, so another
+    // one is brought
     let mut late = Vec::new();
     for to in phases().flat_map(|from| lists.of(from).take_back()) {
         lists.of(to).expect_fewer(1);
@@ -175,7 +177,7 @@ fn apply<J: Job>(lists: &PhaseLists<J>, first: Phase, targets: &[u32; PHASES], s
     }
     let mut takers = Vec::new();
     let mut steady = Vec::new();
-    // in keta's order: the later a phase, the sooner
+    // in keta's order, the later a phase is, the sooner it gets a thread
     for phase in phases().rev() {
         let lacking = lists.of(phase).raise(targets[phase.index()]);
         let late = late.iter().filter(|to| **to == phase).count() as u32;
@@ -192,7 +194,7 @@ fn apply<J: Job>(lists: &PhaseLists<J>, first: Phase, targets: &[u32; PHASES], s
     takers.into_iter().for_each(|phase| bring(lists, phase, 1, spawn));
 }
 
-/// Has so many threads come to `phase`, which expects them: from those that rest, or new ones.
+/// Brings this many threads to `phase`, which expects them: threads that rest, or new ones.
 fn bring<J: Job>(lists: &PhaseLists<J>, phase: Phase, threads: u32, spawn: &Spawn) {
     for missing in (1..=threads).rev() {
         let comes =

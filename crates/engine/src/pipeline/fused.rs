@@ -2,9 +2,9 @@
 //!
 //! The threads of the receive phase are loops, each with listeners, connections and an epoll of its
 //! own ([`crate::event`]): accept, process and send are calls, and a slow receiver goes back to
-//! epoll. What must wait for the file system is a task for the process phase if a request needs it
-//! to be answered, and for the send phase if an answer needs more of its file in memory. With classes
-//! the loops answer in order as those of `event` do, and both lists are in order.
+//! epoll. Work that must wait for the file system is a task for the process phase if a request
+//! needs it to be answered, and for the send phase if an answer needs more of its file in memory.
+//! With classes the loops answer in order as those of `event` do, and both lists are in order.
 
 use super::list::WorkerSlot;
 use super::lists::{PhaseLists, Task};

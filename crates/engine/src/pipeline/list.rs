@@ -5,8 +5,9 @@
 //! reserve of threads that take nothing below it, as [`helpers`](crate::helpers) have; while a lower
 //! rank is due they take nothing.
 //!
-//! The controller's threads belong to no phase for ever: one that is told to goes to another list as soon
-//! as it has no task, and one that is too many rests until a phase needs it ([`Duty`]).
+//! The controller's threads belong to no phase for ever: one that is ordered away goes to another
+//! list as soon as it has no task, and one that is too many rests until a phase needs it
+//! ([`Duty`]).
 
 #[cfg(test)]
 mod tests;
@@ -22,13 +23,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A thread that has had nothing to do for this long lets its handler rest.
+/// The idle time after which a thread lets its handler rest.
 const REST: Duration = Duration::from_millis(100);
 
 /// Tasks, and threads that sleep while there are none.
 pub(super) struct TaskList<T> {
     state: Mutex<ListState<T>>,
-    /// Where idle threads of each level sleep.
+    /// The places where idle threads of each level sleep.
     work: Box<[Condvar]>,
     meters: PhaseMeters,
     reserve: u32,
@@ -36,22 +37,22 @@ pub(super) struct TaskList<T> {
 
 struct ListState<T> {
     tasks: TaskQueue<T>,
-    /// The controller's threads in a job …
+    /// The number of the controller's threads that are in a job …
     in_job: u32,
-    /// … and tasks that are jobs and wait because all of them but one are.
+    /// … and tasks that are jobs, which wait because all these threads but one are in one.
     held: TaskQueue<T>,
     idle: Box<[IdleThreads]>,
-    /// How many of the controller's threads take tasks, those of a reserve not counted …
+    /// The number of the controller's threads that should take tasks, without those of a reserve …
     target: u32,
-    /// … how many are here …
+    /// … of those that are here …
     active: u32,
-    /// … how many are on their way, …
+    /// … of those that are on their way, …
     coming: u32,
-    /// … and where to some of those here are to go.
+    /// … and the phases that some of those here should go to.
     leaving: VecDeque<Phase>,
     closed: bool,
     figures: ListFigures,
-    /// When `figures.busy_ns` was brought up to date.
+    /// The time up to which `figures.busy_ns` is counted.
     counted_ns: u64,
 }
 
@@ -59,29 +60,29 @@ struct ListState<T> {
 #[derive(Clone, Copy, Debug, Default)]
 struct IdleThreads {
     asleep: u32,
-    /// Of those: woken, and not yet running.
+    /// The threads among them that were woken, and do not run yet.
     woken: u32,
 }
 
-/// Which thread of a phase.
+/// The identity of a phase's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerSlot {
-    /// One of the controller's. It keeps its number, which is in its name, in every phase.
+    /// A thread of the controller. It keeps its number, which is in its name, in every phase.
     Common(u32),
-    /// One of the reserve of this rank, with this number.
+    /// A thread of the reserve of this rank, with this number.
     Reserve(u8, u32),
 }
 
-/// What a thread does next.
+/// The next thing that a thread does.
 #[derive(Debug)]
 pub(super) enum Duty<T> {
-    /// This task.
+    /// The thread does this task.
     Task(T, TaskRun),
-    /// It goes to this phase, which waits for it.
+    /// The thread goes to this phase, which waits for it.
     Switch(Phase),
-    /// It is one too many here: it rests until a phase needs it.
+    /// The thread is one too many here, and rests until a phase needs it.
     Rest,
-    /// The list is closed.
+    /// The thread ends, as the list is closed.
     End,
 }
 
@@ -90,48 +91,48 @@ pub(super) enum Duty<T> {
 pub(super) struct TaskRun {
     worker_slot: WorkerSlot,
     turn: Option<Turn>,
-    /// How long the task had waited.
+    /// The time for which the task had waited.
     pub(super) waited_ns: u64,
     began_ns: u64,
-    /// It was held before.
+    /// The task was held before.
     was_held: bool,
-    /// It counts among those in a job.
+    /// The thread counts among those in a job.
     in_job: bool,
-    /// It is held now, and not finished.
+    /// The task is held now, and not finished.
     is_put_back: bool,
-    /// Nothing was done: in the order it counts for nothing.
+    /// Nothing was done, so the order does not count the task.
     pub(super) in_vain: bool,
 }
 
-/// What a list has counted since it was made.
+/// The figures that a list has counted since it was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListFigures {
-    /// Tasks in the list now.
+    /// Tasks that are in the list now.
     pub(super) waiting: u32,
     /// The controller's threads that may take tasks now.
     pub(super) threads: u32,
-    /// Threads with a task now.
+    /// Threads that have a task now.
     pub(super) busy: u32,
-    /// Tasks put in.
+    /// Tasks that were put in.
     pub(super) arrivals: u64,
-    /// Tasks taken, and how long they had waited together.
+    /// Tasks that were taken, and the sum of their waits.
     pub(super) taken: u64,
     pub(super) delay_ns: u64,
-    /// Tasks finished.
+    /// Tasks that were finished.
     pub(super) completions: u64,
-    /// Time with a task, summed over all threads.
+    /// The time with a task, summed over all threads.
     pub(super) busy_ns: u64,
     /// Tasks that turned out to be jobs, whether they could be begun at once or not.
     pub(super) jobs: u64,
 }
 
 impl TaskRun {
-    /// The rank of the task; 0 if there is only one.
+    /// The rank of the task; 0 if there is one rank.
     pub(super) fn rank(&self) -> u8 {
         self.turn.as_ref().map_or(0, Turn::rank)
     }
 
-    /// How long it has lasted.
+    /// The time with the task so far.
     pub(super) fn ns(&self) -> u64 {
         clock::monotonic_ns().saturating_sub(self.began_ns)
     }
@@ -139,7 +140,8 @@ impl TaskRun {
 
 impl<T> TaskList<T> {
     /// An empty list in this order for `target` threads, and `reserve` more for each rank but the
-    /// last. The caller begins them; each but those of the reserve says when it is [there](TaskList::join).
+    /// last. The caller begins them; each thread but those of the reserve then
+    /// [joins](TaskList::join).
     pub(super) fn new(target: u32, ranks: &Ranks, reserve: usize) -> TaskList<T> {
         let state = ListState {
             tasks: TaskQueue::new(ranks),
@@ -163,7 +165,7 @@ impl<T> TaskList<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, ListState<T>> {
-        // no panic can leave it half changed
+        // no panic can leave the state half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,32 +173,33 @@ impl<T> TaskList<T> {
         (self.work.len() - 1) as u8
     }
 
-    /// The threads of the reserves, which there are from the beginning.
+    /// The threads of the reserves, which exist from the beginning.
     pub(super) fn reserves(&self) -> impl Iterator<Item = WorkerSlot> + use<T> {
         let reserve = self.reserve;
         (0..self.last())
             .flat_map(move |rank| (0..reserve).map(move |number| WorkerSlot::Reserve(rank, number)))
     }
 
-    /// How many threads are on their way.
+    /// The number of threads that are on their way.
     pub(super) fn coming(&self) -> u32 {
         self.lock().coming
     }
 
-    /// One of the controller's threads that was on its way is here, and calls [`next`](TaskList::next).
+    /// Counts one of the controller's threads that was on its way and is here, and that calls
+    /// [`next`](TaskList::next).
     pub(super) fn join(&self) {
         let mut state = self.lock();
         state.coming = state.coming.saturating_sub(1);
         state.active += 1;
     }
 
-    /// So many that were on their way do not come after all.
+    /// Expects this many fewer threads, which were on their way and do not come after all.
     pub(super) fn expect_fewer(&self, threads: u32) {
         let mut state = self.lock();
         state.coming = state.coming.saturating_sub(threads);
     }
 
-    /// The last rank whose tasks a thread takes.
+    /// The last rank whose tasks this thread takes.
     pub(super) fn level(&self, worker_slot: WorkerSlot) -> u8 {
         match worker_slot {
             WorkerSlot::Common(_) => self.last(),
@@ -213,18 +216,18 @@ impl<T> TaskList<T> {
         state.tasks.push(task, ranked_client, clock::monotonic_ns());
         state.figures.arrivals += 1;
         let levels = self.rouse(&mut state);
-        // a thread that is woken while the lock is held may run at once, and find it held
+        // woken under the lock, a thread might run at once and find the list locked
         drop(state);
         levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
     }
 
-    /// Sees to it that a thread comes for what is next, if one that may take it sleeps.
+    /// Has a thread come for the next task, if one that may take it sleeps.
     fn wake(&self, state: &mut ListState<T>) {
         let levels = self.rouse(state);
         levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
     }
 
-    /// The threads that are to be woken for what is next: one at each of these levels.
+    /// Chooses the threads to wake for what is next: one at each of these levels.
     fn rouse(&self, state: &mut ListState<T>) -> [Option<usize>; 2] {
         let queues =
             [(state.tasks.next_rank(), true), (state.held.next_rank(), state.may_begin_job())];
@@ -240,8 +243,8 @@ impl<T> TaskList<T> {
         })
     }
 
-    /// What a thread does next. `ended` is its time with the task it comes from. Before a long sleep,
-    /// `rest` is called.
+    /// Waits for what a thread does next. `ended` is its time with the task before. Before a long
+    /// sleep, `rest` is called.
     pub(super) fn next(
         &self,
         worker_slot: WorkerSlot,
@@ -260,13 +263,13 @@ impl<T> TaskList<T> {
                 return Duty::End;
             }
             if let Some(duty) = state.leave(worker_slot) {
-                // what it may have been woken for is another's
+                // another thread must take what this one may have been woken for
                 self.wake(&mut state);
                 return duty;
             }
             if let Some((task, task_run)) = state.take(worker_slot, level as u8) {
                 if self.last() > 0 {
-                    // what is next now may be for another level
+                    // what is next now may be for a thread of another level
                     self.wake(&mut state);
                 }
                 return Duty::Task(task, task_run);
@@ -274,7 +277,8 @@ impl<T> TaskList<T> {
             if self.last() > 0 {
                 self.wake(&mut state);
             }
-            // since it has had nothing to do, however often it was woken for what another took
+            // counted from when the thread became idle, however often it was woken for what another
+            // one took
             let long = (!rested).then(|| {
                 let now = Instant::now();
                 rests_at.get_or_insert(now + REST).saturating_duration_since(now)
@@ -294,9 +298,9 @@ impl<T> TaskList<T> {
         }
     }
 
-    /// A thread is about to do a job, which may take for ever. It gets its task back, unless all other
-    /// threads of this phase are in jobs: one, if there are two, is kept for what needs no job. Those of
-    /// a reserve always may.
+    /// Asks for a thread to begin a job, which may take for ever. Returns its task, unless all
+    /// other threads of this phase are in jobs; one thread, if there are two, is kept for tasks
+    /// that need no job. Threads of a reserve always get the task.
     pub(super) fn begin_job(
         &self,
         task: T,
@@ -320,7 +324,7 @@ impl<T> TaskList<T> {
         None
     }
 
-    /// The job is done.
+    /// Ends the job of this thread.
     pub(super) fn end_job(&self, task_run: &mut TaskRun) {
         if std::mem::take(&mut task_run.in_job) {
             let mut state = self.lock();
@@ -329,8 +333,8 @@ impl<T> TaskList<T> {
         }
     }
 
-    /// From now on at least so many threads take tasks, beside those of the reserves. Returns how many are
-    /// lacking: these it expects.
+    /// Raises the number of threads that take tasks, beside those of the reserves, to at least
+    /// `target`. Returns how many are lacking; the list expects those.
     pub(super) fn raise(&self, target: u32) -> u32 {
         let mut state = self.lock();
         let wanted = target + state.leaving.len() as u32;
@@ -342,8 +346,9 @@ impl<T> TaskList<T> {
         lacking
     }
 
-    /// From now on no more threads than these take tasks. Those that are too many rest when they have no
-    /// task, or go where one of `takers` is that they may change to, which is taken out.
+    /// Lowers the number of threads that take tasks to `target`. Threads that are too many rest
+    /// when they have no task, or go to one of `takers` that they may change to, which is taken
+    /// out.
     pub(super) fn lower(
         &self,
         target: u32,
@@ -363,35 +368,36 @@ impl<T> TaskList<T> {
             !goes
         });
         if state.active > state.target || !state.leaving.is_empty() {
-            // those that sleep and are too many go
+            // threads that sleep and are too many leave now
             self.work[usize::from(self.last())].notify_all();
             self.wake(&mut state);
         }
     }
 
-    /// Takes back what was asked of threads that all have had tasks since: returns where none goes to.
+    /// Takes back the orders to go to other phases, which threads could not follow because all have
+    /// had tasks since. Returns the phases that get no thread.
     pub(super) fn take_back(&self) -> VecDeque<Phase> {
         std::mem::take(&mut self.lock().leaving)
     }
 
-    /// The calling thread is one of this list's.
+    /// Enlists the calling thread as one of this list's.
     pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
         self.meters.enlist()
     }
 
-    /// The thread with this meter comes to this list from another.
+    /// Takes over the meter of a thread that comes from another list.
     pub(super) fn take_over(&self, meter: &Arc<Meter>, from: &TaskList<T>) {
         from.meters.remove(meter);
         self.meters.add(meter);
     }
 
-    /// How its threads spent the time since the last call, summed. `None` if this kernel does not
-    /// tell.
+    /// How the list's threads have spent the time since the last call, summed. Returns `None` if
+    /// this kernel has no such figures.
     pub(super) fn spent(&self) -> Option<Spent> {
         self.meters.spent()
     }
 
-    /// What was counted until now.
+    /// The figures counted until now.
     pub(super) fn figures(&self) -> ListFigures {
         let mut state = self.lock();
         state.change_busy(0);
@@ -400,7 +406,7 @@ impl<T> TaskList<T> {
         ListFigures { waiting, threads, ..state.figures }
     }
 
-    /// No task is taken any more; those in the list are dropped, and its threads end.
+    /// Closes the list: tasks in it are dropped, no more are taken, and its threads end.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -416,7 +422,7 @@ impl<T> TaskList<T> {
 }
 
 impl<T> ListState<T> {
-    /// Takes a thread out that is to go, or is too many.
+    /// Takes out a thread that was ordered away, or is too many.
     fn leave(&mut self, worker_slot: WorkerSlot) -> Option<Duty<T>> {
         if matches!(worker_slot, WorkerSlot::Reserve(..)) {
             return None;
@@ -436,8 +442,8 @@ impl<T> ListState<T> {
         self.in_job < threads.saturating_sub(1).max(1)
     }
 
-    /// The next task for a thread that takes those of `level` and of higher ranks. Among equals those
-    /// that were held have waited before.
+    /// Takes the next task for a thread that takes those of `level` and of higher ranks. Among
+    /// equals, tasks that were held come first, as they have waited before.
     fn take(&mut self, worker_slot: WorkerSlot, level: u8) -> Option<(T, TaskRun)> {
         self.held.keep_up();
         self.tasks.keep_up();
@@ -473,7 +479,7 @@ impl<T> ListState<T> {
         Some((task, task_run))
     }
 
-    /// A thread has nothing more to do with its task.
+    /// Ends a thread's time with its task.
     fn end(&mut self, task_run: TaskRun) {
         let now_ns = self.change_busy(-1);
         self.figures.completions += u64::from(!task_run.is_put_back);
@@ -483,7 +489,7 @@ impl<T> ListState<T> {
         queue.ran(task_run.turn, ns);
     }
 
-    /// One thread more or less has a task. Returns the time.
+    /// Notes that one thread more or less has a task. Returns the time.
     fn change_busy(&mut self, change: i32) -> u64 {
         let now_ns = clock::monotonic_ns();
         let elapsed_ns = now_ns.saturating_sub(self.counted_ns);
@@ -494,7 +500,7 @@ impl<T> ListState<T> {
     }
 }
 
-/// Sleeps, at most `long`. Says whether that time is over.
+/// Sleeps, at most `long`. Returns whether that time is over.
 fn wait<'s, T>(
     condvar: &Condvar,
     state: MutexGuard<'s, ListState<T>>,

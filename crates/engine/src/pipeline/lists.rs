@@ -1,8 +1,8 @@
-//! The four lists, and the jobs that their threads do: one after another in their lanes. What waits in a list
-//! is a claim of a lane ([`lanes`](crate::order::lanes)).
+//! The four lists, and the jobs that their threads do, one after another in their lanes. What waits
+//! in a list is a claim of a lane ([`lanes`](crate::order::lanes)).
 //!
-//! Jobs that compute are in none of them: they leave the pipeline for the helper threads, of which
-//! there are as many as cores, and come back to process (ADR 0023).
+//! Jobs that compute are in none of the lists: they leave the pipeline for the helper threads, of
+//! which there are as many as cores, and come back to process (ADR 0023).
 
 use super::list::{TaskList, WorkerSlot};
 use super::resting::Resting;
@@ -18,37 +18,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What waits in a list.
+/// A task that waits in a list.
 pub(super) enum Task<J: Job> {
-    /// This listener has connections.
+    /// Accept from this listener, which has connections.
     Accept(usize),
-    /// The connection with this token goes on.
+    /// Go on with the connection with this token.
     Turn(u64),
-    /// This request is answered.
+    /// Answer this request.
     Answer(RequestKey),
-    /// The time has come from which this request may be answered.
+    /// Answer this request, whose time has come.
     Due(RequestKey),
-    /// This lane goes on with its first job.
+    /// Do the first job of this lane.
     Run(LaneClaim),
-    /// What this request has left the pipeline for is done, or has panicked.
+    /// Go on with this request, whose job outside the pipeline is done, or has panicked.
     Done(RequestKey, Option<Box<J::Done>>),
 }
 
 /// A job on its way.
 pub(super) struct JobTask<J: Job> {
     pub(super) job: SharedJob<J>,
-    /// What for: its phase is the one in whose list it waits for a thread.
+    /// The purpose of the job; its phase is the one in whose list the job waits for a thread.
     pub(super) ask: JobContext,
-    /// When it came.
+    /// The time when the job came.
     pub(super) since_ns: u64,
-    /// Where the result goes, if the connection belongs to a loop.
+    /// The receiver of the result, if the connection belongs to a loop.
     pub(super) results: Option<Arc<dyn Results<J::Done>>>,
 }
 
 /// The lists of all phases.
 pub(super) struct PhaseLists<J: Job> {
     lists: [TaskList<Task<J>>; PHASES],
-    /// Threads that no phase needs now.
+    /// The threads that no phase needs now.
     pub(super) resting: Resting,
     helpers: Helpers<J>,
     /// The order of receive, process and send.
@@ -56,23 +56,23 @@ pub(super) struct PhaseLists<J: Job> {
     lanes: Mutex<Lanes<JobTask<J>>>,
     threads: Mutex<PhaseThreads>,
     ended: Condvar,
-    /// The number of the next of the controller's threads.
+    /// The number of the controller's next thread.
     number: AtomicU32,
 }
 
 #[derive(Default)]
 struct PhaseThreads {
     alive: usize,
-    /// Those of them in a job, which may never end.
+    /// The number of threads in a job, which may never end.
     in_job: usize,
-    /// A thread waits for them to end.
+    /// Whether a thread waits for them to end.
     awaited: bool,
 }
 
 impl<J: Job> PhaseLists<J> {
-    /// Empty lists for so many threads each, and a reserve in process. All are in order: what a
-    /// connection is known to be when it comes holds until its request says more. In accept, listeners
-    /// are: what comes through one that has no rank may be anything.
+    /// Empty lists with these numbers of threads, and a reserve in process. All lists are in order:
+    /// the class that a connection has when it arrives holds until its request says more. The list
+    /// of accept orders listeners: a connection through one that has no rank may be of any class.
     pub(super) fn new(threads: [u32; PHASES], ranks: Ranks, helpers: Helpers<J>) -> PhaseLists<J> {
         let list = |phase: Phase| {
             let target = threads[phase.index()];
@@ -93,41 +93,43 @@ impl<J: Job> PhaseLists<J> {
         }
     }
 
-    /// A phase's list.
+    /// The list of this phase.
     pub(super) fn of(&self, phase: Phase) -> &TaskList<Task<J>> {
         &self.lists[phase.index()]
     }
 
-    /// For one more of the controller's threads.
+    /// A worker slot for one more of the controller's threads.
     pub(super) fn another_slot(&self) -> WorkerSlot {
         WorkerSlot::Common(self.number.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// This listener has connections, all of this rank, if it has one: threads of accept accept them.
+    /// Queues this listener, which has connections, all of this rank if it has one: threads of
+    /// accept accept them.
     pub(super) fn push_accept(&self, rank: Option<Rank>, index: usize) {
         let Rank(rank) = rank.unwrap_or_default();
         let ranked_client = RankedClient { rank, client: index as u64 };
         self.of(Phase::Accept).push(Task::Accept(index), ranked_client);
     }
 
-    /// This listener has connections, for which there is no place: threads of receive accept them, after
-    /// all that waits there, whatever the ranks.
+    /// Queues this listener, for whose connections there is no place: threads of receive accept
+    /// them, after all that waits there, whatever the ranks.
     pub(super) fn push_accept_last(&self, index: usize) {
         let ranked_client = RankedClient { rank: u8::MAX, client: 0 };
         self.of(Phase::Receive).push(Task::Accept(index), ranked_client);
     }
 
-    /// The connection with this token goes on in `phase`.
+    /// Queues the connection with this token, which goes on in `phase`.
     pub(super) fn push_turn(&self, phase: Phase, token: u64, ranked_client: RankedClient) {
         self.of(phase).push(Task::Turn(token), ranked_client);
     }
 
-    /// This request is to be answered.
+    /// Queues this request, which is answered next.
     pub(super) fn push_answer(&self, request: RequestKey, ranked_client: RankedClient) {
         self.of(Phase::Process).push(Task::Answer(request), ranked_client);
     }
 
-    /// The time of this request has come: it goes on in receive, before all that waits there.
+    /// Queues this request, whose time has come: it goes on in receive, before all that waits
+    /// there.
     pub(super) fn push_due(&self, request: RequestKey) {
         self.of(Phase::Receive).push(Task::Due(request), RankedClient::default());
     }
@@ -136,31 +138,34 @@ impl<J: Job> PhaseLists<J> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A job comes to its lane. If there is to be a claim, the caller puts it into its list, or is its thread.
+    /// Adds a job to its lane. If that makes a claim, the caller puts the claim into its list, or
+    /// is its thread.
     pub(super) fn enter(&self, job_task: JobTask<J>) -> LaneEntry {
         let lane = job_task.job.lane();
         let JobContext { phase, ranked_client, .. } = job_task.ask;
         self.lanes().enter(lane, phase, ranked_client, job_task)
     }
 
-    /// The calling thread is there for this claim: the job that it is to do, of whatever phase, before it
-    /// [leaves](PhaseLists::leave); `None` if the lane has none for it now.
+    /// Begins a job for this claim on the calling thread. Returns the job, of whatever phase; the
+    /// thread does it and then [leaves](PhaseLists::leave). Returns `None` if the lane has no job
+    /// for the claim now.
     pub(super) fn begin(&self, claim: LaneClaim) -> Option<JobTask<J>> {
         self.lanes().begin(claim)
     }
 
-    /// The job that the calling thread has begun with is over: the next of its lane, if one waits.
+    /// Replaces the job with which the calling thread has begun, and which was over: returns the
+    /// next of its lane, if one waits.
     pub(super) fn instead(&self, lane: u64) -> Option<JobTask<J>> {
         self.lanes().instead(lane)
     }
 
-    /// A job of this lane has ended: the lane goes on.
+    /// Ends a job of this lane, so that the lane goes on.
     pub(super) fn leave(&self, lane: u64) {
         let claims = self.lanes().leave(lane);
         claims.into_iter().flatten().for_each(|claim| self.push_claim(claim));
     }
 
-    /// A claim goes to the list of its phase.
+    /// Puts a claim into the list of its phase.
     pub(super) fn push_claim(&self, claim: LaneClaim) {
         self.of(claim.phase).push(Task::Run(claim), claim.ranked_client);
     }
@@ -173,17 +178,17 @@ impl<J: Job> PhaseLists<J> {
         }
     }
 
-    /// A thread is about to begin.
+    /// Counts a thread that is about to begin.
     pub(super) fn thread_begins(&self) {
         self.count_threads(|threads| threads.alive += 1);
     }
 
-    /// A thread has ended.
+    /// Counts a thread that has ended.
     pub(super) fn thread_ended(&self) {
         self.count_threads(|threads| threads.alive -= 1);
     }
 
-    /// Does a job. It may hang; a panic gives `None`.
+    /// Does a job, which may hang. Returns `None` if it panics.
     pub(super) fn run(&self, job: J, metrics: &Local, sampled: bool) -> Option<J::Done> {
         self.count_threads(|threads| threads.in_job += 1);
         let mut watch = TurnStopwatch::new(metrics, sampled);
@@ -196,12 +201,12 @@ impl<J: Job> PhaseLists<J> {
     pub(super) fn close(&self) {
         self.lists.iter().for_each(TaskList::close);
         self.resting.close();
-        // no thread comes for them any more
+        // no thread takes the jobs of the lanes any more
         let jobs = std::mem::take(&mut *self.lanes());
         drop(jobs);
     }
 
-    /// Until all threads have ended, but for those in jobs.
+    /// Waits until all threads have ended, except those in jobs.
     pub(super) fn wait_for_threads(&self) {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.awaited = true;
@@ -210,7 +215,7 @@ impl<J: Job> PhaseLists<J> {
     }
 }
 
-/// The jobs of loops that block are done by the threads of the process and send phases.
+/// Jobs of loops that block: threads of the process and send phases do them.
 impl<J: Job> JobRunner<J> for Arc<PhaseLists<J>> {
     fn submit(
         &self,

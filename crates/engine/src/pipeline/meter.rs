@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Default)]
 pub(super) struct PhaseMeters(Mutex<Vec<Arc<Meter>>>);
 
-/// The scheduler's figures of one thread, and what they were when they were last asked for.
+/// The scheduler's figures of one thread, and their values when they were last read.
 pub(super) struct Meter {
     figures: SchedulerFigures,
     before: Mutex<Spent>,
@@ -18,7 +18,7 @@ impl PhaseMeters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The calling thread is one of this phase's.
+    /// Adds the calling thread to those of this phase.
     pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
         let figures = SchedulerFigures::of_this_thread().ok()?;
         let meter = Arc::new(Meter { figures, before: Mutex::default() });
@@ -26,19 +26,20 @@ impl PhaseMeters {
         Some(meter)
     }
 
-    /// The thread with this meter has left for another phase.
+    /// Removes the meter of a thread that has left for another phase.
     pub(super) fn remove(&self, meter: &Arc<Meter>) {
         self.lock().retain(|other| !Arc::ptr_eq(other, meter));
     }
 
-    /// The thread with this meter has come from another phase: what it spent there is not this one's.
+    /// Adds the meter of a thread from another phase; the time that it spent there is not counted
+    /// here.
     pub(super) fn add(&self, meter: &Arc<Meter>) {
         meter.spent();
         self.lock().push(Arc::clone(meter));
     }
 
-    /// How its threads spent the time since the last call, summed. `None` if this kernel does not
-    /// tell.
+    /// How the phase's threads have spent the time since the last call, summed. Returns `None` if
+    /// this kernel has no such figures.
     pub(super) fn spent(&self) -> Option<Spent> {
         let meters = self.lock();
         let add = |sum: Spent, meter: &Arc<Meter>| {
@@ -53,7 +54,7 @@ impl PhaseMeters {
 }
 
 impl Meter {
-    /// Since the last call.
+    /// How the thread has spent the time since the last call.
     fn spent(&self) -> Spent {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(now) = self.figures.read() else { return Spent::default() };

@@ -13,14 +13,16 @@
 //! * **What leaves it.** Jobs that compute go to the [helper threads](crate::helpers), of which there
 //!   are as many as cores, as keta hands dynamic requests to a server outside; they come back to
 //!   process (ADR 0023).
-//! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs. Never:
-//!   threads of process and send in jobs, those of send also in poll on a slow receiver and the
-//!   bell, unless its connection has more to do than to send; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
-//!   rests until any phase needs it (`thread.rs`).
+//! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs.
+//!   Never: threads of process and send in jobs, those of send also in poll on a slow receiver and
+//!   the bell, unless the connection has more to do than to send; the watcher in `epoll_wait`. A
+//!   thread with an empty list sleeps, and one that is too many rests until any phase needs it
+//!   (`thread.rs`).
 //! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
-//!   connection, request and listener, and some per lane; jobs that wait for their lane ([`crate::order::lanes`]). With classes
-//!   the lists of process and send are ordered by rank, and process has a reserve of threads for each
-//!   higher one, beyond the controller's number (`list.rs`).
+//!   connection, request and listener, and some per lane; jobs that wait for their lane
+//!   ([`crate::order::lanes`]). With classes the lists of process and send are ordered by rank, and
+//!   process has a reserve of threads for each higher one, beyond the controller's number
+//!   (`list.rs`).
 //! * **Run, retire and drain.** [`Pipeline::run`] returns when [`EngineControl`] has ordered to retire or to
 //!   drain and the last connection has ended, or soon after an order to stop.
 
@@ -57,37 +59,38 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// When a boundary between two phases is a call.
+/// The boundaries between phases that are calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fuse {
-    /// While the next phase need not wait.
+    /// A boundary is a call while the next phase need not wait.
     #[default]
     Auto,
-    /// Never.
+    /// A boundary is never a call.
     Never,
 }
 
-/// What the pipeline is told when it is made, besides what every engine is.
+/// The settings that only a pipeline has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineSettings {
-    /// When a boundary is a call.
+    /// The boundaries that are calls.
     pub fuse: Fuse,
-    /// The initial counts stay, whatever the law says.
+    /// The number of threads of each phase stays as it is at the start, whatever the law says.
     pub is_fixed: bool,
     /// How threads are allocated. With [`Fuse::Auto`] the loops are the threads of receive: there are
     /// as many as listener sets, they accept too, and only process and send grow.
     pub allocation: allocation::AllocationSettings,
-    /// Connections there may be at once.
+    /// The largest number of connections at once.
     pub connections: usize,
-    /// With [`Fuse::Never`]: how long a thread of send stays with a client that takes nothing, before the
-    /// watcher waits for it. In one task; without end it is keta to the letter.
+    /// The time in one task, with [`Fuse::Never`], for which a thread of send stays with a client
+    /// that takes nothing, before the watcher waits for the client. Without end it is keta to the
+    /// letter.
     pub send_wait_ms: u64,
 }
 
 /// Everything a pipeline is made of.
 pub struct PipelineParts<H: Handler> {
-    /// Where connections come from, for each that accepts. With [`Fuse::Auto`] each listener set has a
-    /// loop, and a bell of `control`; otherwise one bell is enough.
+    /// The listeners of each thread that accepts. With [`Fuse::Auto`] each listener set has a loop,
+    /// and a bell of `control`; otherwise one bell is enough.
     pub listener_sets: Vec<Vec<Listener>>,
     /// Makes the handlers.
     pub make: Make<H>,
@@ -101,15 +104,16 @@ pub struct PipelineParts<H: Handler> {
     pub helpers: Helpers<H::Job>,
     /// The order of service.
     pub ranks: Ranks,
-    /// Where orders come from.
+    /// The orders to the engine.
     pub control: Arc<EngineControl>,
-    /// What only a pipeline is told.
+    /// The settings that only a pipeline has.
     pub pipeline: PipelineSettings,
-    /// Where the controller's decisions are shown.
+    /// The gauges that show the controller's decisions.
     pub pipeline_gauges: Arc<PipelineGauges>,
 }
 
-/// A pipeline that is ready to run: it has all descriptors it needs, and the threads of its phases.
+/// A pipeline that is ready to run: it has all descriptors that it needs, and the threads of its
+/// phases.
 pub struct Pipeline<H: Handler> {
     shape: PipelineShape<H>,
     controller: PipelineController,
@@ -118,7 +122,7 @@ pub struct Pipeline<H: Handler> {
     phases: Phases<H::Job>,
 }
 
-/// The threads of the phases; they end with it.
+/// The threads of the phases; they end when this is dropped.
 struct Phases<J: Job>(Arc<PhaseLists<J>>);
 
 impl<J: Job> Drop for Phases<J> {
@@ -133,14 +137,14 @@ enum PipelineShape<H: Handler> {
     Split(Box<Split<H>>),
 }
 
-/// Begins a thread of a phase for this worker slot; says whether there is one now.
+/// Begins a thread of a phase for this worker slot; returns whether there is one now.
 type Spawn = Box<dyn Fn(Phase, WorkerSlot) -> bool + Send>;
 
 impl<H> Pipeline<H>
 where
     H: Handler + Send + 'static,
 {
-    /// Makes a pipeline; it serves nothing until [`run`](Pipeline::run).
+    /// Makes a pipeline. The pipeline serves nothing until [`run`](Pipeline::run).
     ///
     /// # Errors
     /// Lack of descriptors, memory or threads, or settings that contradict themselves.
@@ -171,7 +175,8 @@ where
         Ok(Pipeline { shape, controller, control, spawn, phases })
     }
 
-    /// Serves until told to stop, or told to drain or to retire and everything has ended.
+    /// Serves until the order to stop, or until all has ended after the order to drain or to
+    /// retire.
     ///
     /// # Errors
     /// Lack of threads at the start, or when the kernel refuses to wait for events.
@@ -191,14 +196,14 @@ where
     }
 }
 
-/// Bytes of a connection's descriptor, its state machine and all it owns without asking for more
-/// memory included.
+/// The bytes of a connection's descriptor, including its state machine and all that it owns without
+/// asking for more memory.
 pub const fn descriptor_bytes<H: Handler>() -> usize {
     let (fused, split) = (event::descriptor_bytes::<H>(), split::descriptor_bytes::<H>());
     if fused > split { fused } else { split }
 }
 
-/// What both shapes need.
+/// The parts that both shapes need.
 struct PipelineCore<H: Handler> {
     make: Make<H>,
     settings: Arc<LiveSettings>,
@@ -216,19 +221,19 @@ struct Counters {
 }
 
 impl Counters {
-    /// These count too.
+    /// Adds the counters of a thread.
     fn add(&self, local: &Arc<Local>) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(local));
     }
 
-    /// Counters for one more thread.
+    /// Makes counters for one more thread.
     fn another(&self) -> Arc<Local> {
         let local = (self.count)();
         self.add(&local);
         local
     }
 
-    /// Requests answered and bytes sent.
+    /// The requests answered and the bytes sent.
     fn work(&self) -> (u64, u64) {
         const ANSWERS: [Counter; 4] =
             [Counter::Status2xx, Counter::Status3xx, Counter::Status4xx, Counter::Status5xx];
@@ -254,7 +259,7 @@ fn begin_all<J: Job>(lists: &PhaseLists<J>, spawn: &Spawn) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins a thread that is not joined: a job may keep it for ever.
+/// Begins a thread that is not joined, because a job may hold it for ever.
 fn begin<J: Job>(
     lists: &Arc<PhaseLists<J>>,
     phase: Phase,

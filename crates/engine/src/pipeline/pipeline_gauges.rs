@@ -1,4 +1,4 @@
-//! What the controller saw and decided last, for metrics.
+//! What the controller last saw and decided, for the metrics.
 
 use super::list::ListFigures;
 use forebay_control::allocation::{AllocationDecision, PHASES, Phase, PhaseLoad, Reason};
@@ -29,23 +29,23 @@ struct PhaseGauges {
     times: PhaseSpent,
     computed: f64,
     limit: u32,
-    /// How often each reason was given, by its place in [`Reason::ALL`].
+    /// How often each reason was given, in the order of [`Reason::ALL`].
     reasons: [u64; Reason::ALL.len()],
 }
 
 /// How the tasks and threads of a phase have spent their time since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PhaseSpent {
-    /// What tasks had waited in the list.
+    /// The time that tasks had waited in the list.
     pub(super) queued_ns: u64,
-    /// What threads had a task for.
+    /// The time for which threads had a task.
     pub(super) busy_ns: u64,
-    /// What threads ran on a core.
+    /// The time for which threads ran on a core.
     pub(super) run_ns: u64,
 }
 
-/// The gauges of the first phase, in the order of [`PhaseGauges::values`]. Those of the others follow each of
-/// them in the schema.
+/// The gauges of the first phase, in the order of [`PhaseGauges::values`]. In the schema, each of
+/// them is followed by those of the other phases.
 const COLUMNS: [Gauge; 12] = [
     Gauge::AcceptThreads,
     Gauge::AcceptWaiting,
@@ -61,7 +61,7 @@ const COLUMNS: [Gauge; 12] = [
     Gauge::AcceptLimit,
 ];
 
-/// The gauge that comes so many places after another in the schema.
+/// The gauge that is `places` after this one in the schema.
 fn after(gauge: Gauge, places: usize) -> Gauge {
     Gauge::ALL[gauge as usize + places]
 }
@@ -88,11 +88,11 @@ impl PhaseGauges {
 
 impl PipelineGauges {
     fn lock(&self) -> MutexGuard<'_, GaugeValues> {
-        // no panic can leave it half changed
+        // no panic can leave the values half changed
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything on it, phase by phase within each metric.
+    /// The values of all gauges, phase by phase within each metric.
     pub fn gauges(&self) -> Vec<(Gauge, u64)> {
         let shown = self.lock();
         let rows = shown.phases.map(|row| row.values());
@@ -113,8 +113,8 @@ impl PipelineGauges {
         of_phases.chain(reasons).chain(of_all).collect()
     }
 
-    /// What was seen in the last period and counted since the start, and what was decided from it, if
-    /// anything is: for phases from `first` on.
+    /// Shows what was seen in the last period and counted since the start, and the decisions, if
+    /// there are any: for phases from `first` on.
     pub(super) fn show(
         &self,
         seen: &[PhaseLoad; PHASES],
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(value(Gauge::SendRan), 9);
         assert_eq!((value(Gauge::SendComputed), value(Gauge::SendLimit)), (3100, 20));
         assert_eq!((value(Gauge::SendGrew), value(Gauge::ProcessSteady)), (1, 1));
-        // loops have accept and receive: nothing is decided about them
+        // loops have accept and receive, and nothing is decided about them
         assert_eq!((value(Gauge::ReceiveSteady), value(Gauge::ReceiveThreads)), (0, 1));
     }
 }

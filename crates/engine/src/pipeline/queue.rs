@@ -1,4 +1,5 @@
-//! What waits in a list: as it came, or by rank and fair between the clients of a rank.
+//! The tasks that wait in a list: first in, first out, or by rank and fair between the clients of a
+//! rank.
 
 use crate::order::ranks::{RankedClient, Ranks, Shares};
 use forebay_control::ranked::{Ranked, Turn};
@@ -8,16 +9,16 @@ use std::collections::VecDeque;
 pub(super) enum TaskQueue<T> {
     /// First come, first served.
     Plain(VecDeque<(T, u64)>),
-    /// In this order, with shares that may change.
+    /// Tasks in the order of ranks, with shares that may change.
     Ranked(Ranked<(T, u64)>, Shares),
 }
 
 /// A task that was taken out.
 pub(super) struct TakenTask<T> {
     pub(super) task: T,
-    /// When it was put in.
+    /// The time when it was put in.
     pub(super) since_ns: u64,
-    /// Goes to [`TaskQueue::ran`].
+    /// The turn of the task, which goes to [`TaskQueue::ran`].
     pub(super) turn: Option<Turn>,
 }
 
@@ -43,7 +44,8 @@ impl<T> TaskQueue<T> {
         match self {
             TaskQueue::Plain(tasks) => tasks.push_back((task, since_ns)),
             TaskQueue::Ranked(tasks, _) => {
-                // there is always room: connections and listeners have one entry each, lanes some for each rank
+                // the queue has no bound: connections and listeners have one entry each, lanes some
+                // for each rank
                 let _ = tasks.push(ranked_client.rank, ranked_client.client, 1, (task, since_ns));
             }
         }
@@ -70,7 +72,7 @@ impl<T> TaskQueue<T> {
         }
     }
 
-    /// A task that was taken out has held its thread for so long.
+    /// Charges the time for which a task that was taken out held its thread.
     pub(super) fn ran(&mut self, turn: Option<Turn>, ns: u64) {
         if let (TaskQueue::Ranked(tasks, _), Some(turn)) = (self, turn) {
             tasks.ran(turn, ns);

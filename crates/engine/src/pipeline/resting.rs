@@ -1,9 +1,9 @@
-//! Where threads of the pipeline rest that no phase needs now.
+//! The places where threads of the pipeline rest that no phase needs now.
 //!
-//! The controller's threads rest in one place for all phases when there are too many of them, so that a
-//! phase that needs one takes it from there, whatever it did before. Where there are classes, threads of
-//! process give way on the cores (`helpers.niceness`), which a thread cannot take back: they rest by
-//! themselves, and change to no other phase.
+//! The controller's threads rest in one place for all phases when there are too many of them, so
+//! that a phase that needs one takes it from there, whatever it did before. Where there are
+//! classes, threads of process have a lower priority on the cores (`helpers.niceness`), which a
+//! thread cannot raise again: they rest in a place of their own, and change to no other phase.
 
 use crate::order::ranks::Ranks;
 use forebay_control::allocation::Phase;
@@ -15,12 +15,13 @@ pub(super) fn may_change(from: Phase, to: Phase, ranks: &Ranks) -> bool {
     gives_way(from, ranks) == gives_way(to, ranks)
 }
 
-/// Whether the controller's threads of this phase give way to others, for ever.
+/// Whether the controller's threads of this phase have a lower priority than others, for ever.
 fn gives_way(phase: Phase, ranks: &Ranks) -> bool {
     phase == Phase::Process && ranks.niceness_of(ranks.count() - 1) > 0
 }
 
-/// Where threads rest that no phase needs now: one place for those that give way, and one for all others.
+/// The places where threads rest that no phase needs now: one for those of lower priority, and one
+/// for all others.
 #[derive(Default)]
 pub(super) struct Resting([RestingPlace; 2]);
 
@@ -33,18 +34,18 @@ pub(super) struct RestingPlace {
 #[derive(Default)]
 struct PlaceState {
     asleep: usize,
-    /// Where those that were called go to; at most as many as sleep.
+    /// The phases that called threads go to; at most as many as threads sleep.
     calls: VecDeque<Phase>,
     closed: bool,
 }
 
 impl Resting {
-    /// Where threads of this phase rest.
+    /// The place where threads of this phase rest.
     pub(super) fn of(&self, phase: Phase, ranks: &Ranks) -> &RestingPlace {
         &self.0[usize::from(gives_way(phase, ranks))]
     }
 
-    /// All threads that rest end.
+    /// Ends all threads that rest.
     pub(super) fn close(&self) {
         for place in &self.0 {
             place.lock().closed = true;
@@ -55,11 +56,11 @@ impl Resting {
 
 impl RestingPlace {
     fn lock(&self) -> MutexGuard<'_, PlaceState> {
-        // no panic can leave it half changed
+        // no panic can leave the state half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until this thread is called: where it goes to, or `None` at the end.
+    /// Rests until this thread is called. Returns the phase that it goes to, or `None` at the end.
     pub(super) fn rest(&self) -> Option<Phase> {
         let mut state = self.lock();
         state.asleep += 1;
@@ -70,7 +71,7 @@ impl RestingPlace {
         if state.closed { None } else { state.calls.pop_front() }
     }
 
-    /// Has a thread that rests go to `phase`, which expects it. Says whether there is one.
+    /// Has a thread that rests go to `phase`, which expects it. Returns whether there is one.
     pub(super) fn call(&self, phase: Phase) -> bool {
         let mut state = self.lock();
         let has_one = state.calls.len() < state.asleep;

@@ -1,4 +1,4 @@
-//! A thread of the pipeline, and which phase it is in: it changes its phase like a switch, without being
+//! A thread of the pipeline, and the phase it is in: it changes its phase like a switch, and is not
 //! parked in one and begun in the other (keta §4.2).
 
 use super::list::{Duty, TaskRun, WorkerSlot};
@@ -18,7 +18,7 @@ pub(super) struct PhaseThread<'l, J: Job> {
 }
 
 impl<'l, J: Job> PhaseThread<'l, J> {
-    /// The calling thread, which `phase` has waited for unless it is one of a reserve.
+    /// The calling thread, for which `phase` has waited unless it is one of a reserve.
     pub(super) fn new(
         lists: &'l PhaseLists<J>,
         phase: Phase,
@@ -30,19 +30,20 @@ impl<'l, J: Job> PhaseThread<'l, J> {
         }
         let niceness = lists.ranks.niceness_of(list.level(worker_slot).into());
         if phase == Phase::Process && niceness > 0 {
-            // a kernel that does not let us give way leaves all threads equal
+            // all threads stay equal if the kernel does not allow a lower priority
             let _ = process::give_way(niceness);
         }
         PhaseThread { lists, phase, worker_slot, meter: list.enlist() }
     }
 
-    /// The phase whose tasks it takes now.
+    /// The phase whose tasks the thread takes now.
     pub(super) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// The next task, of whatever phase, and its time with it, or `None` when the pipeline ends. `ended` is
-    /// the thread's time with the task it comes from. Before a long sleep, `rest` is called.
+    /// Waits for the next task, of whatever phase. Returns it and the thread's time with it, or
+    /// `None` when the pipeline ends. `ended` is the thread's time with the task before. Before a
+    /// long sleep, `rest` is called.
     pub(super) fn next(
         &mut self,
         mut ended: Option<TaskRun>,
@@ -69,7 +70,7 @@ impl<'l, J: Job> PhaseThread<'l, J> {
             if let Some(meter) = &self.meter {
                 to.take_over(meter, from);
             }
-            // a kernel that does not let us leaves the old name
+            // the old name stays if the kernel refuses the new one
             let _ = process::name_thread(&name(phase, self.worker_slot));
             self.phase = phase;
         }
@@ -77,7 +78,7 @@ impl<'l, J: Job> PhaseThread<'l, J> {
     }
 }
 
-/// What a thread is called.
+/// The name of a thread.
 pub(super) fn name(phase: Phase, worker_slot: WorkerSlot) -> String {
     match worker_slot {
         WorkerSlot::Common(number) => format!("{}-{number}", phase.name()),

@@ -1,4 +1,4 @@
-//! How many connections there are, in all and per client, and whether one more is let in.
+//! The number of connections, in all and per client, and whether one more is let in.
 
 use crate::room::slow_readers::{SlowReader, SlowReaders};
 use crate::room::standing::{ClientPlaces, CutOutcome, Standing, Yielding};
@@ -17,17 +17,18 @@ pub struct ConnectionAdmission {
     open: AtomicUsize,
     shards: [Mutex<HashMap<ClientKey, ClientPlaces>>; SHARDS],
     slow_readers: SlowReaders,
-    /// The lowest class that a connection has had which gives way. Above the first, some have.
+    /// The lowest class that a connection that gives way has had; above the first, there have been
+    /// some.
     lowest: AtomicU8,
-    /// What clients have in other processes, which count for the same limit.
+    /// The connections that clients have in other processes, which count for the same limit.
     elsewhere: Mutex<HashMap<ClientKey, usize>>,
-    /// Whether any has.
+    /// Whether any client has connections in other processes.
     has_elsewhere: AtomicBool,
 }
 
 const SHARDS: usize = 16;
 
-/// Why a connection was not let in.
+/// The reason why a connection was not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The limit on all connections is reached.
@@ -37,7 +38,7 @@ pub enum Full {
 }
 
 impl Full {
-    /// The setting that says how many there may be.
+    /// The setting that this limit comes from.
     pub fn key(self) -> &'static str {
         match self {
             Full::Total => "limits.connections",
@@ -45,7 +46,7 @@ impl Full {
         }
     }
 
-    /// What the client is told.
+    /// The reason in the answer to the client.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Full::Total => "too many connections (limits.connections)",
@@ -58,18 +59,19 @@ impl Full {
 #[derive(Debug)]
 pub struct ConnectionPlace {
     admission: Arc<ConnectionAdmission>,
-    /// Which client it is counted for: none if it is a proxy's, or clients are not counted.
+    /// The client for which the place is counted; `None` for a proxy's, or where clients are not
+    /// counted.
     client: Option<ClientKey>,
-    /// As what it is among the slow.
+    /// The connection's entry among the slow readers.
     slow: Option<SlowReader>,
-    /// As what it is among those that give way, and whose list that is.
+    /// The connection's entry among those that give way, and the client in whose list it is.
     standing: Option<(ClientKey, Arc<Standing>)>,
-    /// It was given to another connection already: this one is cut.
+    /// The place was given to another connection already, and this one is cut.
     is_lost: bool,
 }
 
 impl ConnectionAdmission {
-    /// At most `most` connections at once, `most_per_client` of them from one client.
+    /// Counts at most `most` connections at once, `most_per_client` of them from one client.
     pub fn new(most: usize, most_per_client: usize) -> Arc<ConnectionAdmission> {
         Arc::new(ConnectionAdmission {
             most: AtomicUsize::new(most),
@@ -83,7 +85,7 @@ impl ConnectionAdmission {
         })
     }
 
-    /// How many connections each client has here, as far as clients are counted.
+    /// The number of connections that each client has here, as far as clients are counted.
     pub fn clients(&self) -> Vec<(ClientKey, usize)> {
         let of_shard = |shard: &Mutex<HashMap<ClientKey, ClientPlaces>>| {
             let clients = lock(shard);
@@ -93,13 +95,13 @@ impl ConnectionAdmission {
         self.shards.iter().flat_map(of_shard).collect()
     }
 
-    /// From now on clients have as many connections in other processes, which count for the same limit.
+    /// Sets the connections that clients have in other processes, which count for the same limit.
     pub fn set_elsewhere(&self, clients: HashMap<ClientKey, usize>) {
         self.has_elsewhere.store(!clients.is_empty(), Relaxed);
         *lock(&self.elsewhere) = clients;
     }
 
-    /// How many connections this client may have here.
+    /// The number of connections that this client may have here.
     #[inline]
     fn most_of(&self, client: ClientKey) -> usize {
         let most = self.most_per_client.load(Relaxed);
@@ -109,18 +111,18 @@ impl ConnectionAdmission {
         }
     }
 
-    /// Other limits from now on. Connections above them stay.
+    /// Sets other limits. Connections above them stay.
     pub fn limit(&self, most: usize, most_per_client: usize) {
         self.most.store(most, Relaxed);
         self.most_per_client.store(most_per_client, Relaxed);
     }
 
-    /// The most connections at once, and the most of one client.
+    /// The limits on connections at once, in all and per client.
     pub fn limits(&self) -> (usize, usize) {
         (self.most.load(Relaxed), self.most_per_client.load(Relaxed))
     }
 
-    /// Connections open now.
+    /// The number of connections that are open now.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)
     }
@@ -133,15 +135,15 @@ impl ConnectionAdmission {
     /// Counts one more connection of `client`.
     ///
     /// # Errors
-    /// Which limit is in the way; nothing was counted then.
+    /// The limit that is reached; nothing was counted then.
     pub fn enter(self: &Arc<Self>, client: ClientKey) -> Result<ConnectionPlace, Full> {
         let mut place = self.enter_as_proxy()?;
         place.charge(client)?;
         Ok(place)
     }
 
-    /// The same for a connection of this rank: one of a lower class of the same client gives way. Says whether
-    /// one did.
+    /// Counts a connection of this rank, for which one of a lower class of the same client gives
+    /// way if need be. Returns whether one did.
     ///
     /// # Errors
     /// As [`enter`](ConnectionAdmission::enter).
@@ -155,8 +157,8 @@ impl ConnectionAdmission {
         Ok((place, has_cut))
     }
 
-    /// Counts one more connection, of a proxy: it brings the requests of many clients, or will state
-    /// its client, which is then [`charge`](ConnectionPlace::charge)d.
+    /// Counts one more connection, of a proxy: it brings the requests of many clients, or will
+    /// state its client, which is then [`charge`](ConnectionPlace::charge)d.
     ///
     /// # Errors
     /// The limit on all connections.
@@ -179,7 +181,7 @@ impl ConnectionAdmission {
         self.open() < self.most.load(Relaxed)
     }
 
-    /// Whether this client may have one more connection, but for the limit on all.
+    /// Whether this client may have one more connection, as far as its own limit goes.
     pub fn has_room_for(&self, client: ClientKey) -> bool {
         let most_per_client = self.most_per_client.load(Relaxed);
         most_per_client >= self.most.load(Relaxed) || {
@@ -194,7 +196,7 @@ impl ConnectionAdmission {
         self.lowest.load(Relaxed) > Rank::FIRST.0
     }
 
-    /// Whether it could have that of one of the same client.
+    /// Whether a connection of the first class could have the place of one of the same client.
     pub(crate) fn has_yielding_of(&self, client: ClientKey) -> bool {
         let has_any = |places: &ClientPlaces| places.first(Rank::FIRST, true).is_some();
         self.has_yielding() && self.shard(client).get(&client).is_some_and(has_any)
@@ -205,8 +207,9 @@ impl ConnectionAdmission {
         !self.slow_readers.is_empty()
     }
 
-    /// Cuts the slowest reader for a client of this rank, and gives its place back at once: the thread or loop that
-    /// has it may come to it later. Says whether there was one, that is not above this rank.
+    /// Cuts the slowest reader for a client of this rank, and gives its place back at once: the
+    /// thread or loop that has it may come to it later. Returns whether there was one that is not
+    /// above this rank.
     pub(crate) fn cut_slowest(&self, rank: Rank) -> bool {
         let is_cut = self.slow_readers.cut(rank);
         if is_cut {
@@ -215,8 +218,9 @@ impl ConnectionAdmission {
         is_cut
     }
 
-    /// Cuts a connection of the lowest class there is for one of this rank, which is above it, and gives its place
-    /// back at once. Says whether there was one. It looks at all that give way.
+    /// Cuts a connection of the lowest class there is for one of this rank, which is above it, and
+    /// gives its place back at once. Returns whether there was one. The search looks at all that
+    /// give way.
     #[cold]
     pub(crate) fn cut_lower(&self, rank: Rank) -> bool {
         if self.lowest.load(Relaxed) <= rank.0 {
@@ -235,7 +239,7 @@ impl ConnectionAdmission {
                 return false;
             };
             let mut clients = lock(&self.shards[number]);
-            // it may have left meanwhile, and then another one is first
+            // the client may have left meanwhile, and then another one is first
             let Some(places) = clients.get_mut(&client) else { continue };
             let outcome = places.cut(rank, false, &self.slow_readers);
             if places.is_empty() {
@@ -259,16 +263,16 @@ fn lock<T>(counts: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConnectionPlace {
-    /// From now on it is a place of `client`, and of no other.
+    /// Charges the place to `client`, and to no other client.
     ///
     /// # Errors
-    /// The limit on this client's connections; the place is no client's then.
+    /// The limit on this client's connections; the place is then charged to no client.
     pub fn charge(&mut self, client: ClientKey) -> Result<(), Full> {
         self.charge_above(client, Rank::LAST).map(|_| ())
     }
 
-    /// The same for a connection of this rank: one of a lower class of the same client gives way. Says whether
-    /// one did.
+    /// Charges the place of a connection of this rank to `client`; one of a lower class of the same
+    /// client gives way if need be. Returns whether one did.
     ///
     /// # Errors
     /// As [`charge`](ConnectionPlace::charge).
@@ -286,7 +290,7 @@ impl ConnectionPlace {
         if places.count >= admission.most_of(client) {
             match places.cut(rank, true, &admission.slow_readers) {
                 CutOutcome::None => {
-                    // one that has all its connections in another process
+                    // this client has all its connections in another process
                     if places.is_empty() {
                         clients.remove(&client);
                     }
@@ -309,14 +313,16 @@ impl ConnectionPlace {
         self.admission.has_yielding_of(client)
     }
 
-    /// Whether others are told of it, now that it is of this rank: all but those that have only been of the first.
+    /// Whether the connection must be published as giving way, now that it has this rank: all must
+    /// but those that have only been of the first.
     #[inline]
     pub(crate) fn stands(&self, rank: Rank) -> bool {
         rank != Rank::FIRST || self.standing.is_some()
     }
 
-    /// The connection has had a turn: it is of this rank now, and idle or not. Below the first class it gives way to
-    /// higher ones from then on. `client` is whose it is, also where it is not counted for that.
+    /// Publishes, after a turn, that the connection has this rank and is idle or not. Below the
+    /// first class it gives way to higher ones from then on. `client` is the connection's client,
+    /// also where it is not counted for that client.
     #[inline]
     pub(crate) fn stand(
         &mut self,
@@ -353,7 +359,7 @@ impl ConnectionPlace {
         self.standing = Some((client, standing));
     }
 
-    /// It gives way no longer: it ends, or its socket does.
+    /// Removes the connection from those that give way: it ends, or its socket leaves.
     pub(crate) fn leave_yielding(&mut self) {
         let Some((client, standing)) = self.standing.take() else { return };
         let mut clients = self.admission.shard(client);
@@ -366,12 +372,12 @@ impl ConnectionPlace {
                     clients.remove(&client);
                 }
             }
-            // it was cut: both counts were given back then
+            // it was cut, and both counts were given back then
             _ => (self.is_lost, self.client) = (true, None),
         }
     }
 
-    /// Its client is slow, as this.
+    /// Adds the connection, whose client is slow, to the slow readers.
     pub(crate) fn reads_slowly(&mut self, reader: SlowReader) {
         self.keeps_up();
         if self.is_lost {
@@ -382,7 +388,7 @@ impl ConnectionPlace {
             self.slow = Some(reader);
             return;
         };
-        // both lists at once: it is cut by one of them
+        // into both lists under one lock, as only one of them may cut the connection
         let mut clients = self.admission.shard(*client);
         let places = clients.get_mut(client);
         let one = places.and_then(|places| {
@@ -395,7 +401,7 @@ impl ConnectionPlace {
         self.slow = Some(reader);
     }
 
-    /// Its client is not slow, or not any more.
+    /// Removes the connection from the slow readers, as its client is not slow, or not any more.
     #[inline]
     pub(crate) fn keeps_up(&mut self) {
         if self.slow.is_some() {
@@ -415,11 +421,11 @@ impl ConnectionPlace {
         let places = clients.get_mut(client);
         let one = places.and_then(|places| Some((places.position(standing)?, places)));
         match one {
-            // it was cut to let a higher class in
+            // the connection was cut to let one of a higher class in
             None => drop(clients),
             Some((at, places)) if is_slow => places.yielding[at].slow = None,
             Some((at, places)) => {
-                // it was cut as a slow reader, and is to be cut by nobody else
+                // the connection was cut as a slow reader, and no other thread may cut it again
                 places.yielding.swap_remove(at);
                 drop(clients);
                 self.standing = None;
@@ -428,7 +434,7 @@ impl ConnectionPlace {
         }
     }
 
-    /// Whether its client is slow.
+    /// Whether the client is slow.
     pub(crate) fn is_slow(&self) -> bool {
         self.slow.is_some()
     }
@@ -511,7 +517,7 @@ mod tests {
         assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
 
-    /// A place of this rank, and the other end of its socket.
+    /// A place of this rank, both ends of its socket.
     fn standing(
         admission: &Arc<ConnectionAdmission>,
         client: ClientKey,
@@ -537,7 +543,7 @@ mod tests {
         let idle = standing(&admission, a, (2, true));
         let middle = standing(&admission, a, (1, true));
         assert!(admission.has_yielding_of(a));
-        // nobody gives way to its own class, or a lower one
+        // no connection gives way to its own class, or a lower one
         for rank in [2, 255] {
             assert_eq!(admission.enter_above(a, Rank(rank)).unwrap_err(), Full::Client);
         }
@@ -548,7 +554,7 @@ mod tests {
         cut([false, false, true, false]);
         let (second, _) = admission.enter_above(a, Rank::FIRST).unwrap();
         cut([false, true, true, false]);
-        // in all no more than it may have, whether who was cut knows it or not
+        // the client has no more connections than it may, whether the cut ones know it or not
         assert_eq!(admission.open(), 4);
         assert_eq!(admission.enter_above(a, Rank(1)).unwrap_err(), Full::Client);
         let (third, _) = admission.enter_above(a, Rank::FIRST).unwrap();
@@ -593,7 +599,7 @@ mod tests {
         assert!(stand(2, true));
     }
 
-    /// Each place is given back once, whichever list it is cut by.
+    /// Each place is given back once, whichever list cuts it.
     #[test]
     fn a_slow_reader_that_gives_way_is_cut_once() {
         for by_list in [[true, false], [false, true], [true, true]] {
@@ -616,7 +622,7 @@ mod tests {
             assert_eq!(admission.open(), 0);
             assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
         }
-        // one that keeps up again is on the other list still
+        // a reader that keeps up again is still on the other list
         let admission = ConnectionAdmission::new(10, 2);
         let (mut place, ours, _theirs) = standing(&admission, client([10, 0, 0, 1]), (1, false));
         place.reads_slowly(SlowReader::new(Rank(1), 0, 0, SocketNumber::of(ours.as_fd())));
@@ -634,7 +640,7 @@ mod tests {
         places[0].charge(a).unwrap();
         assert_eq!(places[1].charge(a).unwrap_err(), Full::Client);
         places[1].charge(b).unwrap();
-        // a proxy that speaks for another client gives the first one's place back
+        // a proxy that speaks for another client gives the first client's place back
         places[0].charge(client([10, 0, 0, 3])).unwrap();
         places[2].charge(a).unwrap();
         assert_eq!(admission.enter(a).unwrap_err(), Full::Client);

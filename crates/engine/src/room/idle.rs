@@ -1,4 +1,4 @@
-//! Connections that wait for their next request: when all places are taken, one of the lowest rank
+//! Connections that wait for their next request. When all places are taken, one of the lowest rank
 //! is closed for a client of its rank or a higher one.
 
 use crate::order::ranks::{RankedClient, Ranks};
@@ -7,15 +7,16 @@ use forebay_control::ranked::{Key, Ranked};
 use forebay_sys::poll::{self, PollInterest};
 use std::os::fd::BorrowedFd;
 
-/// Idle connections that may have a request by now before the next is looked at, in vain.
+/// The number of idle connections that are looked at, and have a request by now, before the search
+/// is given up.
 pub(crate) const TRIES: usize = 8;
 
-/// Idle connections, the last rank first, and of a client the one that is idle for longest. With one
-/// rank there are none: none is closed.
+/// Idle connections, the last rank first, and of a client the one that has been idle longest. With
+/// one rank there are no entries, and no connection is closed.
 #[derive(Debug)]
 pub(crate) struct Idle {
     ranks: Ranks,
-    /// Tokens, with ranks in reverse.
+    /// The connections' tokens, with ranks in reverse.
     tokens: Option<Ranked<u64>>,
 }
 
@@ -35,14 +36,14 @@ impl Idle {
         self.tokens.as_ref().is_none_or(Ranked::is_empty)
     }
 
-    /// The connection with this token is idle from now on. The key is for when it is no longer.
+    /// Adds the connection with this token, which is idle from now on. The key removes it again.
     #[inline]
     pub(crate) fn add(&mut self, ranked_client: RankedClient, token: u64) -> Option<Key> {
         let rank = self.reversed(ranked_client.rank);
         self.tokens.as_mut()?.push(rank, ranked_client.client, 1, token).ok()
     }
 
-    /// The connection that had this key, if it had one, is no longer idle.
+    /// Removes the connection that had this key, if it had one, as it is no longer idle.
     #[inline]
     pub(crate) fn remove(&mut self, key: &mut Option<Key>) {
         if let Some(key) = key.take()
@@ -52,7 +53,7 @@ impl Idle {
         }
     }
 
-    /// Takes out the one that is closed for a client of `rank`, if there is one.
+    /// Takes out the connection that is closed for a client of `rank`, if there is one.
     pub(crate) fn take(&mut self, rank: Rank) -> Option<u64> {
         let most = self.reversed(self.ranks.clamp(rank));
         let (token, turn) = self.tokens.as_mut()?.pop_down_to(most)?;
@@ -61,9 +62,10 @@ impl Idle {
     }
 }
 
-/// Whether something has come for a connection that seemed idle, or it has ended.
+/// Whether something has arrived for a connection that seemed idle, or it has ended.
 pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
-    // without memory for poll: rather not cut a client that asks for something
+    // if poll has no memory, the connection counts as busy, so that no client that asks for
+    // something is cut
     poll::wait([(socket, PollInterest::Read)], 0).map_or(true, |[socket]| socket.ready)
 }
 

@@ -1,12 +1,14 @@
-//! Lingering: a connection ends while its client may still send. Closed at once, the kernel would answer
-//! what comes with a reset, and that takes the last answer from the client (RFC 9112 §9.6). So writing is
-//! shut down, and what comes is read and dropped until the client ends, has been silent for 5 s, or 30 s are
-//! over: the times of nginx (`lingering_timeout`, `lingering_time`). Many clients send all of a body before
-//! they read, so there is no bound on bytes.
+//! Lingering: the end of a connection whose client may still send. If it were closed at once, the
+//! kernel would answer what comes with a reset, which takes the last answer from the client (RFC
+//! 9112 §9.6). So writing is shut down, and what comes is read and dropped until the client ends,
+//! has been silent for 5 s, or 30 s are over: the times of nginx (`lingering_timeout`,
+//! `lingering_time`). Many clients send all of a body before they read, so there is no bound on
+//! bytes.
 //!
-//! Nothing is left of such a connection but its socket. One thread of each engine has them all, so none of
-//! them keeps a loop, or a thread that another connection waits for. It begins with the first of them. When as
-//! many linger as may, the one that has lingered for longest is closed.
+//! Nothing is left of such a connection but its socket. One thread of each engine has them all, so
+//! no such connection keeps a loop, or a thread that another connection waits for. The thread
+//! begins with the first of them. When as many linger as may, the one that has lingered longest is
+//! closed.
 
 use forebay_sys::clock;
 use forebay_sys::epoll::{Epoll, Events};
@@ -17,18 +19,18 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A client that is silent for so long, in milliseconds, and takes nothing of what it was sent, has no more to
-/// send.
+/// The time in milliseconds after which a client that is silent, and takes nothing of what it was
+/// sent, is known to have no more to send.
 const SILENCE_MS: u64 = 5_000;
-/// How long a connection lingers at most, in milliseconds.
+/// The longest time that a connection lingers, in milliseconds.
 const MOST_MS: u64 = 30_000;
-/// The thread looks at the clock this often.
+/// The interval at which the thread looks at the clock, in milliseconds.
 const LOOK_MS: u64 = 500;
-/// The thread ends when nothing has lingered for so long.
+/// The time without lingering connections after which the thread ends, in milliseconds.
 const REST_MS: u64 = 10_000;
-/// Bytes that are read and dropped of one connection before it is the turn of the others.
+/// The bytes of one connection that are read and dropped before it is the turn of the others.
 const TURN_BYTES: usize = 256 * 1024;
-/// Connections that are looked at in a turn.
+/// The connections that are looked at in a turn.
 const EVENTS: usize = 64;
 
 /// The connections of an engine that linger.
@@ -44,28 +46,28 @@ struct LingerThread {
 
 #[derive(Debug, Default)]
 struct LingeringState {
-    /// In the order in which they have begun.
+    /// The lingering connections, in the order in which they began.
     sockets: BTreeMap<u64, Linger>,
     begun: u64,
     has_thread: bool,
     is_stopped: bool,
 }
 
-/// One that lingers.
+/// A connection that lingers.
 #[derive(Debug)]
 struct Linger {
-    /// The thread may be reading from it when it is closed for another.
+    /// The socket; the thread may be reading from it when it is closed for another.
     socket: Arc<OwnedFd>,
-    /// When it ends if its client is silent, in milliseconds of the monotonic clock.
+    /// The time when it ends if its client is silent, in milliseconds of the monotonic clock.
     until_ms: u64,
-    /// When it ends in any case.
+    /// The time when it ends in any case.
     most_ms: u64,
-    /// What the client had still to take when this was looked at last.
+    /// The bytes that the client had still to take at the last look.
     unacknowledged: u64,
 }
 
 impl Lingering {
-    /// None lingers.
+    /// The state in which no connection lingers.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -74,7 +76,7 @@ impl Lingering {
         Ok(Lingering(Arc::new(LingerThread { epoll, state, none_left: Condvar::new() })))
     }
 
-    /// This one lingers from now on, one of `most`. Writing has been shut down.
+    /// Has this connection linger, as one of at most `most`. Writing has been shut down.
     pub(crate) fn add(&self, socket: OwnedFd, most: usize) {
         let now_ms = clock::coarse_ms();
         let linger = Linger {
@@ -91,10 +93,10 @@ impl Lingering {
         state.has_thread = true;
         let token = state.begun;
         state.begun += 1;
-        // it is closed when it is dropped, and that without the lock
+        // dropping closes the socket, which is done without the lock
         let longest = (state.sockets.len() >= most).then(|| state.sockets.pop_first());
         state.sockets.insert(token, linger);
-        // with the lock: it may be closed for another as soon as that is free
+        // under the lock, as the connection may be closed for another one as soon as that is free
         let is_known = self.0.epoll.add_reader(&*socket, token).is_ok();
         drop(state);
         if let Some((_, longest)) = longest.flatten() {
@@ -105,7 +107,7 @@ impl Lingering {
         }
     }
 
-    /// None lingers any more, or will.
+    /// Closes all that linger; none will any more.
     pub(crate) fn stop(&self) {
         let mut state = self.0.state();
         state.is_stopped = true;
@@ -115,7 +117,7 @@ impl Lingering {
         all.into_values().for_each(|linger| self.0.end(linger));
     }
 
-    /// Until none lingers any more.
+    /// Waits until no connection lingers.
     pub(crate) fn wait(&self) {
         let lingers = |state: &mut LingeringState| !state.sockets.is_empty();
         drop(self.0.none_left.wait_while(self.0.state(), lingers));
@@ -127,20 +129,20 @@ impl LingerThread {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether there is a thread now.
+    /// Begins the thread. Returns whether there is one now.
     fn begin_thread(self: &Arc<Self>) -> bool {
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name("linger".to_owned());
         thread.spawn(move || shared.run()).is_ok()
     }
 
-    /// What the thread does.
+    /// Runs the thread.
     fn run(&self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut buffer = vec![0; TURN_BYTES];
         let (mut looks_ms, mut ends_ms) = (0, clock::coarse_ms() + REST_MS);
         loop {
-            // the kernel never refuses that
+            // epoll_wait does not fail here
             if self.epoll.wait(&mut events, LOOK_MS).is_err() {
                 return self.leave();
             }
@@ -161,7 +163,7 @@ impl LingerThread {
         }
     }
 
-    /// Reads and drops some of what has come.
+    /// Reads and drops some of what has arrived.
     fn drop_input(&self, token: u64, buffer: &mut [u8], now_ms: u64) {
         let socket = self.state().sockets.get(&token).map(|linger| Arc::clone(&linger.socket));
         let Some(socket) = socket else { return };
@@ -176,7 +178,7 @@ impl LingerThread {
         }
     }
 
-    /// Closes those whose time is over. Says whether there are others.
+    /// Closes the connections whose time is over. Returns whether there are others.
     fn close_late(&self, now_ms: u64) -> bool {
         let mut state = self.state();
         let mut late = Vec::new();
@@ -193,7 +195,7 @@ impl LingerThread {
         is_left
     }
 
-    /// Closes one.
+    /// Closes a connection.
     fn remove(&self, token: u64) {
         let mut state = self.state();
         let closed = state.sockets.remove(&token);
@@ -204,8 +206,8 @@ impl LingerThread {
         }
     }
 
-    /// Ends one that is in no list any more. Another process may have its socket open: then a close alone would neither
-    /// end the connection nor have the kernel forget that it is waited for.
+    /// Ends a connection that is in no list any more. Another process may have its socket open:
+    /// then a close alone would neither end the connection nor have the kernel's epoll forget it.
     fn end(&self, linger: Linger) {
         let _ = self.epoll.remove(&*linger.socket);
         lend::shut_down(linger.socket.as_fd());
@@ -217,14 +219,14 @@ impl LingerThread {
         }
     }
 
-    /// Whether the thread ends, because none lingers.
+    /// Whether the thread ends, because no connection lingers.
     fn rests(&self) -> bool {
         let mut state = self.state();
         state.has_thread = !state.sockets.is_empty();
         !state.has_thread
     }
 
-    /// The thread cannot go on.
+    /// Gives up everything, because the thread cannot go on.
     fn leave(&self) {
         let mut state = self.state();
         state.has_thread = false;
@@ -236,8 +238,8 @@ impl LingerThread {
 }
 
 impl Linger {
-    /// Its client has been silent. Whether it has taken some of what it was sent meanwhile: with HTTP/2 it goes
-    /// on sending as it reads.
+    /// Decides about a connection whose client has been silent. Returns whether the client has
+    /// taken some of what it was sent meanwhile: with HTTP/2 it goes on sending as it reads.
     fn goes_on(&mut self, now_ms: u64) -> bool {
         let unacknowledged = unacknowledged(&self.socket);
         let has_taken = unacknowledged < self.unacknowledged;
@@ -291,7 +293,7 @@ mod tests {
         client.write_all(b"more").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         lingering.wait();
-        // what can still be received there, its end, would have the thread look without a pause
+        // the end of the other side can still be received there, and would make the thread spin
         let mut events = Events::with_capacity(1);
         let is_forgotten = (0..300).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -312,7 +314,7 @@ mod tests {
             clients.push(client);
         }
         assert_eq!(lingering.0.state().sockets.keys().copied().collect::<Vec<_>>(), [1, 2]);
-        // the kernel says so when it is closed
+        // the kernel reports when the connection is closed
         let is_closed = |mut client: TcpStream| {
             (0..3000).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(10));

@@ -1,9 +1,11 @@
-//! Connections that give way: where a limit of connections is reached, one of the lowest class is cut for one of a
-//! higher class (ADR 0081).
+//! Connections that give way: where a limit on connections is reached, one of the lowest class is
+//! cut for one of a higher class (ADR 0081).
 //!
-//! A connection of the first class never gives way, and one class alone keeps no list. The thread that needs the
-//! place shuts the socket of the other down, as it does with [slow readers](crate::room::slow_readers): whoever owns that
-//! finds it broken. It is taken off the list before its socket is closed, so that its number is never another's.
+//! A connection of the first class never gives way, and one class alone keeps no list. The thread
+//! that needs the place shuts the other connection's socket down, as it does with [slow
+//! readers](crate::room::slow_readers), and the thread that owns the socket finds it broken. A
+//! connection is taken off the list before its socket is closed, so that its number is never
+//! another's.
 
 use crate::room::slow_readers::{SlowReader, SlowReaders};
 use forebay_conn::Rank;
@@ -11,7 +13,7 @@ use forebay_sys::socket::SocketNumber;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-/// What others may know of a connection while a thread or loop has it.
+/// What other threads may know of a connection while a thread or loop has it.
 #[derive(Debug)]
 pub(crate) struct Standing {
     rank: AtomicU8,
@@ -23,7 +25,8 @@ impl Standing {
         Standing { rank: AtomicU8::new(rank.0), is_idle: AtomicBool::new(is_idle) }
     }
 
-    /// It has had a turn. While several of its requests are under way, it is of the highest of their classes.
+    /// Notes the outcome of a turn. While several requests are under way, the rank is that of the
+    /// highest of their classes.
     #[inline]
     pub(crate) fn note(&self, rank: Rank, is_idle: bool) {
         let was_busy = !self.is_idle.load(Relaxed);
@@ -34,7 +37,7 @@ impl Standing {
         self.is_idle.store(is_idle, Relaxed);
     }
 
-    /// Who gives way first: the lowest class, and of that one that is idle.
+    /// The order of giving way: the lowest class first, and within a class the idle ones.
     fn yields(&self) -> (u8, bool) {
         (self.rank.load(Relaxed), self.is_idle.load(Relaxed))
     }
@@ -45,29 +48,30 @@ impl Standing {
 pub(crate) struct Yielding {
     pub(crate) standing: Arc<Standing>,
     pub(crate) socket: SocketNumber,
-    /// It counts among those of its client.
+    /// The connection counts among those of its client.
     pub(crate) is_counted: bool,
-    /// As what it is among the slow.
+    /// The connection's entry among the slow readers.
     pub(crate) slow: Option<SlowReader>,
 }
 
-/// What a client has.
+/// The connections of a client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientPlaces {
-    /// Connections that are counted for it.
+    /// The number of connections that are counted for the client.
     pub(crate) count: usize,
-    /// Those that give way.
+    /// The connections that give way.
     pub(crate) yielding: Vec<Yielding>,
 }
 
-/// What came of looking for a connection to be cut.
+/// The outcome of looking for a connection to cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CutOutcome {
-    /// All are of this class or a higher one.
+    /// No connection was cut, as all are of this class or a higher one.
     None,
-    /// One was.
+    /// A connection was cut.
     Cut,
-    /// One had been cut as a slow reader: only its client did not know yet that its place is free.
+    /// A connection had already been cut as a slow reader, and only the client's count did not know
+    /// yet that its place is free.
     WasCut,
 }
 
@@ -76,7 +80,8 @@ impl ClientPlaces {
         self.count == 0 && self.yielding.is_empty()
     }
 
-    /// Who would give way first to a connection of this rank; of a client's own only what counts for it.
+    /// The connection that would give way first to one of this rank; with `only_counted`, only
+    /// among those that are counted for the client.
     pub(crate) fn first(&self, above: Rank, only_counted: bool) -> Option<(usize, (u8, bool))> {
         let all = self.yielding.iter().enumerate();
         let all = all.filter(|(_, one)| one.is_counted || !only_counted);
@@ -85,7 +90,7 @@ impl ClientPlaces {
         all.filter(|(_, (rank, _))| *rank > above.0).max_by_key(|(_, yields)| *yields)
     }
 
-    /// Cuts who is first.
+    /// Cuts the connection that gives way first.
     pub(crate) fn cut(
         &mut self,
         above: Rank,
@@ -100,12 +105,13 @@ impl ClientPlaces {
         if one.slow.is_some_and(|reader| !slow_readers.remove(reader)) {
             return CutOutcome::WasCut;
         }
-        // while the list is locked: whoever owns the socket takes it from here before it is closed
+        // under the lock: the socket's owner removes it from here before it closes it, so the
+        // number is still its own
         one.socket.cut();
         CutOutcome::Cut
     }
 
-    /// The entry of a connection.
+    /// The entry of this connection.
     pub(crate) fn position(&self, standing: &Arc<Standing>) -> Option<usize> {
         self.yielding.iter().position(|one| Arc::ptr_eq(&one.standing, standing))
     }

@@ -1,23 +1,26 @@
-//! Connections that were accepted ahead of a thread that serves them, in the order of their ranks (voigt
-//! §3.2), for engines in which each connection keeps a thread.
+//! Connections that were accepted ahead of a thread that serves them, in the order of their ranks
+//! (voigt §3.2), for engines in which each connection keeps a thread.
 //!
-//! A class that rules give by address alone is known when a connection comes. So the thread that is to
-//! serve the next connection first accepts what the kernel has queued, as far as there is room, and then
-//! takes the first of them: by rank, no rank below its share of the threads' time, by turns between the
-//! clients of a rank; as they came while threads are free for all of them (`thread_queue.rs`). What comes while all
-//! threads serve is looked at when the first of them is free. What finds no room, or for which there is no place among
-//! all connections, waits in the kernel's queue, in the order of its coming.
+//! The class that rules give by address alone is known when a connection comes. So the thread that
+//! will serve the next connection first accepts what the kernel has queued, as far as there is
+//! room, and then takes the first of them: by rank, no rank below its share of the threads' time,
+//! by turns between the clients of a rank; or in the order of arrival while threads are free for
+//! all of them (`thread_queue.rs`). Connections that arrive while all threads serve are looked at
+//! when the first thread is free. Those for which there is no room, or no place among all
+//! connections, wait in the kernel's queue, in the order of arrival.
 //!
-//! A listener whose connections all have one rank is not accepted from ahead: each connection that the kernel has
-//! queued there stands in the list by the listener's number, and when its turn comes the thread accepts one. So such
-//! connections are counted, and put in order, as if they had been accepted.
+//! A listener whose connections all have one rank is not accepted from ahead. Each connection that
+//! the kernel has queued there is in the list by the listener's number, and when its turn comes the
+//! thread accepts one. So such connections are counted, and put in order, as if they had been
+//! accepted.
 //!
-//! A connection through a proxy that states its client is of the first rank until that was read.
+//! A connection through a proxy that states its client is of the first rank until its PROXY header
+//! is read.
 //!
-//! The bound on one client's connections is on those that have a thread: a connection that waits for one
-//! keeps none from others.
+//! The limit on one client's connections counts those that have a thread: a connection that waits
+//! for one keeps no other connection of the client out.
 //!
-//! With one rank nothing is accepted for which there is no thread.
+//! With one rank no connection is accepted for which there is no thread.
 
 use crate::connection::accept::{self, AcceptOutcome, BATCH, DRAIN_BATCHES, Listener, ListenerSet};
 use crate::connection::served::Served;
@@ -32,57 +35,57 @@ use forebay_sys::clock;
 use forebay_sys::socket::accept_queue;
 use std::os::fd::AsFd;
 
-/// A client that has waited for longer may have left meanwhile.
+/// The wait after which a client may have left, so that the thread looks.
 const LOOK_NS: u64 = 1_000_000;
 
 /// Connections without a thread: those that were accepted, and those in the queues of listeners of one rank.
 pub(crate) struct Ahead<H: Handler> {
-    /// With the time since when each waits.
+    /// The connections in order, each with the time since when it waits.
     waiting: ThreadQueue<(Waiting<H>, u64)>,
     /// How many of them are in the queue of each listener, by its number.
     queued: Vec<usize>,
-    /// The listeners are being closed, or are.
+    /// The listeners are being closed, or are closed.
     leaves: bool,
-    /// So many more are accepted from listeners that are being closed: clients that come back at once would keep
-    /// it busy for ever.
+    /// The number of further connections that are accepted from listeners that are being closed. It
+    /// is bounded, as clients that connect again at once would keep the thread busy for ever.
     last: usize,
     ranks: Ranks,
     most: usize,
 }
 
-/// What waits for a thread.
+/// A connection that waits for a thread.
 enum Waiting<H: Handler> {
     Accepted(Box<Served<H>>),
-    /// It was accepted and charged before, and another process had its socket.
+    /// A connection that was accepted and charged before, and whose socket another process had.
     Back(Box<ToServe<H>>),
-    /// The next of the kernel's queue at the listener with this number.
+    /// The next connection of the kernel's queue at the listener with this number.
     Queued(usize),
 }
 
-/// What is to be done next.
+/// The next thing to do.
 pub(crate) enum NextAccepted<H: Handler> {
-    /// This connection is served. How long it has had its thread goes back to [`Ahead::ran`].
+    /// This connection is served. The time for which it has its thread goes back to [`Ahead::ran`].
     Serve(ToServe<H>, Turn),
-    /// It was told no, and is closed like this.
+    /// This connection was refused, and is closed in this way.
     Refused(Box<Served<H>>, Closing),
     /// There is no descriptor to accept with.
     Exhausted,
 }
 
-/// Why no more was accepted.
+/// The reason why no more connections were accepted.
 pub(crate) enum AcceptStop<H: Handler> {
-    /// No connection is there.
+    /// No connection waits to be accepted.
     Nobody,
-    /// There are as many as there may be.
+    /// There are as many as may wait.
     Full,
-    /// A connection was told no, and is to be closed like this.
+    /// This connection was refused, and is closed in this way.
     Refused(Box<Served<H>>, Closing),
     /// There is no descriptor to accept with.
     Exhausted,
 }
 
 impl<H: Handler> Ahead<H> {
-    /// In this order, at most so many.
+    /// A list in this order, with room for `most` connections.
     pub(crate) fn new(ranks: &Ranks, most: usize) -> Ahead<H> {
         let waiting = ThreadQueue::new(ranks);
         let most = if ranks.is_ordered() { most } else { 0 };
@@ -91,13 +94,14 @@ impl<H: Handler> Ahead<H> {
         Ahead { waiting, queued, leaves, last, ranks, most }
     }
 
-    /// Whether none waits.
+    /// Whether no connection waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.len() == 0
     }
 
-    /// Accepts all that the listeners have queued, whether there is room or not, and closes them. A connection that
-    /// was told no is to be closed like this; then it is called again.
+    /// Accepts all that the listeners have queued, whether there is room or not, and closes them.
+    /// If it returns a connection that was refused, the caller closes that in this way, and calls
+    /// again.
     pub(crate) fn leave(
         &mut self,
         listener_set: &mut ListenerSet,
@@ -121,8 +125,8 @@ impl<H: Handler> Ahead<H> {
         None
     }
 
-    /// Accepts from listener `index` what is there, while there is room. There always is for as many as
-    /// there are `free` threads.
+    /// Accepts from listener `index` while there is room; there always is room for as many
+    /// connections as there are `free` threads.
     pub(crate) fn fill(
         &mut self,
         listener_set: &ListenerSet,
@@ -154,13 +158,14 @@ impl<H: Handler> Ahead<H> {
         AcceptStop::Full
     }
 
-    /// What would be refused for want of a place among all connections waits in the kernel's queue.
+    /// Whether one more may be accepted. A connection that would be refused for want of a place
+    /// among all connections stays in the kernel's queue.
     fn may_take(&self, listener_set: &ListenerSet, free: usize) -> bool {
         let count = self.waiting.len() - self.queued.iter().sum::<usize>();
         count < free || (count < self.most && listener_set.has_room())
     }
 
-    /// A connection is back that was accepted before: it waits for a thread like those that come.
+    /// Adds a connection that was accepted before and is back: it waits for a thread like new ones.
     pub(crate) fn push_back(&mut self, back: ToServe<H>) {
         let ranked_client = back.served.ranked_client_at_rest(&self.ranks);
         self.waiting.push(ranked_client, (Waiting::Back(Box::new(back)), clock::monotonic_ns()));
@@ -172,8 +177,8 @@ impl<H: Handler> Ahead<H> {
             .push(ranked_client, (Waiting::Accepted(Box::new(served)), clock::monotonic_ns()));
     }
 
-    /// Puts what the kernel has queued at this listener into the list, as far as it is not there. It is ready, so one
-    /// connection is there at least.
+    /// Puts the connections that the kernel has queued at this listener into the list, as far as
+    /// they are not there. The listener is ready, so there is at least one.
     fn look_at(&mut self, index: usize, rank: Rank, listener: &Listener) {
         if self.queued.len() <= index {
             self.queued.resize(index + 1, 0);
@@ -188,8 +193,8 @@ impl<H: Handler> Ahead<H> {
         }
     }
 
-    /// The connection that is next while so many threads are `free`. Those whose clients have left meanwhile are
-    /// closed.
+    /// Takes the next connection while `free` threads are free. Connections whose clients have left
+    /// meanwhile are closed.
     pub(crate) fn pop(
         &mut self,
         free: usize,
@@ -230,7 +235,7 @@ impl<H: Handler> Ahead<H> {
         }
     }
 
-    /// It is the turn of a connection that is back: nothing is charged for it again.
+    /// Takes a connection that is back: nothing is charged for it again.
     fn pop_back(
         &mut self,
         back: ToServe<H>,
@@ -248,7 +253,8 @@ impl<H: Handler> Ahead<H> {
         Some(NextAccepted::Serve(back, turn))
     }
 
-    /// It is the turn of the first connection at a listener of one rank. Its client may have left meanwhile.
+    /// Accepts the first connection at a listener of one rank, whose turn it is. Its client may
+    /// have left meanwhile.
     fn accept(
         &mut self,
         listener_set: &ListenerSet,
@@ -273,12 +279,12 @@ impl<H: Handler> Ahead<H> {
         next
     }
 
-    /// A connection has had its thread for so long.
+    /// Charges the time for which a connection had its thread.
     pub(crate) fn ran(&mut self, turn: Turn, ns: u64) {
         self.waiting.ran(turn, ns);
     }
 
-    /// Cuts all.
+    /// Cuts all connections that wait.
     pub(crate) fn cut(&mut self, worker: &mut Worker<H>) -> Ended {
         let mut ended = Ended::default();
         while let Some(((waiting, _), turn)) = self.waiting.pop(1) {

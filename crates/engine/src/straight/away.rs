@@ -1,10 +1,12 @@
-//! Connections whose request another process answers on the client's own socket, in engines in which each connection
-//! keeps a thread: while they wait for that process, or for their turn to be given to it, they keep none.
+//! Connections whose request another process answers on the client's own socket, in engines in
+//! which each connection keeps a thread. While they wait for that process, or for their turn to be
+//! given to it, they keep no thread.
 //!
-//! One thread of the engine, the watcher, has them all, in an epoll of its own. It hears what receivers say, lends
-//! sockets whose turn has come, and ends what is over; that takes no longer than a turn of a loop. A connection that is
-//! back goes to the engine's threads again, as one that was accepted, in the order of its class. The watcher begins with
-//! the first such connection, and ends with the engine.
+//! One thread of the engine, the watcher, has them all, in an epoll of its own. It hears what
+//! receivers report, lends sockets whose turn has come, and ends what is over; each of these takes
+//! no longer than a turn of a loop. A connection that is back goes to the engine's threads again
+//! like one that was accepted, in the order of its class. The watcher begins with the first such
+//! connection, and ends with the engine.
 //!
 //! ```text
 //!  thread ──► arriving ──► watcher ──► back ──► the thread that accepts ──► thread
@@ -25,7 +27,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use watcher::AwayWatcher;
 
-/// A connection that a thread is to serve, and what its last turn has led to, if that is still to be carried out.
+/// A connection that a thread serves next, and the fate of its last turn, if that must still be
+/// carried out.
 pub(crate) struct ToServe<H: Handler> {
     pub(crate) served: Box<Served<H>>,
     pub(crate) begun: Option<Fate<H::Job>>,
@@ -40,9 +43,9 @@ impl<H: Handler> From<Box<Served<H>>> for ToServe<H> {
 /// All such connections of an engine.
 pub(crate) struct Away<H: Handler> {
     state: Mutex<AwayState<H>>,
-    /// Rings when connections have come for the watcher.
+    /// The bell that rings when connections have come for the watcher.
     arrived: Bell,
-    /// Rings when connections are back, and when the last one has left.
+    /// The bell that rings when connections are back, and when the last one has left.
     back: Bell,
     watcher_ended: Condvar,
     control: Arc<EngineControl>,
@@ -53,20 +56,21 @@ pub(crate) struct Away<H: Handler> {
 type BeginWatcher<H> = fn(AwayWatcher<H>) -> io::Result<()>;
 
 struct AwayState<H: Handler> {
-    /// For the watcher.
+    /// Connections that have come for the watcher.
     arriving: Vec<Box<Served<H>>>,
-    /// For threads that serve them.
+    /// Connections that are back for threads.
     back: VecDeque<ToServe<H>>,
-    /// All that no thread serves: these, and those that the watcher has.
+    /// The number of connections that no thread serves: those in the two lists, and those that the
+    /// watcher has.
     inside: usize,
     has_watcher: bool,
-    /// The share of all threads that have a connection, as it was told last.
+    /// The share of all threads that have a connection, when it was last reported.
     load: f64,
     ended: Ended,
 }
 
 impl<H: Handler + Send + 'static> Away<H> {
-    /// None is away.
+    /// The state in which no connection is away.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -98,11 +102,11 @@ impl<H: Handler> Away<H> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The watcher has this connection from now on, while the threads have this load; `worker` is asked for one if there
-    /// is no watcher yet.
+    /// Gives this connection to the watcher, while the threads have this load. `worker` makes a
+    /// worker if there is no watcher yet.
     ///
     /// # Errors
-    /// The connection, if there can be no watcher.
+    /// The connection, if no watcher can be started.
     pub(crate) fn take(
         self: &Arc<Self>,
         served: Box<Served<H>>,
@@ -139,12 +143,12 @@ impl<H: Handler> Away<H> {
         !self.state().back.is_empty()
     }
 
-    /// Rings when there is something to [take back](Away::take_back).
+    /// The bell that rings when there is something to [take back](Away::take_back).
     pub(crate) fn bell(&self) -> &Bell {
         &self.back
     }
 
-    /// Those that are back: they are the caller's from now on.
+    /// Takes the connections that are back; the caller owns them from now on.
     pub(crate) fn take_back(&self) -> VecDeque<ToServe<H>> {
         self.back.silence();
         let mut state = self.state();
@@ -153,8 +157,9 @@ impl<H: Handler> Away<H> {
         back
     }
 
-    /// Until the watcher has ended, as it does after an order to end when it has no connection, or to stop. Cuts what
-    /// is back and was not taken. Says how those have ended that no thread had.
+    /// Waits until the watcher has ended: after an order to end that is when it has no connection,
+    /// and after one to stop at once. Cuts connections that are back and were not taken. Returns
+    /// how the connections ended that no thread had.
     pub(crate) fn wait(&self, worker: &mut Worker<H>) -> Ended {
         self.arrived.ring();
         let state = self.watcher_ended.wait_while(self.state(), |state| state.has_watcher);
@@ -174,13 +179,13 @@ impl<H: Handler> Away<H> {
         self.state().load
     }
 
-    /// The watcher takes those that have come.
+    /// Takes, for the watcher, the connections that have come.
     fn take_arriving(&self) -> Vec<Box<Served<H>>> {
         self.arrived.silence();
         std::mem::take(&mut self.state().arriving)
     }
 
-    /// The watcher has one that a thread is to serve.
+    /// Gives the threads a connection of the watcher.
     fn give_back(&self, served: ToServe<H>) {
         let mut state = self.state();
         state.back.push_back(served);
@@ -191,23 +196,23 @@ impl<H: Handler> Away<H> {
         }
     }
 
-    /// One has ended with the watcher.
+    /// Counts a connection that has ended with the watcher.
     fn closed(&self) {
         let mut state = self.state();
         state.inside -= 1;
         let is_last = state.inside == 0;
         drop(state);
-        // threads that have nothing else to do end with it
+        // threads that have nothing else to do end when this was the last
         if is_last && self.control.order() != LoopOrder::Run {
             self.back.ring();
         }
     }
 
-    /// Whether the watcher ends now: after an order to end it does as soon as no connection is away. Says so to all who
-    /// wait for it.
+    /// Whether the watcher ends now; after an order to end it does as soon as no connection is
+    /// away. If it does, those that wait for that are woken.
     fn watcher_ends(&self, is_cut: bool, ended: Ended) -> bool {
         let mut state = self.state();
-        // what comes at the last moment is cut, too
+        // a connection that comes at the last moment is cut, too
         let is_over = if is_cut { state.arriving.is_empty() } else { state.inside == 0 };
         if !is_over {
             return false;
@@ -220,7 +225,7 @@ impl<H: Handler> Away<H> {
 }
 
 impl<H: Handler> Served<H> {
-    /// Whether all that it waits for is another process that has, or is to have, its socket.
+    /// Whether the connection waits only for another process that has its socket, or will have it.
     pub(crate) fn is_away(&self) -> bool {
         self.conn.stays_in_receive()
             && self.conn.has_sockets()

@@ -1,4 +1,5 @@
-//! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
+//! How a thread waits that has one connection: in poll, for a permit to answer, or in the job
+//! itself.
 
 use crate::connection::served::{DoneOf, EventOf, Served};
 use crate::connection::waits::RequestWait;
@@ -21,21 +22,24 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// A wait that lasts longer than this lets the handler rest.
+/// The length of a wait after which the handler rests.
 const REST_MS: u64 = 100;
 
-/// A thread that waits for a permit looks this often whether its client is still there, and at the order; one whose
-/// client is slow, whether others wait for its thread.
+/// The interval at which a thread that waits for a permit looks whether its client is still there,
+/// and at the order; and at which one whose client is slow looks whether others wait for its
+/// thread.
 const LOOK_MS: u64 = 500;
 
-/// A job that blocks waits no longer than this for those before it. Files whose reads hang do not keep
-/// other files from being read.
+/// The longest time that a job that blocks waits for those before it. Files whose reads hang do not
+/// keep other files from being read.
 const JOB_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Blocks the thread: in poll on the sockets and the bell, at the permits, or in the job itself.
+/// The waits of a thread: in poll on the sockets and the bell, at the permits, or in the job
+/// itself.
 ///
-/// What requests wait for is done by this thread, one after another, as they have asked for it; before
-/// each, what the client has sent meanwhile is looked at, if the protocol goes on with it.
+/// The thread itself does what requests wait for, one after another, in the order in which they
+/// asked. Before each it looks at what the client has sent meanwhile, if the protocol goes on with
+/// that.
 pub(crate) struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
     control: &'c EngineControl,
@@ -45,39 +49,40 @@ pub(crate) struct Blocking<'c, H: Handler> {
     todo: VecDeque<(RequestId, Todo<H::Job>)>,
     /// Requests that may not be answered yet, each with its time.
     early: Vec<(u64, RequestId)>,
-    /// There was room to write when poll was asked last.
+    /// The socket had room to write at the last poll.
     writable: bool,
-    /// The thread may answer this request.
+    /// The permit of the thread, and the request that it may answer with it.
     permit: Option<(RequestId, Permit)>,
     job_permit: Option<Permit>,
-    /// Called now and then while the client is slow.
+    /// A function that is called now and then while the client is slow.
     make_room: &'c dyn Fn(&Worker<H>),
 }
 
-/// What a request waits for that this thread is to do.
+/// What a request waits for this thread to do.
 enum Todo<J> {
-    /// To get a permit to be answered.
+    /// Get a permit to answer the request.
     Answer,
-    /// This job.
+    /// Do this job.
     Job(SharedJob<J>),
 }
 
 /// How a job has ended.
 enum JobEnd<D> {
-    /// With this result.
+    /// The job has this result.
     Done(D),
-    /// It panicked.
+    /// The job panicked.
     Panicked,
-    /// It has not begun, and there is no time for it, or an order to stop.
+    /// The job has not begun, and there is no time for it, or an order to stop.
     Late,
-    /// The connection is gone, so it was not begun.
+    /// The connection is gone, so the job was not begun.
     Gone,
 }
 
 impl<'c, H: Handler> Blocking<'c, H> {
-    /// Works with `worker`, listens to the orders of `control` while it waits, shares permits
-    /// with all others of `stock`, and shows in heartbeat `heartbeat` of the control's
-    /// threads that it turns, if there is one. `make_room` is called while its client is slow.
+    /// The waits of a thread that works with `worker`, listens to the orders of `control` while it
+    /// waits, and shares permits with all others of `stock`. Heartbeat `heartbeat` of the control's
+    /// threads shows that it turns, if there is one. `make_room` is called while the client is
+    /// slow.
     pub(crate) fn new(
         worker: &'c mut Worker<H>,
         control: &'c EngineControl,
@@ -100,15 +105,16 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
-    /// This thread may be away for long, and nothing is wrong with it.
+    /// Rests the heartbeat, as this thread may be away for long and nothing is wrong with it.
     pub(crate) fn rest(&self) {
         if let Some(number) = self.heartbeat {
             self.control.thread_heartbeat_rests(number);
         }
     }
 
-    /// Until the client's socket is ready, or another that a request waits for, or the time is over, or
-    /// there is an order stronger than `known`. Says which request's socket is ready.
+    /// Waits until the client's socket is ready, or another one that a request waits for, or the
+    /// time is over, or there is an order stronger than `known`. Returns the request whose socket
+    /// is ready.
     fn poll(
         &self,
         served: &Served<H>,
@@ -116,10 +122,10 @@ impl<'c, H: Handler> Blocking<'c, H> {
         timeout_ms: u64,
         known: LoopOrder,
     ) -> (Readiness, Option<RequestId>) {
-        // without memory for poll there is none for the answer
+        // if poll has no memory, the answer has none either
         let broken = Readiness { broken: true, ..Readiness::default() };
         let client = (served.stream.as_fd(), interest);
-        // one that is elsewhere tells nothing here
+        // a socket that is over or lent reports nothing of use here
         let is_over = served.is_over() || served.conn.is_lent();
         let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         if !served.conn.has_sockets() && !is_over {
@@ -132,7 +138,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         let mut requests = Vec::new();
         let mut set = vec![bell];
         served.conn.sockets(&mut |request, _, socket, wants| {
-            // the end of one that is not waited for would be told again and again
+            // poll would report the end of a socket that no request waits for again and again
             if wants != Wants::default() {
                 requests.push(request);
                 set.push((socket, interest_of(wants)));
@@ -148,7 +154,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
         (client, first.and_then(|at| requests.get(at).copied()))
     }
 
-    /// Until this thread has a permit for this request, the time is over, or there is an order to stop.
+    /// Waits until this thread has a permit for this request, the time is over, or there is an
+    /// order to stop.
     fn await_permit(
         &mut self,
         served: &Served<H>,
@@ -185,7 +192,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
-    /// Until one more job that blocks may begin, or has waited long enough.
+    /// Waits until one more job that blocks may begin, or this one has waited long enough.
     fn await_job_permit(&mut self, served: &Served<H>, id: RequestId) {
         let Some(permits) = &self.stock.job_permits else { return };
         let asked = permits.ask(served.ranked_client(&self.stock.ranks, id));
@@ -196,7 +203,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
-    /// Does a job on this thread, once it may, if its client is still there.
+    /// Does a job on this thread, once it may, if the client is still there.
     fn do_job(
         &mut self,
         served: &Served<H>,
@@ -223,7 +230,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         if served.is_gone() {
             return JobEnd::Gone;
         }
-        // it is gone if the request is over
+        // the job was taken back if the request is over
         let Some(job) = job.take() else { return JobEnd::Late };
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
@@ -232,8 +239,9 @@ impl<'c, H: Handler> Blocking<'c, H> {
         done.map_or(JobEnd::Panicked, JobEnd::Done)
     }
 
-    /// Waits in poll for what the connection needs of its client and of its requests' other sockets. Says
-    /// which request's socket is ready; what has come from the client is noted.
+    /// Waits in poll for what the connection needs of its client and of its requests' other
+    /// sockets. Returns the request whose socket is ready, and notes what has arrived from the
+    /// client.
     fn look(
         &mut self,
         served: &mut Served<H>,
@@ -261,24 +269,24 @@ impl<'c, H: Handler> Blocking<'c, H> {
         Ok(request)
     }
 
-    /// Milliseconds until the first deadline of the connection.
+    /// The milliseconds until the first deadline of the connection.
     fn time_left_ms(&self) -> u64 {
         self.timer.at_ms().saturating_sub(self.worker.now_ms())
     }
 
-    /// A request whose time has come.
+    /// Takes a request whose time has come.
     fn take_due(&mut self) -> Option<RequestId> {
         let now_ms = self.worker.now_ms();
         let at = self.early.iter().position(|(at_ms, _)| *at_ms <= now_ms)?;
         Some(self.early.swap_remove(at).1)
     }
 
-    /// Does what the next request waits for that this thread is to do. `Ok(None)` if that has led to
-    /// nothing the protocol must know.
+    /// Does what the next request waits for. Returns `Ok(None)` if the protocol need not know of
+    /// the outcome.
     fn do_next(&mut self, served: &mut Served<H>) -> Result<Option<EventOf<H>>, Gone> {
         let Some((id, todo)) = self.todo.pop_front() else { return Ok(None) };
         if !served.waits.contains(id) {
-            // it was over before its turn had come
+            // the request was over before its turn had come
             return Ok(None);
         }
         match &todo {
@@ -308,8 +316,9 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
-    /// Others may do jobs. Not before what this one has read was sent, as far as the client takes it at
-    /// once: otherwise there would be as much of it in memory as there are threads.
+    /// Gives the permit for jobs back. This is not done before what the job has read was sent, as
+    /// far as the client takes it at once; otherwise there would be as much of it in memory as
+    /// there are threads.
     fn give_back_job(&mut self) {
         if let Some(permit) = self.job_permit.take()
             && let Some(permits) = &self.stock.job_permits
@@ -318,7 +327,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
-    /// Others may have the permit, if this thread has one.
+    /// Gives the permit to answer back, if this thread has one.
     fn give_back(&mut self) {
         if let Some((_, permit)) = self.permit.take()
             && let Some(permits) = &self.stock.permits
@@ -398,6 +407,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         }
         if !self.todo.is_empty() {
             if served.goes_on() {
+                // a job may take long, so the thread first looks whether the client has sent more
+                // or has left
                 match self.look(&mut served, 0, known) {
                     Err(Gone) => return AfterWait::Gone(served),
                     Ok(Some(request)) => {
@@ -418,6 +429,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         if served.can_go_on(false) {
             return AfterWait::Ready(served);
         }
+        // the watcher does not know these times, so a connection with such a request keeps its
+        // thread
         let mut served = match self.early.is_empty() {
             true => match self.stock.leave_away(served) {
                 Ok(()) => return AfterWait::Taken,
@@ -466,7 +479,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     fn let_go(&mut self, _: &Served<H>) {}
 }
 
-/// What poll is asked for.
+/// The interest that poll has in a socket.
 fn interest_of(wants: Wants) -> PollInterest {
     match (wants.read, wants.write) {
         (true, true) => PollInterest::Both,
@@ -477,9 +490,10 @@ fn interest_of(wants: Wants) -> PollInterest {
 }
 
 impl<H: Handler> Stock<H> {
-    /// Serves a connection to its end on this thread, or until it is away; the thread shows in heartbeat `number` of the control's
-    /// threads that it turns, if it has one. `make_room` is called now and then while the client is slow. Says how it
-    /// ended, if that was in a drain.
+    /// Serves a connection to its end on this thread, or until it is away. The thread shows in
+    /// heartbeat `number` of the control's threads that it turns, if it has one. `make_room` is
+    /// called now and then while the client is slow. Returns how the connection ended, if that was
+    /// in a drain.
     pub(crate) fn serve(
         &self,
         worker: &mut Worker<H>,

@@ -1,5 +1,5 @@
-//! What the engines with a thread per connection are made of, and what their threads share: workers that
-//! none of them uses, and permits.
+//! The parts of engines with a thread per connection, and what their threads share: idle workers
+//! and permits.
 
 use crate::connection::accept::Listener;
 use crate::connection::served::Served;
@@ -18,15 +18,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Workers in stock are told what has changed this often.
+/// The interval at which idle workers learn what has changed.
 const KEEP_UP_MS: u64 = 1000;
 
 /// Makes a handler and the counters it writes to.
 pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 
-/// Everything an engine with a thread per connection is made of.
+/// All parts of an engine with a thread per connection.
 pub struct StockParts<H: Handler> {
-    /// Where connections come from.
+    /// The listening sockets.
     pub listeners: Vec<Listener>,
     /// Makes the handlers.
     pub make: Make<H>,
@@ -36,41 +36,42 @@ pub struct StockParts<H: Handler> {
     pub admission: Arc<ConnectionAdmission>,
     /// The order of service.
     pub ranks: Ranks,
-    /// Where orders come from.
+    /// The orders to the engine.
     pub control: Arc<EngineControl>,
-    /// Threads of the pool, or most threads at once; at least 1.
+    /// The number of the pool's threads, or the largest number of threads at once; at least 1.
     pub threads: usize,
-    /// Jobs that wait for devices, at once, about; at least 1.
+    /// About the number of jobs at once that wait for devices; at least 1.
     pub jobs: usize,
-    /// Threads that may answer at once if there is more than one rank; at least 1.
+    /// The number of threads that may answer at once if there is more than one rank; at least 1.
     pub answering: usize,
-    /// Connections accepted ahead of a thread for them, at most, if there is more than one rank.
+    /// The largest number of connections that are accepted ahead of a thread for them, if there is
+    /// more than one rank.
     pub ahead: usize,
 }
 
-/// What the threads share: workers that none of them uses and how to make more, and permits.
+/// What the threads share: idle workers and how to make more, and permits.
 pub struct Stock<H: Handler> {
     make: Make<H>,
     settings: Arc<LiveSettings>,
     pub(crate) ranks: Ranks,
-    /// To answer; none if nothing is ordered.
+    /// The permits to answer; `None` if nothing is ordered.
     pub(crate) permits: Option<Permits>,
-    /// To do jobs that wait for devices.
+    /// The permits to do jobs that wait for devices.
     pub(crate) job_permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
-    /// Where connections are that keep no thread meanwhile, if they can do without.
+    /// The connections that keep no thread meanwhile, if any can do without.
     away: Option<Arc<Away<H>>>,
-    /// When they were told last what has changed.
+    /// The time when idle workers last learned what has changed.
     kept_up_ms: AtomicU64,
-    /// Where their connections linger.
+    /// The connections that linger.
     lingering: Arc<Lingering>,
-    /// Threads that have a connection, of how many.
+    /// The number of threads that have a connection, of `threads`.
     busy: AtomicUsize,
     threads: usize,
 }
 
 impl<H: Handler> Stock<H> {
-    /// An empty stock for so many threads, whose requests are answered as they come.
+    /// An empty stock for this many threads, whose requests are answered as they come.
     pub(crate) fn new(
         make: Make<H>,
         settings: Arc<LiveSettings>,
@@ -92,8 +93,8 @@ impl<H: Handler> Stock<H> {
         }
     }
 
-    /// Threads answer in this order, no more of them at a time than `answering`; and about `jobs` of them
-    /// at a time do jobs that wait for devices.
+    /// Has threads answer in this order, no more of them at a time than `answering`; about `jobs`
+    /// of them at a time do jobs that wait for devices.
     #[must_use]
     pub fn in_order(self, ranks: Ranks, answering: usize, jobs: usize) -> Stock<H> {
         let permits = Permits::to_answer(&ranks, answering);
@@ -101,16 +102,17 @@ impl<H: Handler> Stock<H> {
         Stock { permits, job_permits, ranks, ..self }
     }
 
-    /// Connections whose socket another process has keep no thread, but are there.
+    /// Has connections whose socket another process has keep no thread; they still count as open.
     #[must_use]
     pub(crate) fn with_away(self, away: Arc<Away<H>>) -> Stock<H> {
         Stock { away: Some(away), ..self }
     }
 
-    /// Leaves a connection to the watcher of those whose socket another process has, if it is one.
+    /// Leaves a connection to the watcher of those whose socket another process has, if it is such
+    /// a connection.
     ///
     /// # Errors
-    /// The connection, if its thread is to wait itself.
+    /// The connection, if its thread must wait itself.
     pub(crate) fn leave_away(&self, served: Box<Served<H>>) -> Result<(), Box<Served<H>>> {
         match &self.away {
             Some(away) if served.is_away() => {
@@ -120,12 +122,12 @@ impl<H: Handler> Stock<H> {
         }
     }
 
-    /// Rings when connections are back from there.
+    /// The bell that rings when connections are back from the watcher.
     pub(crate) fn away_bell(&self) -> Option<&Bell> {
         self.away.as_deref().map(Away::bell)
     }
 
-    /// Whether any is there, or waits for a thread.
+    /// Whether any connection is with the watcher, or waits for a thread.
     pub(crate) fn has_away(&self) -> bool {
         self.away.as_ref().is_some_and(|away| !away.is_empty())
     }
@@ -135,12 +137,13 @@ impl<H: Handler> Stock<H> {
         self.away.as_ref().is_some_and(|away| away.has_back())
     }
 
-    /// Those that are back.
+    /// Takes the connections that are back.
     pub(crate) fn take_back(&self) -> VecDeque<ToServe<H>> {
         self.away.as_ref().map(|away| away.take_back()).unwrap_or_default()
     }
 
-    /// Until none is there after an order to end, or all are cut after one to stop. Says how they have ended.
+    /// Waits until the watcher has no connection, after an order to end, or has cut all, after one
+    /// to stop. Returns how they ended.
     pub(crate) fn end_away(&self) -> Ended {
         let Some(away) = &self.away else { return Ended::default() };
         let mut worker = self.take();
@@ -154,13 +157,13 @@ impl<H: Handler> Stock<H> {
         self.busy.load(Relaxed) as f64 / self.threads as f64
     }
 
-    /// A thread has a connection until the result is dropped.
+    /// Counts a thread that has a connection, until the result is dropped.
     pub(crate) fn occupy(&self) -> Occupied<'_> {
         self.busy.fetch_add(1, Relaxed);
         Occupied(&self.busy)
     }
 
-    /// A worker, for one thread.
+    /// Takes a worker, for one thread.
     pub fn take(&self) -> Worker<H> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.unwrap_or_else(|| {
@@ -170,8 +173,9 @@ impl<H: Handler> Stock<H> {
         })
     }
 
-    /// Tells the handlers of all workers in stock the time and what has changed, once a second: what was
-    /// replaced is not kept by a worker that serves no client. For the thread that accepts.
+    /// Tells the handlers of all idle workers the time and what has changed, once a second, so that
+    /// a worker which serves no client does not keep what was replaced. For the thread that
+    /// accepts.
     pub fn keep_up(&self, now_ms: u64) {
         if now_ms < self.kept_up_ms.load(Relaxed) + KEEP_UP_MS {
             return;
@@ -183,12 +187,12 @@ impl<H: Handler> Stock<H> {
         }
     }
 
-    /// Lets go of all workers in stock, and so of what their handlers have not yet written.
+    /// Drops all idle workers, which makes their handlers write what they have not written yet.
     pub fn clear(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The thread needs it no longer.
+    /// Puts a worker back that its thread needs no longer.
     pub fn give_back(&self, worker: Worker<H>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
     }

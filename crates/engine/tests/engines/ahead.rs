@@ -1,4 +1,5 @@
-//! Connections that wait for a thread: in which order they get one, and what becomes of them in the end.
+//! Connections that wait for a thread: the order in which they get one, and what becomes of them in
+//! the end.
 
 use crate::harness::{
     NEVER_FUSED, PATIENCE, Running, Setup, calm, delivered, get, listener, on, ran_apart,
@@ -17,7 +18,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An engine with one thread, which accepts so many connections ahead. A client may have one.
+/// Starts an engine with one thread, which accepts `ahead` connections ahead. A client may have
+/// one.
 fn start(engine: &str, shares: [f64; 3], ahead: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
@@ -37,7 +39,7 @@ fn start(engine: &str, shares: [f64; 3], ahead: usize) -> Running {
     )
 }
 
-/// A client who wants one answer. Paths have so many bytes.
+/// A client that wants one answer, with a path of this many bytes.
 fn ask(server: &Running, length: usize) -> TcpStream {
     let mut stream = server.connect();
     let path = format!("/{}", "a".repeat(length - 1));
@@ -45,7 +47,7 @@ fn ask(server: &Running, length: usize) -> TcpStream {
     stream
 }
 
-/// A client who holds the only thread.
+/// A client that holds the only thread.
 fn hold(server: &Running) -> TcpStream {
     let mut stream = server.connect();
     let request = "GET /hang HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -54,7 +56,7 @@ fn hold(server: &Running) -> TcpStream {
     stream
 }
 
-/// New connections have these ranks, in the order of their coming.
+/// Sets the ranks of new connections, in the order in which they come.
 fn expect(server: &Running, ranks: impl IntoIterator<Item = u8>) {
     server.books.next_newcomers.lock().unwrap().extend(ranks);
 }
@@ -65,7 +67,8 @@ fn read(mut stream: TcpStream) -> String {
     answer
 }
 
-/// Opens the gate, and all are answered. The lengths of the clients' paths in the order of the answers.
+/// Opens the gate, and reads all answers. Returns the lengths of the clients' paths in the order of
+/// the answers.
 fn answered(engine: &str, server: Running, held: TcpStream, clients: Vec<TcpStream>) -> Vec<usize> {
     server.gate.open();
     for client in [held].into_iter().chain(clients) {
@@ -77,14 +80,15 @@ fn answered(engine: &str, server: Running, held: TcpStream, clients: Vec<TcpStre
     answered[1..].to_vec()
 }
 
-/// Connections of these ranks come while the only thread is held. The ranks in which they are answered.
+/// Connects clients of these ranks while the only thread is held. Returns the ranks in the order of
+/// the answers.
 fn order(engine: &str, shares: [f64; 3], ahead: usize, ranks: &[u8]) -> Vec<usize> {
     let server = start(engine, shares, ahead);
     let held = hold(&server);
     expect(&server, ranks.iter().copied());
     let come = |rank: &u8| {
         let client = ask(&server, 10 + usize::from(*rank));
-        // the next one comes after it
+        // the next client connects after this one
         server.delivered();
         client
     };
@@ -107,7 +111,7 @@ fn the_next_free_thread_serves_the_first_class() {
     }
 }
 
-/// What waits for a thread takes no place that is needed to be let in.
+/// A connection that waits for a thread takes no place that another one needs to be let in.
 #[test]
 fn what_waits_for_a_thread_makes_nobody_be_refused() {
     for engine in on(THREADS) {
@@ -127,8 +131,8 @@ fn what_waits_for_a_thread_makes_nobody_be_refused() {
     }
 }
 
-/// An engine with so many threads, or that does one thing at a time, with a listener for all and one for each of
-/// three ranks, which are told by the path: its length is 12, 13 or 14.
+/// Starts an engine with this many threads, or one that does one thing at a time, with a listener
+/// for all ranks and one for each of three. The path gives the rank: its length is 12, 13 or 14.
 fn start_ranked(engine: &str, shares: [f64; 3], threads: usize) -> (Running, [SocketAddr; 3]) {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
@@ -148,7 +152,8 @@ fn start_ranked(engine: &str, shares: [f64; 3], threads: usize) -> (Running, [So
     (start_with(engine, setup), addresses)
 }
 
-/// Connections come to the listeners of these ranks while nothing is done. The ranks in which they are answered.
+/// Connects clients to the listeners of these ranks while nothing is done. Returns the ranks in the
+/// order of the answers.
 fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize> {
     let (server, addresses) = start_ranked(engine, shares, 1);
     let held = hold(&server);
@@ -157,7 +162,8 @@ fn order_of_ranks(engine: &str, shares: [f64; 3], ranks: &[usize]) -> Vec<usize>
     lengths.into_iter().map(|length| length - 12).collect()
 }
 
-/// Connections come to the listeners of these ranks while so many others have all threads, and wait in the kernel.
+/// Connects clients to the listeners of these ranks while others have all threads, and waits until
+/// the kernel has them.
 fn come_to(
     server: &Running,
     engine: &str,
@@ -175,10 +181,10 @@ fn come_to(
             stream
         })
         .collect();
-    // they have come to the listeners, of whatever port
+    // waits until the connections are at the listeners, of whatever port
     addresses.iter().for_each(|address| calm(address.port()));
     if engine != NEVER_FUSED {
-        // the kernel has them
+        // the kernel has them, and no thread has accepted them
         assert_eq!(server.get(Counter::Accepted), held, "{engine}");
     }
     clients
@@ -195,14 +201,14 @@ fn listeners_of_ranks_are_accepted_from_in_their_order() {
         assert_eq!(order_of_ranks(engine, [0.0; 3], &ranks), expected, "{engine}");
     }
     for engine in on(THREADS) {
-        // what its service takes is not known, so a rank that has a share is due at once
+        // the time of its service is not known, so a rank that has a share is due at once
         let order = order_of_ranks(engine, [0.0, 0.0, 0.25], &[0, 0, 0, 2]);
         assert_eq!(order, [2, 0, 0, 0], "{engine}");
     }
 }
 
-/// While more wait than threads are free, a class's queue is not touched before those of the classes above are empty:
-/// every connection in them counts, not every queue.
+/// While more connections wait than threads are free, a class's queue is not touched before those
+/// of the classes above are empty: every connection in them counts, not every queue.
 #[test]
 fn many_free_threads_do_not_serve_a_lower_rank_while_a_higher_one_waits() {
     const HELD: usize = 6;
@@ -224,7 +230,8 @@ fn many_free_threads_do_not_serve_a_lower_rank_while_a_higher_one_waits() {
         let ranks: Vec<_> = answered.iter().filter_map(|length| length.checked_sub(12)).collect();
         for rank in [1, 2] {
             let first = ranks.iter().position(|other| *other == rank).unwrap();
-            // when it was accepted, those above it had threads, which may have been kept from answering
+            // when it was accepted, those above it had threads, which may have been kept from
+            // answering
             let above = ranks[first..].iter().filter(|other| **other < rank).count();
             assert!(above < HELD, "{engine}: {above} in {ranks:?}");
         }
@@ -247,7 +254,7 @@ fn listeners_of_ranks_are_left_empty() {
                     stream
                 })
                 .collect();
-            // what comes to a listener that is left is refused
+            // a connection to a listener that is left is refused
             addresses.iter().for_each(|address| delivered(address.port()));
             server.control.give(order);
             server.gate.open();
@@ -264,7 +271,7 @@ fn listeners_of_ranks_are_left_empty() {
 #[test]
 fn a_class_with_a_share_does_not_wait_for_all_others() {
     for engine in on(THREADS) {
-        // what its service takes is not known, so a rank that has a share is due at once
+        // the time of its service is not known, so a rank that has a share is due at once
         let order = order(engine, [0.0, 0.0, 0.25], 64, &[0, 0, 0, 2]);
         assert_eq!(order, [2, 0, 0, 0], "{engine}");
     }
@@ -294,12 +301,12 @@ fn a_pipeline_receives_by_class_what_its_connections_are_known_to_be() {
         server.gate.wait_for(threads);
         expect(&server, [[2; 12].as_slice(), &[0; 3]].concat());
         open.extend((0..12).map(|_| ask(&server, 12)));
-        // the first class comes last
+        // the clients of the first class connect last
         server.calm();
         open.extend((0..3).map(|_| ask(&server, 10)));
         server.calm();
         server.gate.let_one_pass();
-        // the thread that goes on receives all
+        // the thread that goes on receives all of them
         while server.books.heads.lock().unwrap().len() < threads + 15 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -311,7 +318,7 @@ fn a_pipeline_receives_by_class_what_its_connections_are_known_to_be() {
     }
 }
 
-/// What holds for a client holds for the connections that have a thread.
+/// A client's limit counts the connections that have a thread.
 #[test]
 fn a_client_with_all_it_may_have_is_refused_when_its_turn_has_come() {
     for engine in on(THREADS) {
@@ -333,7 +340,8 @@ fn a_client_with_all_it_may_have_is_refused_when_its_turn_has_come() {
     }
 }
 
-/// A server with four connections that were accepted and wait for its thread, which another one holds.
+/// A server with four connections that were accepted and wait for its thread, which another
+/// connection holds.
 fn accepted_ahead(engine: &str) -> (Running, Vec<TcpStream>) {
     let server = start(engine, [0.0; 3], 64);
     let first = hold(&server);
@@ -341,7 +349,7 @@ fn accepted_ahead(engine: &str) -> (Running, Vec<TcpStream>) {
     let second = server.connect();
     let request = "GET /hang0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     (&second).write_all(request.as_bytes()).unwrap();
-    // it is the first to come
+    // waits until this one is the first to come
     server.delivered();
     let waiting: Vec<_> = (0..4).map(|_| ask(&server, 12)).collect();
     // the thread accepts what is there when it is free
@@ -391,7 +399,7 @@ fn who_leaves_before_a_thread_is_free_gets_none() {
             reset_on_close(client.as_fd());
         }
         server.calm();
-        // they have waited for long enough to be looked at
+        // they have waited for long enough for the server to look whether they have left
         std::thread::sleep(Duration::from_millis(2));
         server.gate.open();
         assert!(read(second).starts_with("HTTP/1.1 200 OK"), "{engine}");

@@ -1,4 +1,4 @@
-//! Clients who leave while their requests wait: nobody works for them.
+//! Clients that leave while their requests wait: no work is done for them.
 
 use crate::harness::{
     NEVER_FUSED, PATIENCE, Running, Setup, get, on, on_each, ran_apart, start_with,
@@ -12,14 +12,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Clients who leave.
+/// The number of clients that leave.
 const MANY: usize = 12;
 
 fn leave(clients: Vec<TcpStream>) {
     clients.iter().for_each(|client| reset_on_close(client.as_fd()));
 }
 
-/// So many clients have asked for this, all wait behind those that hold everybody, and leave.
+/// Has clients ask for this path, all behind those that hold every thread, and leave.
 fn leave_while_waiting(server: &Running, path: &str) {
     let before = server.books.admitted.load(Relaxed);
     let waiting = (0..MANY).map(|_| ask(server, 2, &[path])).collect();
@@ -42,7 +42,7 @@ fn is_answered(mut client: TcpStream) {
     assert_eq!(&status, b"HTTP/1.1 200 OK");
 }
 
-/// The gate is shut all the while: nobody's turn comes before they are known to have left.
+/// The gate is shut all the while: no client's turn comes before it is known to have left.
 #[test]
 fn nobody_computes_for_a_client_who_has_left() {
     if ran_apart() {
@@ -70,13 +70,13 @@ fn nobody_reads_files_for_a_client_who_has_left() {
     }
     for engine in on(LOOPS.into_iter().chain([NEVER_FUSED])) {
         let server = start(engine, [0.0; 3], 0);
-        // as many as there are threads for such jobs, in each of these engines
+        // as many as these engines have threads for such jobs
         let held: Vec<_> = (0..2).map(|_| ask(&server, 1, &["/wait"])).collect();
         wait_until_there(&server, 2);
         let held_jobs = server.gate.came();
         leave_while_waiting(&server, "/wait");
         match engine {
-            // it looks when their turn comes: the kernel is to know by then
+            // this engine looks when a turn comes, and the kernel must know by then
             NEVER_FUSED => server.calm(),
             _ => wait_until_given_up(&server, MANY),
         }
@@ -139,7 +139,7 @@ fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
     let held = ask();
     server.gate.wait_for(1);
     let waiting = (0..MANY).map(|_| ask()).collect();
-    // a reset that overtakes the request leaves nothing to be accepted
+    // a reset that overtakes the request would leave nothing to be accepted
     server.delivered();
     leave(waiting);
     let live = ask();
@@ -152,7 +152,7 @@ fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
     server.stop();
 }
 
-/// RFC 9112 §9.6 lets a client say that it sends no more and wait for its answer.
+/// RFC 9112 §9.6 lets a client end its direction and wait for the answer.
 #[test]
 fn who_only_says_no_more_is_answered() {
     if ran_apart() {
@@ -172,7 +172,7 @@ fn who_only_says_no_more_is_answered() {
     }
 }
 
-/// Its client is told so, and has no use for it any more.
+/// The client gets an answer that says so, and the job is of no use any more.
 #[test]
 fn a_job_that_is_late_is_not_begun() {
     if ran_apart() {

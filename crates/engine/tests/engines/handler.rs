@@ -1,4 +1,4 @@
-//! A handler made for the purpose: what it answers is in the path.
+//! A handler made for the purpose: the path says what it answers.
 
 use forebay_conn::*;
 use forebay_http::head::Name;
@@ -11,32 +11,32 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// A connection that was handed over, with what had been received.
+/// The connection that was handed over, with what had been received.
 pub(crate) type Away = Arc<Mutex<Option<HandedOver<()>>>>;
 
-/// Bytes of `/big`.
+/// The bytes of `/big`.
 pub(crate) const BIG: usize = 40 << 20;
 
-/// Bytes of the file that `/moved…` and `/warmed…` are answered with.
+/// The bytes of the file that `/moved…` and `/warmed…` are answered with.
 pub(crate) const FILE: usize = 200_000;
 
-/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, which may end
-/// in a number of MiB and hyphens, `/hang…`, and `/head…`, whose
-/// head hangs before anything is decided; `/spin…` after a
-/// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
-/// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
-/// answer is begun; the latter while it was brought into memory. Anything else is answered with its own
-/// name. The rank is the length of the path modulo 3.
+/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, which
+/// may end in a number of MiB and hyphens, `/hang…`, and `/head…`, whose head hangs before anything
+/// is decided; `/spin…` after a millisecond of processor time, `/wait…` and `/work…` after a job
+/// that hangs and blocks or computes; `/moved…` and `/warmed…` with a file that changes before its
+/// answer is begun, as often as the last digit says, for the latter while it is brought into
+/// memory. Anything else is answered with its own name. The rank is the length of the path modulo
+/// 3.
 pub(crate) struct Paths {
-    /// Where connections go that are handed over.
+    /// The place for connections that are handed over.
     pub(crate) away: Away,
-    /// Where each answer's status and bytes of body are told.
+    /// The receiver of each answer's status and bytes of body.
     pub(crate) lines: Sender<(u16, u64)>,
-    /// Whether everybody is a trusted proxy.
+    /// Whether every client is a trusted proxy.
     pub(crate) trusts: bool,
-    /// Where those hang that hang.
+    /// The gate at which requests hang that hang.
     pub(crate) gate: Arc<Gate>,
-    /// The time, as it was told.
+    /// The time, as the engine has last given it.
     pub(crate) now_ms: u64,
     /// What has become of requests.
     pub(crate) books: Arc<Books>,
@@ -45,31 +45,31 @@ pub(crate) struct Paths {
 /// What has become of requests.
 #[derive(Default)]
 pub(crate) struct Books {
-    /// How many were admitted.
+    /// The number of requests that were admitted.
     pub(crate) admitted: AtomicUsize,
-    /// Heads that have come, in this order, by the lengths of their paths.
+    /// The heads in the order in which they came, by the lengths of their paths.
     pub(crate) heads: Mutex<Vec<usize>>,
-    /// Those that were answered in this order, by the lengths of their paths.
+    /// The requests in the order in which they were answered, by the lengths of their paths.
     pub(crate) answered: Mutex<Vec<usize>>,
-    /// Those that came too early, by path, and when that was by the clock of the turn …
+    /// The requests that came too early, by path, each with its time by the clock of the turn …
     early: Mutex<Vec<(Vec<u8>, u64)>>,
     /// … and how long each that was answered had waited by that clock.
     pub(crate) waited_ms: Mutex<Vec<u64>>,
-    /// Of which `/big…`, by their MiB, something was sent, one after the other.
+    /// The `/big…` answers of which something was sent, by their MiB, one after the other.
     pub(crate) sent: Mutex<Vec<usize>>,
     /// The rank of new connections …
     pub(crate) newcomers: AtomicU8,
-    /// … but of the next ones these.
+    /// … except the next ones, which have these.
     pub(crate) next_newcomers: Mutex<VecDeque<u8>>,
-    /// How often the file was answered with.
+    /// The number of times that the file was the answer.
     files: AtomicUsize,
 }
 
-/// What is sent after a head.
+/// The body that is sent after a head.
 pub(crate) enum Body {
-    /// So much of `/big` is left, or of another one with this number of MiB.
+    /// This much of `/big` is left, or of another one with this number of MiB.
     Big { left: usize, mib: usize },
-    /// So much of the file was sent; whether it has changed, and whether it is in memory.
+    /// This much of the file was sent; whether it has changed, and whether it is in memory.
     File { sent: usize, has_changed: bool, is_warm: Arc<AtomicBool> },
 }
 
@@ -85,7 +85,7 @@ fn file() -> &'static File {
     })
 }
 
-/// Holds whoever comes until it is opened.
+/// A gate that holds every thread that comes until it is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
     state: Mutex<Held>,
@@ -95,7 +95,7 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct Held {
     is_open: bool,
-    /// How many have come …
+    /// The number of those that have come …
     came: usize,
     /// … and how many of them, from the first on, may go on.
     may_pass: usize,
@@ -111,13 +111,13 @@ impl Gate {
         drop(self.changed.wait_while(state, shut).unwrap());
     }
 
-    /// Until so many have come.
+    /// Waits until this many have come.
     pub(crate) fn wait_for(&self, count: usize) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |state| state.came < count).unwrap());
     }
 
-    /// How many have come.
+    /// The number of those that have come.
     pub(crate) fn came(&self) -> usize {
         self.state.lock().unwrap().came
     }
@@ -128,7 +128,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Lets everybody pass.
+    /// Lets all pass.
     pub(crate) fn open(&self) {
         self.state.lock().unwrap().is_open = true;
         self.changed.notify_all();
@@ -157,7 +157,7 @@ impl Job for Work {
 
     fn lane(&self) -> u64 {
         static LANES: AtomicU64 = AtomicU64::new(1);
-        // those that hang hang alone
+        // jobs that hang must not hold other jobs of their lane
         if self.path.starts_with("/job") { 0 } else { LANES.fetch_add(1, Relaxed) }
     }
 

@@ -1,4 +1,4 @@
-//! An engine on a thread of its own, told what the test wants, and its clients.
+//! An engine on a thread of its own, set up as the test wants, and its clients.
 
 use crate::handler::{Away, Books, Gate, Paths};
 use forebay_conn::{Handler, Job};
@@ -32,28 +32,29 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that should happen at once; only used up when it fails.
+/// The longest wait of a test for something that should happen at once; it is only used up when the
+/// test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pipeline in which every boundary is a list.
 pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
 
-/// The same with threads by queue delay.
+/// The same pipeline with threads by queue delay.
 pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
 
 /// All engines and modes.
 pub(crate) const ENGINES: &[&str] =
     &["threads", "pool", "event", "fibers", "pipeline", NEVER_FUSED];
 
-/// Those of `engines` that are switched on.
+/// The engines among `engines` that [`ENGINES`] has.
 pub(crate) fn on<'e>(engines: impl IntoIterator<Item = &'e str>) -> impl Iterator<Item = &'e str> {
     engines.into_iter().filter(|engine| ENGINES.contains(engine))
 }
 
-/// After the name of an engine: it has classes, and requests are answered in an order.
+/// The suffix to the name of an engine that has classes, and answers requests in their order.
 pub(crate) const BY_RANK: &str = ", by rank";
 
-/// An engine's name without that, and its order of service.
+/// An engine's name without that suffix, and its order of service.
 fn apart(engine: &str) -> (&str, Ranks) {
     match engine.strip_suffix(BY_RANK) {
         Some(name) => (name, three_ranks()),
@@ -61,7 +62,7 @@ fn apart(engine: &str) -> (&str, Ranks) {
     }
 }
 
-/// A first rank, and two that are sure of a share.
+/// A first rank, and two with a guaranteed share.
 fn three_ranks() -> Ranks {
     Ranks::new(&ranks::OrderSettings {
         shares: Arc::new([0.0, 0.2, 0.05]),
@@ -70,18 +71,18 @@ fn three_ranks() -> Ranks {
     })
 }
 
-/// Two helper threads, and what ranks need besides.
+/// Two helper threads, and the reserves of these ranks.
 pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
     let threads = HelperThreads { blocking: 2, computing: 1 };
     let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
     Helpers::new(metrics, threads, ranks, 0).unwrap()
 }
 
-/// What an engine is told.
+/// The settings of an engine under test.
 pub(crate) struct Setup {
-    /// Where clients come from; none for a new socket.
+    /// The listening socket; `None` for a new one.
     pub(crate) listener: Option<Listener>,
-    /// And besides.
+    /// Further listening sockets.
     pub(crate) more: Vec<Listener>,
     /// Timeouts and bounds.
     pub(crate) settings: EngineSettings,
@@ -93,17 +94,17 @@ pub(crate) struct Setup {
     pub(crate) per_client: usize,
     /// Threads of `pool`.
     pub(crate) pool: usize,
-    /// Most threads of `threads`.
+    /// The largest number of threads of `threads`.
     pub(crate) threads: usize,
     /// Threads of both that may answer at once if there are ranks.
     pub(crate) answering: usize,
     /// Connections they accept ahead of threads then.
     pub(crate) ahead: usize,
-    /// The order of service; none for what the engine's name says.
+    /// The order of service; `None` for that of the engine's name.
     pub(crate) ranks: Option<Ranks>,
     /// Whether a pipeline keeps the threads it begins with.
     pub(crate) fixed: bool,
-    /// How long a thread of send stays with a client that takes nothing.
+    /// The time for which a thread of send stays with a client that takes nothing.
     pub(crate) send_wait_ms: u64,
 }
 
@@ -134,7 +135,7 @@ pub(crate) struct Core {
     pub(crate) control: Arc<EngineControl>,
     pub(crate) settings: Arc<LiveSettings>,
     pub(crate) ranks: Ranks,
-    /// The listening socket stays open when the engine has left it.
+    /// The listening socket, which stays open when the engine has left it.
     pub(crate) keeper: OwnedFd,
     locals: Arc<Mutex<Vec<Arc<Local>>>>,
     admission: Arc<ConnectionAdmission>,
@@ -143,11 +144,11 @@ pub(crate) struct Core {
     pipeline_gauges: Arc<PipelineGauges>,
 }
 
-/// In the environment of a process that runs one test.
+/// The variable in the environment of a process that runs one test.
 const APART: &str = "FOREBAY_TEST_APART";
 
 /// Runs this test in a process of its own, where its threads are the only ones: see [`Core::calm`].
-/// Says whether it did; in that process it does not, and the test goes on.
+/// Returns whether it did; in that process it returns `false`, and the test goes on.
 #[must_use]
 #[track_caller]
 pub(crate) fn ran_apart() -> bool {
@@ -167,7 +168,7 @@ pub(crate) fn ran_apart() -> bool {
     true
 }
 
-/// Whether no other test runs in this process: it is for this one, or tests run one after the other.
+/// Whether no other test runs in this process: it runs this one only, or one test after the other.
 fn is_apart() -> bool {
     std::env::var_os(APART).is_some() || std::thread::current().name() == Some("main")
 }
@@ -272,7 +273,7 @@ where
 /// Makes a handler, and counters for its thread.
 type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 
-/// What every engine is made of, in one way or another.
+/// The parts of every engine.
 struct Parts<H> {
     listeners: Vec<Listener>,
     make: Make<H>,
@@ -390,19 +391,19 @@ where
     }
 }
 
-/// Runs a test on every engine, in the order its requests come and by rank.
+/// Runs a test on every engine, in the order in which requests come and by rank.
 pub(crate) fn on_each(test: impl Fn(&str) + Sync) {
     side_by_side(variants(), |engine| test(&engine));
 }
 
-/// Every engine, in the order its requests come and by rank.
+/// Every engine, in the order in which requests come and by rank.
 pub(crate) fn variants() -> impl Iterator<Item = String> {
     let orders = ["", BY_RANK];
     ENGINES.iter().flat_map(move |engine| orders.map(|order| format!("{engine}{order}")))
 }
 
-/// Runs a test in several ways, a few at a time: most of it is waiting. One after another where the test
-/// [ran apart](ran_apart).
+/// Runs a test in several ways, a few at a time, as most of it is waiting; or one after another
+/// where the test [ran apart](ran_apart).
 pub(crate) fn side_by_side<W: Debug + Send>(
     ways: impl Iterator<Item = W> + Send,
     test: impl Fn(W) + Sync,
@@ -428,7 +429,7 @@ pub(crate) fn side_by_side<W: Debug + Send>(
 }
 
 impl Running {
-    /// Drains it, and looks at its books.
+    /// Drains the engine, and checks what it has counted.
     pub(crate) fn stop(self) -> Ended {
         self.core.stop()
     }
@@ -442,7 +443,7 @@ impl Core {
         stream
     }
 
-    /// Sends bytes and returns what comes until the end.
+    /// Sends bytes and returns what arrives until the end.
     pub(crate) fn exchange(&self, request: &str) -> String {
         let mut stream = self.connect();
         // both fail if the server was quicker and has closed or reset
@@ -453,23 +454,23 @@ impl Core {
         answer
     }
 
-    /// How many connections have a place.
+    /// The number of connections that have a place.
     pub(crate) fn open(&self) -> usize {
         self.admission.open()
     }
 
-    /// What a counter says.
+    /// The value of a counter.
     pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
     }
 
-    /// How often an activity was timed.
+    /// The number of times that an activity was timed.
     pub(crate) fn timed(&self, activity: Activity) -> u64 {
         let locals = self.locals.lock().unwrap();
         Totals::of(locals.iter().map(Arc::as_ref)).activity(activity).0
     }
 
-    /// Waits until a counter says so: a client may know of an event before it is counted.
+    /// Waits until a counter has this value: a client may know of an event before it is counted.
     #[track_caller]
     pub(crate) fn expect(&self, counter: Counter, value: u64) {
         let deadline = Instant::now() + PATIENCE;
@@ -479,22 +480,23 @@ impl Core {
         assert_eq!(self.get(counter), value, "{counter:?}");
     }
 
-    /// Waits until whatever can go on has done so: what clients have sent is [delivered](Core::delivered), and
-    /// every thread of the server sleeps. For a test that [ran apart](ran_apart).
+    /// Waits until everything that can go on has done so: what clients have sent is
+    /// [delivered](Core::delivered), and every thread of the server sleeps. For a test that [ran
+    /// apart](ran_apart).
     #[track_caller]
     pub(crate) fn calm(&self) {
         calm(self.address.port());
     }
 
-    /// Waits until all that clients have sent, or that they have left, is known to the kernel at the server's
-    /// end: a kernel that is busy hands packets over after the call that sent them has returned, and not in the
-    /// order of the calls.
+    /// Waits until the kernel has delivered to the server's end all that clients have sent, and
+    /// that they have left. A busy kernel delivers packets after the call that sent them has
+    /// returned, and not in the order of the calls.
     #[track_caller]
     pub(crate) fn delivered(&self) {
         delivered(self.address.port());
     }
 
-    /// Whether all that was written for the client at this address lies at its end (proc_net_tcp(5)).
+    /// Whether all that was written for the client at this address is at its end (proc_net_tcp(5)).
     pub(crate) fn has_sent_all_to(&self, client: SocketAddr) -> bool {
         let table = fs::read_to_string("/proc/net/tcp").unwrap();
         let port = |address: SocketAddr| format!(":{:04X}", address.port());
@@ -505,13 +507,13 @@ impl Core {
         })
     }
 
-    /// What the controller shows.
+    /// The value of a gauge of the controller.
     pub(crate) fn gauge(&self, wanted: Gauge) -> u64 {
         let gauges = self.pipeline_gauges.gauges();
         gauges.iter().find(|(gauge, _)| *gauge == wanted).map(|(_, value)| *value).unwrap()
     }
 
-    /// Drains it, and looks at its books.
+    /// Drains the engine, and checks what it has counted.
     pub(crate) fn stop(self) -> Ended {
         self.control.give(LoopOrder::Drain);
         let ended = self.thread.join().unwrap();
@@ -525,14 +527,14 @@ impl Core {
     }
 }
 
-/// See [`Core::calm`]; `port` is the server's.
+/// Does the work of [`Core::calm`]; `port` is the server's.
 ///
-/// A thread that something has come for does not sleep before it has done what it can. It may have
-/// woken another one by then: so each thread has to sleep once in each of several rounds.
+/// A thread for which something has come does not sleep before it has done what it can. It may have
+/// woken another one by then, so each thread has to sleep once in each of several rounds.
 #[track_caller]
 pub(crate) fn calm(port: u16) {
     assert!(is_apart(), "threads of others may run");
-    // more than any request has
+    // more threads than any request passes through
     const HANDS: u32 = 6;
     delivered(port);
     for _ in 0..HANDS {
@@ -541,7 +543,7 @@ pub(crate) fn calm(port: u16) {
     }
 }
 
-/// See [`Core::delivered`]; `port` is the server's.
+/// Does the work of [`Core::delivered`]; `port` is the server's.
 #[track_caller]
 pub(crate) fn delivered(port: u16) {
     until(&mut || is_delivered(port), "what was sent does not arrive");
@@ -568,23 +570,23 @@ fn have_slept(slept: &mut BTreeSet<OsString>) -> bool {
         }
         match fs::read_to_string(thread.path().join("stat")) {
             Ok(stat) if !stat.contains(") S ") => have_all = false,
-            // one that is no more does nothing either
+            // a thread that has ended does nothing either
             _ => _ = slept.insert(name),
         }
     }
     have_all
 }
 
-/// Whether all that the clients of the server at `port` have sent lies at its end, the word that they
-/// have left too (proc_net_tcp(5)): no client has bytes or an end that are not acknowledged, and no
-/// connection of the server lacks its client.
+/// Whether all that the clients of the server at `port` have sent is at its end, and the end of
+/// those that have left, too (proc_net_tcp(5)): no client has bytes or an end that are not
+/// acknowledged, and no connection of the server lacks its client.
 fn is_delivered(port: u16) -> bool {
     /// States of a connection: see `tcp_states.h`.
     const ESTABLISHED: &str = "01";
     const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let port = format!(":{port:04X}");
-    // others may have tens of thousands
+    // the table may have tens of thousands of other rows
     let rows: Vec<Vec<&str>> = table
         .lines()
         .filter(|line| line.contains(&port))

@@ -1,4 +1,4 @@
-//! Bounds and times that clients are held to.
+//! Limits and timeouts that clients must keep.
 
 use crate::harness::{PATIENCE, Setup, calm, get, listener, on_each, ran_apart, start, start_with};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -18,10 +18,10 @@ fn limits_turn_connections_away_politely() {
             let mut stream = stream;
             stream.write_all(get("/x").as_bytes()).unwrap();
             stream.read_exact(&mut [0; 15]).unwrap();
-            // busy: where there are ranks, an idle one would make room
+            // busy, because with ranks an idle connection would make room
             stream.write_all(b"GET /half HTTP/1.1\r\n").unwrap();
         }
-        // until the beginnings have been seen
+        // until the server has seen these beginnings
         server.calm();
         let answer = server.exchange(&get("/one-too-many"));
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");

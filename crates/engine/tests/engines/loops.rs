@@ -1,4 +1,4 @@
-//! Loops among one another, and what they show of themselves.
+//! Several loops of one engine, and what they report of themselves.
 
 use crate::handler::{Away, Gate, Paths};
 use crate::harness::{
@@ -66,14 +66,14 @@ fn loops_that_share_a_socket_share_those_who_come() {
                 let mut stream = TcpStream::connect(address).unwrap();
                 stream.write_all(get("/x").as_bytes()).unwrap();
                 stream.read_exact(&mut [0; 15]).unwrap();
-                // both sleep again: the kernel would always wake the same
+                // both loops sleep again; the kernel would always wake the same one
                 calm(address.port());
                 stream
             })
             .collect();
         let accepted = [0, 1].map(|index: usize| loops[index].0.get(Counter::Accepted));
         assert_eq!(accepted[0] + accepted[1], 40);
-        // one after the other, unless one was later to sleep than that
+        // one after the other, unless one loop was later to sleep than that
         assert!(accepted.iter().all(|count| *count >= 8), "{engine}: {accepted:?}");
         drop(clients);
         control.give(LoopOrder::Drain);
@@ -88,7 +88,7 @@ fn who_has_nothing_to_do_shows_that_it_turns() {
     on_each(|engine| {
         let server = start_with(engine, Setup { pool: 2, ..Setup::default() });
         for _ in 0..2 {
-            // somebody is asked for a heartbeat
+            // at least one thread is asked for a heartbeat
             while server.control.heartbeats_since(u64::MAX) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -112,20 +112,20 @@ fn a_thread_that_hangs_where_it_must_not_shows_no_heartbeat() {
             client.write_all(get(path).as_bytes()).unwrap();
             client
         };
-        // of the two threads of the pool one waits for its client, and nobody accepts
+        // one of the two threads of the pool waits for its client, and no thread accepts
         let mut idle = ask("/x");
         idle.read_exact(&mut [0; 15]).unwrap();
         let hangs = ask("/hang");
         server.gate.wait_for(1);
         let hung_ms = clock::coarse_ms();
         let turns = |since_ms| server.control.heartbeats_since(since_ms + 1);
-        // here it shows who accepts, not each of those who serve
+        // here the accepting thread shows heartbeats, and not each serving one
         if ["threads", NEVER_FUSED].iter().any(|name| engine.starts_with(name)) {
             while !turns(hung_ms) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         } else {
-            // longer than anything sleeps; a thread that is late may still show one heartbeat or two
+            // longer than any sleep; a thread that is late may still show one heartbeat or two
             let is_still = || {
                 let since_ms = clock::coarse_ms();
                 std::thread::sleep(Duration::from_millis(700));

@@ -1,5 +1,5 @@
-//! Every engine with a handler made for the purpose: what a handler may do, and what an engine owes
-//! it.
+//! Every engine with a handler made for the purpose: what a handler may do, and what an engine
+//! guarantees it.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 

@@ -57,7 +57,8 @@ fn one_that_retires_keeps_its_clients_and_leaves_the_listener_to_others() {
         for _ in 0..20 {
             ask("/after");
         }
-        // all threads know it: whoever comes now waits for the next owner of the listener
+        // all threads know it, and a client that connects now waits for the next owner of the
+        // listener
         server.calm();
         let mut next = server.connect();
         next.write_all(get("/next").as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What only the pipeline owes.
+//! The guarantees that only the pipeline gives.
 
 use crate::handler::Paths;
 use crate::harness::{BY_DELAY, NEVER_FUSED, Setup, get, start_with};
@@ -15,7 +15,7 @@ fn a_descriptor_is_small() {
 #[test]
 fn slow_receivers_get_threads_that_are_given_back() {
     for engine in [NEVER_FUSED, BY_DELAY] {
-        // to the letter of the paper
+        // the pipeline to the letter of the paper
         let setup = Setup { send_wait_ms: u64::MAX, ..Setup::default() };
         let server = start_with(engine, setup);
         let slow: Vec<_> = (0..12)
@@ -26,7 +26,7 @@ fn slow_receivers_get_threads_that_are_given_back() {
                 stream
             })
             .collect();
-        // each of them has a thread, and somebody has time for others
+        // each of them has a thread, and a thread is left for others
         let mut client = server.connect();
         client.write_all(get("/x").as_bytes()).unwrap();
         client.read_exact(&mut [0; 15]).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that come through proxies which state them.
+//! Clients that connect through proxies which state them.
 
 use crate::harness::{Running, Setup, get, listener, on_each, start_with};
 use forebay_engine::accept::Listener;
@@ -63,7 +63,7 @@ fn clients_behind_a_proxy_are_counted_each_for_itself() {
             .collect();
         assert_eq!(open("192.0.2.1").1, "HTTP/1.1 503");
         server.expect(Counter::RefusedClient, 1);
-        // the proxy's own checks are nobody's connections
+        // checks by the proxy itself are counted for no client
         let checks: Vec<_> = (0..5)
             .map(|_| {
                 let mut stream = server.connect();
@@ -94,11 +94,11 @@ fn who_is_no_trusted_proxy_is_reset() {
         let mut setup = proxied(true);
         setup.settings.timeouts.head_ms = 300;
         let server = start_with(engine, setup);
-        // one that says nothing, and one that stops in the middle
+        // one that sends nothing, and one that stops in the middle
         let mut silent = server.connect();
         assert_eq!(silent.read(&mut [0; 9]).unwrap(), 0);
         let mut slow = server.connect();
-        // a machine that stands still may let its time pass before
+        // a machine that stands still may let the time pass before this
         let _ = slow.write_all(b"PROXY TCP4 ");
         let _ = slow.read(&mut [0; 9]);
         server.expect(Counter::TimeoutHead, 2);

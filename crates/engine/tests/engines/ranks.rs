@@ -1,6 +1,6 @@
 //! The order of service: by rank, fair between the clients of a rank, and no rank below its floor.
 //!
-//! Which request is which is told by the length of its path, which also says its rank: see
+//! The length of a request's path tells which request it is, and its rank: see
 //! [`Paths`](crate::handler::Paths).
 
 use crate::harness::{
@@ -17,23 +17,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Engines with a loop, which answers one request at a time and sees nothing else meanwhile.
+/// Engines with a loop, which answers one request at a time and looks at nothing else meanwhile.
 pub(crate) const LOOPS: [&str; 3] = ["event", "fibers", "pipeline"];
 
-/// Engines with a thread per connection, which answer as many at a time as there are cores.
+/// Engines with a thread per connection, which answer as many requests at a time as there are
+/// cores.
 pub(crate) const THREADS: [&str; 2] = ["threads", "pool"];
 
-/// All, with one thread of process where those are apart.
+/// All engines; a pipeline whose phases are apart has one thread of process.
 pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     on(LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED]))
 }
 
-/// How many requests an engine answers at a time, and how many jobs that compute it does.
+/// The number of requests that an engine answers at a time, and of jobs that compute.
 pub(crate) fn at_a_time(engine: &str) -> usize {
     if THREADS.contains(&engine) { usable_cores() } else { 1 }
 }
 
-/// An engine with three ranks with these shares; clients state who they are.
+/// Starts an engine with three ranks with these shares; clients are stated by a PROXY header.
 pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
@@ -43,7 +44,7 @@ pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     start_with(&format!("{engine}{BY_RANK}"), setup)
 }
 
-/// A client who asks for all these paths at once.
+/// A client that asks for all these paths at once.
 pub(crate) fn ask(server: &Running, client: u8, paths: &[&str]) -> TcpStream {
     let mut stream = server.connect();
     let mut request = format!("PROXY TCP4 192.0.2.{client} 192.0.2.200 4711 80\r\n");
@@ -52,7 +53,7 @@ pub(crate) fn ask(server: &Running, client: u8, paths: &[&str]) -> TcpStream {
     stream
 }
 
-/// A client who asks for this through a proxy that all share.
+/// A client that asks for this path through a proxy that all share.
 fn ask_by_field(server: &Running, client: u8, path: &str) -> TcpStream {
     let request =
         get(path).replacen("\r\n", &format!("\r\nX-Forwarded-For: 192.0.2.{client}\r\n"), 1);
@@ -61,28 +62,29 @@ fn ask_by_field(server: &Running, client: u8, path: &str) -> TcpStream {
     stream
 }
 
-/// So many clients with this request, who hold everybody who could answer.
+/// Has clients ask for this path, as many as hold every thread that could answer.
 pub(crate) fn hold_all(server: &Running, engine: &str, path: &str) -> Vec<TcpStream> {
     let held = (0..at_a_time(engine)).map(|_| ask(server, 1, &[path])).collect();
     server.gate.wait_for(at_a_time(engine));
     held
 }
 
-/// Until so many requests were there and those that are can do nothing but wait.
+/// Waits until this many requests are there and can only wait.
 pub(crate) fn wait_until_there(server: &Running, count: usize) {
     while server.books.admitted.load(Relaxed) < count {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // admitted, they go straight to where they wait
+    // admitted requests go straight to where they wait
     server.calm();
 }
 
-/// As [`wait_until_there`], but where a loop is held nothing is seen of them: the kernel has them.
+/// Does the same as [`wait_until_there`]; where a loop is held, the requests are only with the
+/// kernel.
 fn wait_until_near(server: &Running, engine: &str, count: usize) {
     if LOOPS.contains(&engine) { server.calm() } else { wait_until_there(server, count) }
 }
 
-/// Lengths of the paths of the first so many requests, in the order in which they were answered.
+/// The lengths of the paths of the first `count` requests, in the order of the answers.
 fn answered(server: &Running, count: usize) -> Vec<usize> {
     loop {
         std::thread::sleep(Duration::from_millis(1));
@@ -93,16 +95,17 @@ fn answered(server: &Running, count: usize) -> Vec<usize> {
     }
 }
 
-/// Whether these bodies are all of this group, and that of another client among the first two.
+/// Whether these bodies are all of this group, and that of the other client is among the first two.
 fn is_in_turn(group: &[usize], all: &[usize], other: usize) -> bool {
     let mut sorted = group.to_vec();
     sorted.sort_unstable();
     sorted == all && group[..2].contains(&other)
 }
 
-/// Rank 0 first, then rank 1 with paths of 6 and 9 bytes from one client and 12 from another in turn,
-/// then rank 2 with `low`, of which `other` is another client's. Clients are spread over queues at
-/// random, and two share one by chance once in a few hundred times: so three runs in a row must fail.
+/// Asserts that rank 0 comes first, then rank 1 with paths of 6 and 9 bytes from one client and 12
+/// from another in turn, then rank 2 with `low`, of which `other` is another client's. Clients are
+/// spread over queues at random, and two share one by chance once in a few hundred times, so three
+/// runs in a row must fail.
 fn assert_in_turn(engine: &str, low: &[usize], other: usize, run: impl Fn() -> Vec<usize>) {
     let mut orders = Vec::new();
     for _ in 0..3 {
@@ -170,18 +173,18 @@ fn jobs_that_block_are_done_by_rank_in_a_pipeline() {
     }
 }
 
-/// How many of the first 300 answers are of rank 2, while rank 0 wants all of them too.
+/// The number of answers of rank 2 among the first 300, while rank 0 wants all of them too.
 fn answers_of_the_lowest(engine: &str) -> usize {
     let server = start(engine, [0.0, 0.0, 0.25], 0);
-    // a pipeline is many requests
+    // each request of a pipeline of requests needs a turn
     let mut settings = server.settings.get();
     settings.turn_requests = 1;
     server.settings.replace(settings);
-    // of rank 0, so that the last has nothing to pay for it
+    // of rank 0, so that the last rank has nothing to pay for it
     let mut open = hold_all(&server, engine, "/hang0");
     let held = open.len();
     for client in 0..4 * held as u8 {
-        // every fourth is of rank 2, the others of rank 0
+        // every fourth client is of rank 2, the others of rank 0
         let path = if client % 4 == 3 { "/spin" } else { "/spin0" };
         open.push(ask(&server, 2 + client, &[path; 300]));
     }
@@ -193,9 +196,9 @@ fn answers_of_the_lowest(engine: &str) -> usize {
     order[held..].iter().filter(|length| **length == 5).count()
 }
 
-/// 75 if all took the same time. What is shared is time: a thread that is kept from its core in the
-/// middle of an answer pays for it with many turns. So runs may be spoiled: it is the middle one of three that
-/// counts, and on a busy machine that of seven or of fifteen.
+/// The number would be 75 if all answers took the same time. Time is what is shared: a thread that
+/// loses its core in the middle of an answer pays for it with many turns. So runs may be spoiled,
+/// and the median of three counts; on a busy machine that of seven or of fifteen.
 #[test]
 fn the_lowest_rank_has_its_share_while_others_want_all() {
     if ran_apart() {
@@ -237,7 +240,7 @@ fn shares_change_while_requests_wait_for_them() {
         order
     };
     for engine in all() {
-        // what its service takes is not known, so a rank that has a share is due at once
+        // the time of its service is not known, so a rank that has a share is due at once
         assert_eq!(order(engine, STRICT, WITH_FLOOR), [6, 2, 3, 3, 3], "{engine}");
         assert_eq!(order(engine, WITH_FLOOR, STRICT), [6, 3, 3, 3, 2], "{engine}");
     }
@@ -291,7 +294,7 @@ fn no_more_compute_at_a_time_than_there_are_cores_and_a_reserve() {
         return;
     }
     for engine in all() {
-        // without shares: a rank that is due keeps those above it from their reserve
+        // without shares, as a rank that is due keeps those above it from their reserve
         let server = start(engine, [0.0; 3], 1);
         let most = at_a_time(engine);
         let mut open: Vec<_> = (0..2 * most).map(|_| ask(&server, 1, &["/work"])).collect();
@@ -308,7 +311,7 @@ fn no_more_compute_at_a_time_than_there_are_cores_and_a_reserve() {
     }
 }
 
-/// A client who has asked for this and got it.
+/// A client that has asked for this path and got its answer.
 fn idle(server: &Running, rank: u8, path: &str) -> TcpStream {
     server.books.newcomers.store(rank, Relaxed);
     let mut stream = server.connect();
@@ -319,7 +322,7 @@ fn idle(server: &Running, rank: u8, path: &str) -> TcpStream {
         stream.read_exact(&mut byte).unwrap();
         answer.push(byte[0]);
     }
-    // seen to be idle
+    // until the server knows that it is idle
     server.calm();
     stream
 }
@@ -347,7 +350,7 @@ fn the_lowest_idle_connection_makes_room() {
         assert!(answer.starts_with("HTTP/1.1 503"), "{engine}: {answer}");
         let sixth = idle(&server, 0, "/abc");
         is_cut(second);
-        // nobody of its own rank who has asked for something
+        // no connection of its own rank that has asked for something
         for mut stream in [&first, &fifth, &sixth] {
             stream.write_all(get("/wait").as_bytes()).unwrap();
         }
@@ -357,7 +360,7 @@ fn the_lowest_idle_connection_makes_room() {
         let answer = server.exchange(&get("/ab"));
         assert!(answer.starts_with("HTTP/1.1 503"), "{engine}: {answer}");
         assert_eq!(server.get(Counter::MadeRoom), 3, "{engine}");
-        // unless it is below: of these the fifth
+        // unless its rank is lower: of these the fifth
         server.books.newcomers.store(0, Relaxed);
         let answer = server.exchange(&get("/ab"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{engine}: {answer}");

@@ -1,4 +1,4 @@
-//! What a handler may do with requests, and what is sent.
+//! What a handler may do with requests, and what is sent for it.
 
 use crate::handler::{BIG, FILE};
 use crate::harness::{PATIENCE, Running, get, on_each, start};
@@ -34,8 +34,8 @@ fn a_long_pipeline_yields_and_is_answered_whole() {
     });
 }
 
-/// Also where answers before it in the pipeline have not left either, and where the change comes to
-/// light only when the file has been brought into memory.
+/// The same holds where earlier answers of the pipeline have not left either, and where the change
+/// comes to light only when the file has been brought into memory.
 #[test]
 fn a_file_that_has_changed_before_its_answer_is_begun_is_looked_at_again() {
     on_each(|engine| {
@@ -111,7 +111,7 @@ fn a_request_is_handed_over_with_its_socket_and_all_bytes_received() {
     });
 }
 
-/// What was not received of the body is still in the socket.
+/// The rest of the body is still in the socket.
 #[test]
 fn a_request_with_a_body_is_handed_over_with_all_of_it() {
     on_each(|engine| {
@@ -157,7 +157,7 @@ fn an_answer_waits_until_the_request_may_be_answered() {
         let server = start(engine, |_| {});
         let began = Instant::now();
         let mut client = server.connect();
-        // what comes meanwhile changes nothing
+        // what arrives meanwhile changes nothing
         client.write_all(b"GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /next HTTP/1.1\r\n").unwrap();
         std::thread::sleep(Duration::from_millis(50));
         client.write_all(b"Host: h\r\nConnection: close\r\n\r\n").unwrap();
@@ -169,7 +169,7 @@ fn an_answer_waits_until_the_request_may_be_answered() {
     });
 }
 
-/// By how much answers came after their moment, sorted, to clients that ask 13 ms after one another.
+/// How late answers came, sorted, to clients that ask 13 ms after one another.
 fn late_ms(server: &Running) -> Vec<i64> {
     let late_ms = |number: u64, mut client: TcpStream| {
         std::thread::sleep(Duration::from_millis(number * 13));
@@ -189,8 +189,8 @@ fn late_ms(server: &Running) -> Vec<i64> {
     late_ms
 }
 
-/// By a timer of 128 ms two thirds would be late by 40 ms or more, in every round. A busy machine is
-/// late for reasons of its own: then there is another round.
+/// With a timer of 128 ms, two thirds would be late by 40 ms or more, in every round. A busy
+/// machine is late for reasons of its own; then there is another round.
 #[test]
 fn whoever_came_early_is_answered_when_the_moment_has_come() {
     on_each(|engine| {
@@ -265,7 +265,7 @@ fn a_handler_knows_the_time_of_a_request_that_comes_after_a_rest() {
     });
 }
 
-/// emu's figure 8 is about what a wait costs: how many there are is counted.
+/// emu's figure 8 is about the cost of a wait, so the number of waits is counted.
 #[test]
 fn an_answer_that_waits_for_its_client_is_counted() {
     on_each(|engine| {

@@ -37,7 +37,7 @@ fn take(server: &Running, client: &mut TcpStream, buffer: &mut [u8]) {
                 }
                 assert!(began.elapsed() < PATIENCE, "what was written does not come");
                 std::thread::sleep(Duration::from_millis(1));
-                // if it is, it can be read
+                // if it has sent all, that can be read
                 is_here = server.has_sent_all_to(address);
             }
             Err(error) => panic!("{error}"),
@@ -46,8 +46,8 @@ fn take(server: &Running, client: &mut TcpStream, buffer: &mut [u8]) {
     client.set_nonblocking(false).unwrap();
 }
 
-/// The order in which a loop goes on with `paths`, when the clients have taken what was there, one after
-/// the other and all before the loop looks.
+/// The order in which a loop goes on with `paths`, when the clients have taken what was there, one
+/// after the other and all before the loop looks.
 fn order(engine: &str, ranks: Ranks, send_order: SendOrder, paths: &[&str]) -> Vec<usize> {
     let mut setup = Setup { ranks: Some(ranks), fixed: true, ..Setup::default() };
     setup.settings.send_order = send_order;
@@ -89,7 +89,7 @@ fn ranks(count: usize) -> Ranks {
     Ranks::new(&OrderSettings { shares, slots, reserve: 0, ..OrderSettings::default() })
 }
 
-/// More apart than sockets hold.
+/// Answers whose lengths differ by more than sockets hold.
 const PATHS: [&str; 3] = ["/big72", "/big48", "/big24"];
 
 #[test]
@@ -117,7 +117,7 @@ fn ranks_come_before_the_order_within_them() {
     if ran_apart() {
         return;
     }
-    // by the lengths of their paths: ranks 1, 0, 0
+    // ranks 1, 0, 0, by the lengths of their paths
     let paths = ["/big24-", "/big72", "/big48"];
     for engine in on(LOOPS) {
         assert_eq!(order(engine, ranks(3), SendOrder::Shortest, &paths), [48, 72, 24], "{engine}");

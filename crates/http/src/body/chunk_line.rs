@@ -3,41 +3,42 @@
 use super::BodyError;
 use crate::octet::{is_text, is_token};
 
-/// Most bytes of one chunk line: size, extensions, CR LF. RFC 9112 §7.1.1 wants such a bound; Go's
-/// `net/http` has the same one.
+/// The most bytes of one chunk line: size, extensions, CR LF. RFC 9112 §7.1.1 wants such a limit;
+/// Go's `net/http` has the same one.
 pub const CHUNK_LINE_BYTES: u16 = 4096;
 
-/// Most bytes of all chunk extensions of one body. Leading zeros beyond the 16 digits of a size of
-/// 64 bits count as if they were extensions.
+/// The most bytes of all chunk extensions of one body. Leading zeros beyond the 16 digits of a size
+/// of 64 bits count as if they were extensions.
 ///
-/// A sender could else wrap each byte of data into a whole chunk line and have a recipient read
-/// thousands of times what it is given (CVE-2023-39326). hyper has the same bound.
+/// Without a limit, a sender could wrap each byte of data into a whole chunk line and have a
+/// recipient read thousands of times the data it gets (CVE-2023-39326). hyper has the same limit.
 pub const EXTENSION_BYTES: u16 = 16 * 1024;
 
-/// Digits of a size that do not count as extension.
+/// The digits of a size that do not count as extension.
 const SIZE_DIGITS: u16 = 16;
 
-/// What a sender may do that RFC 9112 does not allow. Clients may do none of it: what two recipients read differently
-/// is how requests are smuggled. An application's body is framed anew for the client.
+/// Deviations from RFC 9112 that a sender may be allowed. Clients are allowed none: what two
+/// recipients read differently is how requests are smuggled. An application's body is framed anew
+/// for the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTolerance {
-    /// White space between the size of a chunk, or its extensions, and the end of the line.
+    /// Allows white space between the size of a chunk, or its extensions, and the end of the line.
     pub blanks: bool,
-    /// Lines that end in LF without CR.
+    /// Allows lines that end in LF without CR.
     pub bare_lf: bool,
 }
 
 /// The beginning of a chunk line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChunkLine {
-    /// What the digits so far say.
+    /// The size as far as its digits have come.
     size: u64,
-    /// Bytes so far.
+    /// The bytes so far.
     len: u16,
     at: LinePart,
 }
 
-/// What the byte before was, so what may come next.
+/// The kind of the byte before, which decides what may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LinePart {
     Start,
@@ -60,7 +61,7 @@ enum LinePart {
 }
 
 impl LinePart {
-    /// Whether the line may end behind it.
+    /// Whether the line may end after this byte.
     fn may_end(self, tolerance: ChunkTolerance) -> bool {
         match self {
             LinePart::Size | LinePart::Name | LinePart::Value | LinePart::QuoteEnd => true,
@@ -74,8 +75,8 @@ impl ChunkLine {
     pub(super) const EMPTY: ChunkLine = ChunkLine { size: 0, len: 0, at: LinePart::Start };
 
     /// Takes the line's next bytes from the start of `bytes`; returns how many that were, and the
-    /// chunk's size if the line is whole. Of `extension_bytes`, which may still come, what these
-    /// bytes cost is taken away.
+    /// chunk's size if the line is complete. The extension bytes among them are subtracted from
+    /// `extension_bytes`, the number that may still come.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -90,7 +91,7 @@ impl ChunkLine {
         Ok((bytes.len(), None))
     }
 
-    /// The same for one byte.
+    /// Takes one byte of the line.
     #[inline]
     fn push(
         &mut self,
@@ -121,8 +122,8 @@ impl ChunkLine {
         Ok(None)
     }
 
-    /// `chunk-size *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) CR`. White space
-    /// before the CR is in no rule of it.
+    /// Checks the grammar `chunk-size *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ]
+    /// ) CR`, in which no rule has white space before the CR.
     fn after(&mut self, byte: u8, tolerance: ChunkTolerance) -> Result<LinePart, BodyError> {
         use LinePart::*;
         let wrong = |what| Err(BodyError::Malformed(what));
@@ -149,8 +150,8 @@ impl ChunkLine {
         })
     }
 
-    /// RFC 9112 §7.1: a recipient must expect large sizes, and not overflow. Leading zeros mean
-    /// nothing.
+    /// Adds a digit to the size. RFC 9112 §7.1: a recipient must expect large sizes, and not
+    /// overflow. Leading zeros have no meaning.
     fn digit(&mut self, digit: u8) -> Result<LinePart, BodyError> {
         let value = char::from(digit).to_digit(16).map_or(0, u64::from);
         self.size = self.size.checked_mul(16).ok_or(BodyError::TooLarge)? | value;

@@ -6,10 +6,10 @@ use super::trailers::{TrailerSection, Trailers};
 use crate::framing::Framing;
 use crate::head::HeadLimits;
 
-/// Takes a body apart that arrives in pieces of any size. It copies no data; a caller that only wants to
-/// know where the body ends [skips](BodyDecoder::skip) it.
+/// A decoder of a body that arrives in pieces of any size. It copies no data; a caller that only
+/// wants to know where the body ends [skips](BodyDecoder::skip) it.
 ///
-/// What it finds does not depend on how the bytes are cut, apart from where a run of data is.
+/// The result does not depend on how the bytes are cut, except for where a run of data is.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: DecodeState,
@@ -23,12 +23,12 @@ pub struct BodyDecoder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DecodeState {
-    /// Of a sized body: so many bytes are to come, one at least.
+    /// This many bytes of a sized body are still to come, at least one.
     Data(u64),
     ChunkLine(ChunkLine),
-    /// So many bytes of a chunk are to come, one at least.
+    /// This many bytes of a chunk are still to come, at least one.
     Chunk(u64),
-    /// The line end behind a chunk.
+    /// The line end after a chunk.
     ChunkCr,
     ChunkLf,
     Trailers,
@@ -36,19 +36,20 @@ enum DecodeState {
     Broken(BodyError),
 }
 
-/// What a piece of a body held.
+/// The outcome for one piece of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedPiece<'b> {
-    /// So many bytes at its start are dealt with.
+    /// The number of bytes at its start that were used.
     pub used: usize,
-    /// The data among them; it is at their end. Empty if they were all framing.
+    /// The data among them, which is at their end. Empty if they were all framing.
     pub data: &'b [u8],
 }
 
 impl BodyDecoder {
-    /// Starts at the first byte after the head. At most `allowance` bytes of data may come. Framing is bounded by
-    /// itself: each chunk has a byte of data at least, its line a bound, and a trailer section those that `limits`
-    /// sets for a head.
+    /// A decoder that starts at the first byte after the head. At most `allowance` bytes of data
+    /// may come. Framing has limits of its own: each chunk has at least one byte of data, its line
+    /// is limited, and a trailer section may have the bytes and lines that `limits` allows for a
+    /// head.
     ///
     /// # Errors
     /// [`BodyError::TooLarge`] if the length is known to exceed the allowance.
@@ -69,7 +70,7 @@ impl BodyDecoder {
         Ok(BodyDecoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers, tolerance })
     }
 
-    /// Of a sender who may do this besides.
+    /// Allows the sender these deviations.
     #[must_use]
     pub fn tolerating(self, tolerance: ChunkTolerance) -> BodyDecoder {
         BodyDecoder { tolerance, trailers: self.trailers.tolerating(tolerance), ..self }
@@ -81,12 +82,13 @@ impl BodyDecoder {
         matches!(self.state, DecodeState::Done)
     }
 
-    /// Takes `bytes` up to the end of the first run of data in them, or all of them if they are but
-    /// framing. Uses one byte at least, unless there is none or the body [is
-    /// done](BodyDecoder::is_done). What it did not use is to be given again.
+    /// Takes `bytes` up to the end of the first run of data in them, or all of them if they are
+    /// only framing. Uses at least one byte, unless there is none or the body [is
+    /// done](BodyDecoder::is_done). The caller must give again what was not used.
     ///
     /// # Errors
-    /// When the framing is broken or a bound is passed; from then on always the same.
+    /// The framing is broken or a limit is exceeded; from then on every call returns the same
+    /// error.
     pub fn next<'b>(&mut self, bytes: &'b [u8]) -> Result<DecodedPiece<'b>, BodyError> {
         let mut used = 0;
         while used < bytes.len() && !self.is_done() {
@@ -107,7 +109,7 @@ impl BodyDecoder {
     /// Drops what belongs to the body at the start of `bytes`; returns how many bytes that were.
     ///
     /// # Errors
-    /// Those of [`next`](BodyDecoder::next).
+    /// The errors of [`next`](BodyDecoder::next).
     pub fn skip(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         let mut used = 0;
         while used < bytes.len() && !self.is_done() {
@@ -116,16 +118,17 @@ impl BodyDecoder {
         Ok(used)
     }
 
-    /// The trailer fields of a body that [is done](BodyDecoder::is_done): name as sent, value without
-    /// surrounding white space, in order. None if they were [not to be kept](Trailers::Discard), and
-    /// never one that RFC 9110 §6.5.1 does not allow in a trailer section.
+    /// The trailer fields of a body that [is done](BodyDecoder::is_done): name as sent, value
+    /// without surrounding white space, in order. There are none if they [were not
+    /// kept](Trailers::Discard), and never one that RFC 9110 §6.5.1 does not allow in a trailer
+    /// section.
     ///
-    /// They must stay apart from the fields of the head (RFC 9112 §7.1.2).
+    /// The caller must keep them apart from the fields of the head (RFC 9112 §7.1.2).
     pub fn trailers(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         self.trailers.kept().filter(|_| self.is_done())
     }
 
-    /// The data at the start of `bytes`, if data is to come.
+    /// The data at the start of `bytes`, if data comes next.
     #[inline]
     fn data<'b>(&mut self, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let (left, more, end): (_, fn(u64) -> DecodeState, _) = match self.state {
@@ -135,14 +138,14 @@ impl BodyDecoder {
         };
         let run = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         let left = left - run as u64;
-        // It has been checked before that the allowance suffices for all of `left`.
+        // the allowance is at least `left`, which was checked when the size was known
         self.allowance = self.allowance.saturating_sub(run as u64);
         self.state = if left == 0 { end } else { more(left) };
         Some(&bytes[..run])
     }
 
-    /// Takes framing at the start of `bytes`, where no data is to come (RFC 9112 §7.1); returns how
-    /// many bytes that were, one at least.
+    /// Takes framing at the start of `bytes`, where no data comes next (RFC 9112 §7.1); returns how
+    /// many bytes that were, at least one.
     fn framing(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         if let DecodeState::Broken(error) = self.state {
             return Err(error);
@@ -165,7 +168,7 @@ impl BodyDecoder {
         Ok(used)
     }
 
-    /// Takes more of a chunk line; returns how many bytes that were, and the state behind them.
+    /// Takes more of a chunk line; returns how many bytes that were, and the state after them.
     fn chunk_line(
         &mut self,
         mut line: ChunkLine,

@@ -1,45 +1,45 @@
-//! A body as it leaves: data with the framing it needs (RFC 9112 §6 and §7).
+//! A body as it is sent: data with the framing it needs (RFC 9112 §6 and §7).
 
 use super::trailers::is_allowed;
 use crate::octet::{is_text, is_token};
 use std::error::Error;
 use std::fmt;
 
-/// Writes the data of one body with its framing. The head, which announces the framing, is written
-/// before.
+/// An encoder of the data of one body with its framing. The head, which announces the framing, is
+/// written before.
 ///
 /// A body that fails half-way, and one that turns out too short, can only be ended by closing the
 /// connection, so that the recipient sees that it is incomplete (RFC 9112 §8).
 #[derive(Clone, Debug)]
 pub struct Encoder(EncodeState);
 
-/// A chunk that is [filled](Encoder::write_with) has no more data than this …
+/// The most data of a chunk that is [filled](Encoder::write_with) …
 const CHUNK_BYTES: usize = 0xffff;
 
-/// … so that its size and the line end need no more than this.
+/// … and the bytes that its size and the line end then need at most.
 const SIZE_BYTES: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EncodeState {
-    /// So many bytes are still to be written.
+    /// This many bytes are still to be written.
     Sized(u64),
     Chunked,
     UntilClose,
     Finished,
 }
 
-/// Why something was not written. All of it is the fault of the body's source, and nothing of what
-/// was given is in the output.
+/// The reason why something was not written. It is always the fault of the body's source, and
+/// nothing of what was given is in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeError {
-    /// The data goes beyond the end of the body by so many bytes.
+    /// The data goes beyond the end of the body by this many bytes.
     TooLong {
-        /// Bytes too many, 1 at least.
+        /// The number of bytes too many, at least 1.
         excess_bytes: u64,
     },
     /// The data ends before the announced end of the body.
     TooShort {
-        /// Bytes that are missing, 1 at least.
+        /// The number of missing bytes, at least 1.
         missing_bytes: u64,
     },
     /// A trailer's name is no token, or its value has a control byte.
@@ -63,34 +63,35 @@ impl fmt::Display for EncodeError {
 impl Error for EncodeError {}
 
 impl Encoder {
-    /// A body of exactly so many bytes (`Content-Length`, RFC 9112 §6.2).
+    /// An encoder of a body of exactly this many bytes (`Content-Length`, RFC 9112 §6.2).
     pub fn sized(bytes: u64) -> Encoder {
         Encoder(EncodeState::Sized(bytes))
     }
 
-    /// A body in chunks (`Transfer-Encoding: chunked`, RFC 9112 §7.1), for a recipient that speaks
-    /// HTTP/1.1.
+    /// An encoder of a body in chunks (`Transfer-Encoding: chunked`, RFC 9112 §7.1), for a
+    /// recipient that speaks HTTP/1.1.
     pub fn chunked() -> Encoder {
         Encoder(EncodeState::Chunked)
     }
 
-    /// A body that ends where the connection ends (RFC 9112 §6.3). Only responses can be sent so.
+    /// An encoder of a body that ends where the connection ends (RFC 9112 §6.3). Only responses can
+    /// be sent like this.
     pub fn until_close() -> Encoder {
         Encoder(EncodeState::UntilClose)
     }
 
-    /// Whether the recipient can see that the body is whole: the last of a sized one was written, or
-    /// the others were [finished](Encoder::finish). One that lasts until the connection is closed
-    /// needs the close as well.
+    /// Whether the recipient can see that the body is complete: the last byte of a sized one was
+    /// written, or another one was [finished](Encoder::finish). A body that lasts until the
+    /// connection is closed needs the close as well.
     pub fn is_complete(&self) -> bool {
         matches!(self.0, EncodeState::Sized(0) | EncodeState::Finished)
     }
 
-    /// Appends `data` with its framing to `out`. No data is no chunk, since one of size 0 would end
-    /// the body.
+    /// Appends `data` with its framing to `out`. Empty data makes no chunk, since a chunk of size 0
+    /// would end the body.
     ///
     /// # Errors
-    /// [`EncodeError::TooLong`] if it goes beyond the end of the body.
+    /// [`EncodeError::TooLong`] if the data goes beyond the end of the body.
     pub fn write(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let len = data.len() as u64;
         match self.0 {
@@ -114,13 +115,14 @@ impl Encoder {
         Ok(())
     }
 
-    /// Whether data stands in the body as it is. Then it may be written elsewhere, and is
+    /// Whether data is part of the body as it is. Then it may be written elsewhere, and is
     /// [counted](Encoder::count) here.
     pub fn is_plain(&self) -> bool {
         matches!(self.0, EncodeState::Sized(_) | EncodeState::UntilClose)
     }
 
-    /// So much of a [plain](Encoder::is_plain) body was written elsewhere, and no more than is left of it.
+    /// Counts this much of a [plain](Encoder::is_plain) body, which was written elsewhere. It must
+    /// be no more than what is left of the body.
     pub fn count(&mut self, len: u64) {
         debug_assert!(self.is_plain());
         if let EncodeState::Sized(left) = &mut self.0 {
@@ -128,9 +130,9 @@ impl Encoder {
         }
     }
 
-    /// As [`write`](Encoder::write), of data that does not exist yet: `fill` appends it to `out`, at most as
-    /// much as it is told, which is `most` or what is left of the body, if that is less. Nothing is asked of
-    /// it where that is nothing.
+    /// Writes like [`write`](Encoder::write) data that does not exist yet: `fill` appends it to
+    /// `out`, at most as much as its argument says, which is `most` or what is left of the body, if
+    /// that is less. If that is nothing, `fill` is not called.
     pub fn write_with<R>(
         &mut self,
         out: &mut Vec<u8>,
@@ -149,7 +151,7 @@ impl Encoder {
             }
             EncodeState::UntilClose => Some(fill(out, most)),
             EncodeState::Chunked => {
-                // room for its size: what is longer than the widest of these is more than one chunk
+                // the size must fit into `SIZE_BYTES`, so longer data needs another chunk
                 let most = most.min(CHUNK_BYTES);
                 let start = before + SIZE_BYTES;
                 out.resize(start, 0);
@@ -164,7 +166,7 @@ impl Encoder {
                 write_hexadecimal(len as u64, &mut size);
                 size.extend_from_slice(b"\r\n");
                 out[before..before + size.len()].copy_from_slice(&size);
-                // a short chunk moves by a few bytes
+                // the data moves forward over the bytes that a short size has left
                 out.copy_within(start.., before + size.len());
                 out.truncate(before + size.len() + len);
                 out.extend_from_slice(b"\r\n");
@@ -173,9 +175,9 @@ impl Encoder {
         }
     }
 
-    /// Ends the body: appends the last chunk, if there are chunks, and `trailers`, fields of name
-    /// and value. Those which RFC 9110 §6.5.1 does not allow are left out; so are all where there
-    /// are no chunks, for want of a place. A body that was finished stays so.
+    /// Ends the body: appends the last chunk, if there are chunks, and `trailers`, which are fields
+    /// of name and value. Fields that RFC 9110 §6.5.1 does not allow are left out; so are all
+    /// fields where there are no chunks, as they have no place. A second call changes nothing.
     ///
     /// # Errors
     /// [`EncodeError::TooShort`], and [`EncodeError::Trailer`] for a field that cannot be written.
@@ -205,7 +207,7 @@ impl Encoder {
     }
 }
 
-/// RFC 9112 §5.
+/// Writes a field line (RFC 9112 §5).
 fn write_field((name, value): (&str, &[u8]), out: &mut Vec<u8>) -> Result<(), EncodeError> {
     if name.is_empty() || !name.bytes().all(is_token) || !value.iter().copied().all(is_text) {
         return Err(EncodeError::Trailer);
@@ -216,7 +218,7 @@ fn write_field((name, value): (&str, &[u8]), out: &mut Vec<u8>) -> Result<(), En
     Ok(())
 }
 
-/// `chunk-size` (RFC 9112 §7.1), without leading zeros.
+/// Writes a `chunk-size` (RFC 9112 §7.1), without leading zeros.
 fn write_hexadecimal(number: u64, out: &mut Vec<u8>) {
     let digits = 16 - (number | 1).leading_zeros() / 4;
     out.extend((0..digits).rev().map(|at| b"0123456789abcdef"[(number >> (at * 4)) as usize & 15]));
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(Encoder::sized(0).write_with(&mut out, 5, |_, _| ()), None);
     }
 
-    /// What is not finished cannot be told from what was cut off.
+    /// A body that was not finished cannot be distinguished from one that was cut off.
     #[test]
     fn others_are_complete_when_they_are_finished() {
         for mut encoder in [Encoder::chunked(), Encoder::until_close()] {
@@ -315,7 +317,7 @@ mod tests {
         assert_eq!(out, b"");
     }
 
-    /// Nothing of a trailer can be taken for another line (CWE-113).
+    /// No part of a trailer can be taken for another line (CWE-113).
     #[test]
     fn a_malformed_trailer_is_an_error() {
         let malformed: [(&str, &[u8]); 7] = [

@@ -1,5 +1,5 @@
-//! Each body is decoded whole, byte by byte, and cut in two at every place (at some of a long one);
-//! all must agree.
+//! Tests of bodies. Each body is decoded as a whole, byte by byte, and cut in two at every place
+//! (at some of a long one); the results must be the same.
 
 use super::*;
 use crate::framing::Framing;
@@ -8,12 +8,12 @@ use crate::head::HeadLimits;
 const LIMITS: HeadLimits =
     HeadLimits { head_bytes: 100, head_lines: 3, target_bytes: 0, empty_host: false };
 
-/// What a body was found to hold.
+/// The decoded content of a body.
 #[derive(Debug, PartialEq)]
 struct Found {
     data: Vec<u8>,
     trailers: Vec<(String, Vec<u8>)>,
-    /// How many bytes it has, `None` if more must come.
+    /// The bytes of the body, `None` if more must come.
     end: Result<Option<usize>, BodyError>,
 }
 
@@ -43,7 +43,8 @@ fn decode(body: &[u8], allowance: u64) -> Found {
     whole
 }
 
-/// Keeps data and trailers. A second decoder skips the same pieces; it must find the same end.
+/// Decodes pieces and keeps data and trailers. A second decoder skips the same pieces; it must find
+/// the same end.
 fn in_pieces<'b>(pieces: impl IntoIterator<Item = &'b [u8]>, allowance: u64) -> Found {
     let mut decoder =
         BodyDecoder::new(Framing::Chunked, allowance, Trailers::Keep, &LIMITS).unwrap();
@@ -79,7 +80,7 @@ fn take(decoder: &mut BodyDecoder, piece: &[u8], data: &mut Vec<u8>) -> Result<u
     Ok(used)
 }
 
-/// The reason why `body` is refused with 400.
+/// The reason for which `body` is refused with 400.
 fn malformed(body: &str) -> &'static str {
     match decode(body.as_bytes(), 1000).end {
         Err(BodyError::Malformed(reason)) => reason,
@@ -215,7 +216,7 @@ fn extensions_have_a_bound() {
     assert_eq!(end, Err(BodyError::ExtensionsTooLarge));
     assert_eq!(BodyError::ExtensionsTooLarge.status(), 413);
 
-    // as many chunks as there are, with four bytes of extension each
+    // as many chunks as are allowed, with four bytes of extension each
     let chunk = "1;a=b\r\na\r\n";
     let most = usize::from(EXTENSION_BYTES) / 4;
     assert_is_whole(&format!("{}0\r\n\r\n", chunk.repeat(most)), &"a".repeat(most));
@@ -223,7 +224,7 @@ fn extensions_have_a_bound() {
     assert_eq!(found.end, Err(BodyError::ExtensionsTooLarge));
     assert_eq!(found.data().len(), most);
 
-    // zeros that no size needs count too, those of a size in full do not
+    // zeros beyond a size in full count too, those within do not
     let chunk = "00000000000000001\r\na\r\n";
     let most = usize::from(EXTENSION_BYTES);
     let end = in_pieces([chunk.repeat(most).as_bytes()], u64::MAX).end;
@@ -239,7 +240,7 @@ fn extensions_have_a_bound() {
 fn a_body_comes_within_its_allowance() {
     let end = |body: &[u8], allowance| decode(body, allowance).end;
     let body = b"5\r\nhello\r\n0\r\n\r\n";
-    // its data counts, and not the lines between the chunks
+    // the data counts, and not the lines between the chunks
     assert_eq!(end(body, 5), Ok(Some(body.len())));
     assert_eq!(end(body, 4), Err(BodyError::TooLarge));
     assert_eq!(end(b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", 4), Err(BodyError::TooLarge));
@@ -248,7 +249,7 @@ fn a_body_comes_within_its_allowance() {
     assert_eq!(end(b"00ffffffffffffffff", u64::MAX), Ok(None));
     assert_eq!(end(b"ffffffffffffffff\r\n", u64::MAX), Ok(None));
     assert_eq!(end(b"1\r\na\r\nffffffffffffffff\r\n", u64::MAX), Err(BodyError::TooLarge));
-    // as soon as the size is known
+    // refused as soon as the size is known
     assert_eq!(end(b"3e8\r\n", 999), Err(BodyError::TooLarge));
     assert_eq!(end(b"3e8\r\n", 1000), Ok(None));
     assert_eq!(BodyError::TooLarge.status(), 413);
@@ -261,7 +262,7 @@ fn trailers_are_read() {
     assert_is_whole(body, "a");
     let found = decode(body.as_bytes(), 1000);
     assert_eq!(found.trailers(), [("X", "y"), ("Z", ""), ("x-~", "a b\u{e4}")]);
-    // not before the body has ended
+    // none before the body has ended
     assert_eq!(decode(&body.as_bytes()[..body.len() - 1], 1000).trailers(), []);
 }
 
@@ -359,14 +360,14 @@ fn an_error_stays() {
     assert!(!decoder.is_done());
 }
 
-/// What an application may do besides, and a client may not.
+/// The deviations that an application may be allowed, and a client is not.
 #[test]
 fn an_application_may_have_blanks_behind_sizes_and_bare_lf_where_that_is_said() {
     let take = |text: &str, tolerance| {
         let decoder = BodyDecoder::new(Framing::Chunked, 1000, Trailers::Keep, &LIMITS);
         let mut decoder = decoder.unwrap().tolerating(tolerance);
         let mut data = Vec::new();
-        // a byte at a time, so that no state is skipped
+        // one byte at a time, so that no state is skipped
         for byte in text.as_bytes().chunks(1) {
             data.extend_from_slice(decoder.next(byte)?.data);
         }

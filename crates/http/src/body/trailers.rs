@@ -5,13 +5,14 @@ use super::chunk_line::ChunkTolerance;
 use crate::head::{HeadLimits, MOST_LINES};
 use crate::octet::{is_text, is_token};
 
-/// What becomes of trailer fields. They are checked in any case.
+/// The use of trailer fields. They are checked in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trailers {
-    /// Nothing of them is kept.
+    /// Trailer fields are not kept.
     Discard,
-    /// Those that may be in a trailer section are kept for
-    /// [`BodyDecoder::trailers`](super::BodyDecoder::trailers), in at most [`HeadLimits::head_bytes`].
+    /// The fields that may be in a trailer section are kept for
+    /// [`BodyDecoder::trailers`](super::BodyDecoder::trailers), in at most
+    /// [`HeadLimits::head_bytes`].
     Keep,
 }
 
@@ -19,16 +20,16 @@ pub enum Trailers {
 #[derive(Clone, Debug)]
 pub(super) struct TrailerSection {
     at: TrailerState,
-    /// Bytes that may still come, the empty line included.
+    /// The bytes that may still come, the empty line included.
     bytes_left: u32,
-    /// Lines that may still come, without the empty one.
+    /// The lines that may still come, without the empty one.
     lines_left: u8,
-    /// Lines may end in LF without CR.
+    /// Whether lines may end in LF without CR.
     bare_lf: bool,
     kept: Option<Box<KeptLines>>,
 }
 
-/// What the byte before was, so what may come next.
+/// The kind of the byte before, which decides what may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrailerState {
     LineStart,
@@ -50,7 +51,7 @@ impl TrailerSection {
         }
     }
 
-    /// Of a sender who may do this besides.
+    /// Allows the sender these deviations.
     pub(super) fn tolerating(
         self,
         ChunkTolerance { bare_lf, .. }: ChunkTolerance,
@@ -59,7 +60,7 @@ impl TrailerSection {
     }
 
     /// Takes the section's next bytes from the start of `bytes`; returns how many that were, and
-    /// whether the section is whole.
+    /// whether the section is complete.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, bool), BodyError> {
         for (at, &byte) in bytes.iter().enumerate() {
             if self.push(byte)? {
@@ -69,7 +70,7 @@ impl TrailerSection {
         Ok((bytes.len(), false))
     }
 
-    /// The same for one byte.
+    /// Takes one byte of the section.
     fn push(&mut self, byte: u8) -> Result<bool, BodyError> {
         self.bytes_left = self.bytes_left.checked_sub(1).ok_or(BodyError::TrailersTooLarge)?;
         let is_last = byte == b'\n'
@@ -95,8 +96,8 @@ impl TrailerSection {
         Ok(false)
     }
 
-    /// `*( field-name ":" OWS field-value OWS CRLF ) CRLF`: no white space before the colon
-    /// (RFC 9112 §5.1), no folded lines (§5.2), no control bytes (RFC 9110 §5.5).
+    /// Checks the grammar `*( field-name ":" OWS field-value OWS CRLF ) CRLF`: no white space
+    /// before the colon (RFC 9112 §5.1), no folded lines (§5.2), no control bytes (RFC 9110 §5.5).
     fn after(&self, byte: u8) -> Result<TrailerState, BodyError> {
         use TrailerState::*;
         let wrong = |what| Err(BodyError::Malformed(what));
@@ -115,19 +116,19 @@ impl TrailerSection {
         })
     }
 
-    /// The fields kept so far whose lines are whole.
+    /// The fields kept so far whose lines are complete.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, &[u8])> + Clone {
         let whole = self.kept.as_ref().map_or(&[][..], |kept| &kept.bytes[..kept.whole]);
         whole.split(|&b| b == b'\n').filter_map(field)
     }
 }
 
-/// Fields that were kept.
+/// The lines of fields that are kept.
 #[derive(Clone, Debug, Default)]
 struct KeptLines {
-    /// Lines without CR. No value holds an LF.
+    /// The lines without CR. No value contains an LF.
     bytes: Vec<u8>,
-    /// How many of these bytes are whole lines.
+    /// The number of these bytes that are complete lines.
     whole: usize,
 }
 
@@ -148,9 +149,10 @@ fn field(line: &[u8]) -> Option<(&str, &[u8])> {
     Some((name, line[colon + 1..].trim_ascii()))
 }
 
-/// Whether a field may be in a trailer section. It may not if it says how a message is framed, where
-/// it goes, on which conditions it is answered, which client sends it, or what its content is: all of
-/// that is decided before the trailers come, and another recipient may decide it anew (RFC 9110 §6.5.1).
+/// Whether a field may be in a trailer section. It may not if it determines how a message is
+/// framed, where it goes, on which conditions it is answered, which client sends it, or what its
+/// content is: all of that is decided before the trailers come, and another recipient may decide it
+/// again (RFC 9110 §6.5.1).
 pub(super) fn is_allowed(name: &str) -> bool {
     let begins = |prefix: &&str| {
         name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))

@@ -1,8 +1,8 @@
-//! Which host and port a request asks for, as far as bytes may stand there.
+//! The host and port that a request is for, and the bytes that they may have.
 
 use super::HeadError;
 
-/// `uri-host [ ":" port ]` (RFC 9110 §4.2.3); user information is not allowed in requests.
+/// Checks `uri-host [ ":" port ]` (RFC 9110 §4.2.3); user information is not allowed in requests.
 pub(super) fn check_authority(authority: &[u8]) -> Result<(), HeadError> {
     let wrong = Err(HeadError::Malformed("Host is not a host and port"));
     let port = match authority {
@@ -40,7 +40,7 @@ static REG_NAME: [bool; 256] = {
     table
 };
 
-/// A byte of a name or IPv4 address (`reg-name`, RFC 3986 §3.2.2).
+/// Whether a byte may be in a name or IPv4 address (`reg-name`, RFC 3986 §3.2.2).
 const fn is_reg_name(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'%'
         | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')

@@ -1,24 +1,24 @@
 //! Why a head is refused: the status and the reason of each error.
 
-/// Why a head was refused. All of it is the client's fault.
+/// The reason why a head was refused. It is always the client's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// The bytes are not an HTTP/1 request; says what is wrong with them. 400.
+    /// The bytes are not an HTTP/1 request, for this reason. 400.
     Malformed(&'static str),
     /// The request target is longer than allowed. 414.
     TargetTooLong,
     /// The head is longer than allowed or has too many lines. 431.
     HeadTooLarge,
-    /// A well-formed version we do not speak. 505.
+    /// The version is well-formed, and not supported. 505.
     Version,
-    /// A transfer coding we do not know. 501.
+    /// The transfer coding is not supported. 501.
     TransferCoding,
-    /// An expectation other than `100-continue`. 417.
+    /// The expectation is another one than `100-continue`. 417.
     Expectation,
 }
 
 impl HeadError {
-    /// The status that answers it.
+    /// The status of the answer.
     pub fn status(self) -> u16 {
         match self {
             HeadError::Malformed(_) => 400,
@@ -30,7 +30,7 @@ impl HeadError {
         }
     }
 
-    /// What is wrong, in a few words for the client and the log.
+    /// The error in a few words, for the client and the log.
     pub fn reason(self) -> &'static str {
         match self {
             HeadError::Malformed(what) => what,

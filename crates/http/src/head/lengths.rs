@@ -1,4 +1,4 @@
-//! The fields of a head that say how its body is framed (RFC 9112 §6).
+//! The fields of a head that determine how its body is framed (RFC 9112 §6).
 
 use super::{HeadError, Version};
 use crate::framing::{Framing, number};
@@ -27,7 +27,7 @@ impl Lengths {
         let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
         match codings().position(is_chunked) {
             Some(0) if codings().count() == 1 => self.chunked = true,
-            // where such a body ends cannot be told (RFC 9112 §6.3)
+            // the end of such a body cannot be found (RFC 9112 §6.3)
             Some(at) if at + 1 < codings().count() => {
                 return Err(HeadError::Malformed("chunked is not the last transfer coding"));
             }
@@ -36,8 +36,8 @@ impl Lengths {
         Ok(())
     }
 
-    /// RFC 9112 §6.1 and §6.3: a message with both lengths, or a transfer coding in HTTP/1.0, may
-    /// be an attempt to smuggle a request and is refused.
+    /// Decides the framing. RFC 9112 §6.1 and §6.3: a message with both lengths, or a transfer
+    /// coding in HTTP/1.0, may be an attempt to smuggle a request and is refused.
     pub(crate) fn framing(&self, version: Version) -> Result<Framing, HeadError> {
         match (self.chunked, self.content_length) {
             (true, Some(_)) => {

@@ -1,4 +1,4 @@
-//! Method and version of a request, and what an extended CONNECT makes of its stream.
+//! Method and version of a request, and the protocol that an extended CONNECT asks for.
 
 /// The request's method. Names are case-sensitive (RFC 9110 §9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ impl Method {
     }
 }
 
-/// The version of the message. No other exists with the major version 1; one that claims to be is
-/// refused with 505 like another major version. HTTP/2 has no text; its heads come
+/// The version of the message. No other version with the major version 1 exists; one that claims to
+/// be is refused with 505 like another major version. HTTP/2 has no text; its heads come
 /// [decoded](super::Head::decoded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -55,20 +55,20 @@ pub enum Version {
     Http2,
 }
 
-/// What an extended CONNECT of HTTP/2 makes of its stream (RFC 8441 §4).
+/// The protocol that an extended CONNECT of HTTP/2 asks for on its stream (RFC 8441 §4).
 ///
-/// Such a request is the GET with `Upgrade` that it stands for in HTTP/1.1: it has the same path, rules and
-/// logs. No answer but the change of protocol may have a status of 2xx.
+/// Such a request is the GET with `Upgrade` that it stands for in HTTP/1.1: it has the same path,
+/// rules and logs. Only the change of protocol may be answered with a status of 2xx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tunnel {
     /// A WebSocket (RFC 8441 §5).
     WebSocket,
-    /// Something that is not known here.
+    /// A protocol that is not known here.
     Unknown,
 }
 
 impl Tunnel {
-    /// By the value of `:protocol`, in any case (RFC 9110 §16.7).
+    /// The protocol of a value of `:protocol`, in any case (RFC 9110 §16.7).
     pub fn from_token(token: &[u8]) -> Tunnel {
         match token.eq_ignore_ascii_case(b"websocket") {
             true => Tunnel::WebSocket,
@@ -76,7 +76,7 @@ impl Tunnel {
         }
     }
 
-    /// The same as a word, from which it can be [read](Tunnel::from_token) again.
+    /// The protocol as a word, from which it can be [read](Tunnel::from_token) again.
     pub fn token(self) -> &'static str {
         match self {
             Tunnel::WebSocket => "websocket",

@@ -1,7 +1,7 @@
-//! The fields the server looks at, by name.
+//! The names of the fields that the server looks at.
 
-/// Fields the server looks at. [`Head::parse`](super::Head::parse) notes which of them are present, so
-/// that asking for an absent one costs a bit test.
+/// A field that the server looks at. [`Head::parse`](super::Head::parse) notes which of them are
+/// present, so that asking for an absent one costs a bit test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -61,13 +61,13 @@ impl Name {
         NAMES[self as usize].1
     }
 
-    /// The known name `text` spells in any case.
+    /// The known name that is `text` in any case.
     pub(super) fn known(text: &str) -> Option<Name> {
         let mut alike = Name::of_length(text.len()).iter().copied();
         alike.find(|name| name.as_str().eq_ignore_ascii_case(text))
     }
 
-    /// The known name that is `text`, in lower case.
+    /// The known name that is `text`, which is in lower case.
     pub(super) fn known_lower(text: &str) -> Option<Name> {
         Name::of_length(text.len()).iter().copied().find(|name| name.as_str() == text)
     }

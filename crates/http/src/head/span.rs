@@ -1,8 +1,8 @@
-//! Where the parts of a head stand, for heads that are kept in buffers of their own.
+//! The places of the parts of a head, for heads that are kept in buffers of their own.
 
 use std::ops::Range;
 
-/// Where something stands in one of the two buffers, in bytes.
+/// The place of a part in one of the two buffers, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnedSpan {
     pub(crate) start: u32,
@@ -15,7 +15,7 @@ impl OwnedSpan {
     }
 }
 
-/// Where name and value of a field line stand.
+/// The places of name and value of a field line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpan {
     pub(crate) name: OwnedSpan,
@@ -23,13 +23,13 @@ pub struct FieldSpan {
 }
 
 impl FieldSpan {
-    /// A name and a value, in one buffer or in two.
+    /// A field with these places of name and value, in one buffer or in two.
     pub fn new(name: Range<u32>, value: Range<u32>) -> FieldSpan {
         let span = |range: Range<u32>| OwnedSpan { start: range.start, end: range.end };
         FieldSpan { name: span(name), value: span(value) }
     }
 
-    /// Name and value, where both are in one buffer, from which a head was parsed.
+    /// Name and value, if both are in the one buffer from which a head was parsed.
     pub(crate) fn within(self, bytes: &[u8]) -> (&str, &[u8]) {
         // a name is a token, and so ASCII
         let name = std::str::from_utf8(&bytes[self.name.range()]).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tests of the head parser: bytes in, fields or an error out. Each names what demands it.
+//! Tests of the head parser: bytes in, fields or an error out. Each names the rule that demands it.
 
 use super::name::NAMES;
 use super::*;
@@ -209,7 +209,7 @@ fn versions() {
     );
 }
 
-/// A version is judged when its eight bytes are there, not by how they arrive.
+/// A version is judged when its eight bytes are there, however they arrive.
 #[test]
 fn a_version_in_pieces() {
     for start in ["GET / H", "GET / HTTP/2", "GET / HTTP/9.", "\r\nGET / HTTP/1."] {

@@ -4,7 +4,7 @@
 mod properties;
 mod seeds;
 
-// What holds for every input, shared with the fuzz targets.
+// Properties that hold for every input, shared with the fuzz targets.
 #[path = "../../../../fuzz/checks/body.rs"]
 mod body;
 #[path = "../../../../fuzz/checks/condition.rs"]

@@ -1,5 +1,5 @@
-//! What holds for every input. The checks are those of the fuzz targets; here they get inputs made
-//! of the words that matter, so that most of them get past the first byte.
+//! Properties that hold for every input. The checks are those of the fuzz targets; here the inputs
+//! are made of the words that matter, so that most of them get past the first byte.
 
 use crate::{body, condition, head, range, target_path};
 use forebay_http::body::{BodyDecoder, Encoder, Trailers};
@@ -166,7 +166,7 @@ const FIELDS: &[&str] = &[
 ];
 
 fn config() -> ProptestConfig {
-    // What is found is kept in fuzz/seeds, not in files of proptest's own.
+    // Failing inputs are kept in fuzz/seeds, not in files of proptest's own.
     ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -218,7 +218,7 @@ proptest! {
         condition::check(&[b"X: y", &bytes[..]].concat());
     }
 
-    /// What is written as a head reads back as what was meant.
+    /// A head that is written reads back as what was meant.
     #[test]
     fn a_written_head_reads_back(
         method in "[A-Z]{1,8}",
@@ -268,7 +268,7 @@ proptest! {
         assert_reads_back(&bytes, &cuts, &data, &trailers)?;
     }
 
-    /// What the encoder writes is what the decoder reads.
+    /// The decoder reads what the encoder writes.
     #[test]
     fn an_encoded_body_reads_back(
         pieces in vec(vec(any::<u8>(), 0..300), 0..6),

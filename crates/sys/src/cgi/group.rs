@@ -1,8 +1,9 @@
-//! The control groups that a program is in from its beginning on, with all that it starts.
+//! The control groups that a program is in from its beginning, with all that it starts.
 //!
-//! A process that moves into a group of version 2 waits until the kernel has no process on its way anywhere, which takes
-//! milliseconds. One that begins there does not wait (`CLONE_INTO_CGROUP`, Linux 5.7). With version 1 a thread that
-//! moves by itself does not wait either.
+//! A process that moves into a group of version 2 waits until the kernel has no process on
+//! its way anywhere, which takes milliseconds. A process that begins in the group does not wait
+//! (`CLONE_INTO_CGROUP`, Linux 5.7). With version 1 a thread that moves by itself does not wait
+//! either.
 
 use super::{Forked, check_alone, fork};
 use rustix::fs::{Mode, OFlags, open, openat};
@@ -10,28 +11,28 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// clone3(2): the new process begins in a group of version 2.
+/// The flag of clone3(2) by which the new process begins in a group of version 2.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// The files with which a program enters its groups; none, where it has no groups.
+/// The files with which a program enters its groups; empty, where it has no groups.
 #[derive(Debug, Default)]
 pub struct ProgramGroups {
     /// The directory of a group of version 2.
     two: Option<OwnedFd>,
-    /// Of each group of version 1 the file that takes threads.
+    /// For each group of version 1, the file that takes threads.
     one: Vec<OwnedFd>,
 }
 
-/// A process that is this one twice.
+/// The outcome of a fork whose new process must enter groups.
 pub(super) struct BegunProcess<'g> {
-    /// Which of the two this is.
+    /// Shows which of the two processes this is.
     pub(super) forked: Forked,
-    /// What the new one enters yet.
+    /// The file of the group that the new process must still enter.
     moves: Option<OwnedFd>,
     groups: &'g ProgramGroups,
 }
 
-/// What clone3(2) is told: the structure of Linux 5.7.
+/// The arguments of clone3(2): the structure of Linux 5.7.
 #[repr(C)]
 #[derive(Default)]
 struct CloneArguments {
@@ -52,7 +53,7 @@ impl ProgramGroups {
     /// The groups at these paths: at most one of version 2, and some of version 1.
     ///
     /// # Errors
-    /// What the kernel says: above all that this process may not put others there.
+    /// The error of the kernel, most often that this process may not put others there.
     pub fn open(two: Option<&Path>, one: &[PathBuf]) -> io::Result<ProgramGroups> {
         let flags = OFlags::CLOEXEC;
         let directory = |path| open(path, flags | OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
@@ -62,7 +63,8 @@ impl ProgramGroups {
         Ok(ProgramGroups { two: two.map(directory).transpose()?, one })
     }
 
-    /// Makes a second process out of this one, which is to [`enter`](BegunProcess::enter) the groups.
+    /// Makes a second process out of this one, which must [`enter`](BegunProcess::enter) the
+    /// groups.
     pub(super) fn fork(&self) -> io::Result<BegunProcess<'_>> {
         let begun = |forked, moves| BegunProcess { forked, moves, groups: self };
         let Some(two) = &self.two else { return Ok(begun(fork()?, None)) };
@@ -78,7 +80,7 @@ impl ProgramGroups {
 impl BegunProcess<'_> {
     /// Puts this process, which is the new one, into the groups.
     pub(super) fn enter(&self) -> io::Result<()> {
-        // 0 is who writes it
+        // 0 stands for the process that writes it
         for group in self.moves.iter().chain(&self.groups.one) {
             rustix::io::write(group, b"0")?;
         }
@@ -86,8 +88,8 @@ impl BegunProcess<'_> {
     }
 }
 
-/// As [`fork`], and the new process begins in this group. `None` where the kernel, or a filter of system calls, does not
-/// let it.
+/// Does the same as [`fork`], and the new process begins in this group. Returns `None` where the
+/// kernel, or a filter of system calls, does not allow it.
 fn fork_into(group: &OwnedFd) -> io::Result<Option<Forked>> {
     check_alone()?;
     let arguments = CloneArguments {
@@ -96,8 +98,9 @@ fn fork_into(group: &OwnedFd) -> io::Result<Option<Forked>> {
         cgroup: group.as_raw_fd() as u64,
         ..CloneArguments::default()
     };
-    // SAFETY: the structure is that of the call and lives until it is over. As with fork(2), the new process has memory of
-    // its own, and this one has one thread, so no lock is held that the new one would wait for.
+    // SAFETY: the structure is that of the call and lives until it is over. As with fork(2), the
+    // new process has memory of its own, and this one has one thread, so no lock is held that the
+    // new one would wait for.
     let made = unsafe {
         libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<CloneArguments>())
     };
@@ -105,7 +108,7 @@ fn fork_into(group: &OwnedFd) -> io::Result<Option<Forked>> {
         0 => Ok(Some(Forked::Child)),
         process if process > 0 => Ok(u32::try_from(process).ok().map(Forked::Parent)),
         _ => match io::Error::last_os_error() {
-            // lack of room is the same in any way
+            // lack of room would be the same without the group
             error if error.raw_os_error() == Some(libc::EAGAIN) => Err(error),
             _ => Ok(None),
         },

@@ -1,11 +1,11 @@
-//! Programs that are run, in processes of one thread.
+//! Tests of programs that are run, in processes of one thread.
 
 use super::*;
 use crate::{launch, poll};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
-/// A directory that goes with it.
+/// A directory that is removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -62,10 +62,12 @@ fn only_what_may_be_run_is_found() {
     }
 }
 
-/// Runs it in a process of its own that has one thread, as those have that run programs.
+/// Runs the check in a process of its own that has one thread, like the processes that run
+/// programs.
 fn alone(check: fn()) {
-    // SAFETY: the new process does what one of several threads may do after that with the C library of Linux, which
-    // hands the locks of its memory over, and ends without what others would have to do.
+    // SAFETY: the new process does what the fork of one of several threads may do with the C
+    // library of Linux, which releases the locks of its allocator there, and it ends without
+    // handlers of other threads.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let outcome = std::panic::catch_unwind(check);
@@ -105,7 +107,7 @@ fn run(program: &ProgramFile, environment: &[&str]) -> (String, Result<i32, i32>
     (String::from_utf8(said).unwrap(), running.end().unwrap())
 }
 
-/// Also where the launcher is not root, and hides its memory.
+/// The order is the same where the launcher is not root, and hides its memory.
 #[test]
 fn what_is_started_is_ended_first_and_who_starts_it_is_not() {
     alone(|| {
@@ -131,7 +133,7 @@ fn what_is_started_is_ended_first_and_who_starts_it_is_not() {
     });
 }
 
-/// It is no zombie that can be waited for, until whoever traces it has ended.
+/// The program is no zombie that can be waited for, until its tracer has ended.
 #[test]
 fn a_program_that_is_traced_by_what_it_has_started_ends() {
     alone(|| {
@@ -141,7 +143,7 @@ fn a_program_that_is_traced_by_what_it_has_started_ends() {
         let traced = "#!/usr/bin/env python3\nimport ctypes, os, sys, time\nc = ctypes.CDLL(None)\n\
             c.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)\nme = os.getpid()\nif os.fork() == 0:\n    os.setsid()\n\
             \x20   print(c.ptrace(0x4206, me, None, OPTIONS), flush=True)\n    time.sleep(600)\nsys.stdin.read()\n";
-        // PTRACE_O_TRACEEXIT is 0x40: it is stopped where it would end
+        // PTRACE_O_TRACEEXIT is 0x40: the program stops where it would end
         for (name, options) in [("ends", "None"), ("stays", "ctypes.c_void_p(0x40)")] {
             let text = traced.replace("OPTIONS", options);
             directory.write(name, &text, 0o755);

@@ -1,4 +1,4 @@
-//! Sessions with the library's own client, byte by byte and at once, without a socket.
+//! Tests of sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
 use crate::identity::{ACME_TLS_1, HTTP_2, Identity};
@@ -18,7 +18,7 @@ use std::io::{Read, Write};
 
 mod clients;
 
-/// A job that does nothing but handshakes.
+/// A job that only does handshakes.
 struct Work(Handshake);
 
 impl Job for Work {
@@ -97,13 +97,13 @@ impl Ca {
 const ECDSA: &rcgen::SignatureAlgorithm = &rcgen::PKCS_ECDSA_P256_SHA256;
 const RSA: &rcgen::SignatureAlgorithm = &rcgen::PKCS_RSA_SHA256;
 
-/// Both ends of a connection, and how many jobs the server has asked for.
+/// Both ends of a connection, and the number of jobs that the server has asked for.
 struct Both {
     client: ClientConnection,
     server: Channel,
     is_open: bool,
     jobs: u32,
-    /// Bytes given to the server at a time.
+    /// The number of bytes given to the server at a time.
     step: usize,
 }
 
@@ -135,7 +135,7 @@ impl Both {
         Ok(())
     }
 
-    /// Bytes go to and fro until neither has more to say.
+    /// Passes bytes to and fro until neither end has more to send.
     fn talk(&mut self) -> Result<(), rustls::Error> {
         loop {
             let (mut up, mut down) = (Vec::new(), Vec::new());
@@ -190,7 +190,7 @@ fn bytes_go_both_ways_however_they_are_cut() {
         }
         assert!(seen == asked, "{step}: {} bytes", seen.len());
         let mut wire = Vec::new();
-        // either may be empty, and they may be more than the connection takes at a time
+        // either part may be empty, and they may be more than the connection takes at a time
         for (at, part) in (0..).zip(asked.chunks(16_384)) {
             let (head, body) = part.split_at([0, 200, 16_000, part.len()][at % 4]);
             Transport::<Work>::write(&mut both.server, head, body, &mut wire);
@@ -216,7 +216,7 @@ fn bytes_go_both_ways_however_they_are_cut() {
     }
 }
 
-/// More than the library keeps of what is not read: the rest waits as it came.
+/// The client sends more than the library keeps unread; the rest waits encrypted.
 #[test]
 fn what_comes_at_once_is_read_as_it_is_wanted() {
     let ca = Ca::new();
@@ -284,11 +284,11 @@ fn a_host_whose_certificate_is_another_is_misdirected() {
         ("A.Example", false),
         // its certificate would be another, but this one is for it, too
         ("x.a.example", false),
-        // it would have been the same
+        // the same certificate would have been shown
         ("covered.example", false),
         ("b.example", true),
         ("B.EXAMPLE", true),
-        // the default's
+        // a name of the default identity
         ("other.example", true),
         ("", false),
     ] {
@@ -387,7 +387,8 @@ fn a_pair_says_what_is_wrong_with_it() {
     assert!(pair.covers("a.example") && !pair.covers("b.example"));
 }
 
-/// An authority looks at what it is shown by itself: the library does not know its extension, which is critical.
+/// An authority verifies the certificate by itself: the library does not know its extension, which
+/// is critical.
 #[derive(Debug)]
 struct Looking;
 
@@ -426,8 +427,8 @@ impl ServerCertVerifier for Looking {
     }
 }
 
-/// Only a client that asks for it, while it is shown, and only for that name; the connection ends with
-/// the handshake.
+/// The proof is shown only to a client that asks for it, while it is shown, and only for that name;
+/// the connection ends with the handshake.
 #[test]
 fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
     let (ca, proofs) = (Ca::new(), Arc::<Proofs>::default());
@@ -470,8 +471,8 @@ fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
     }
 }
 
-/// A hello may be longer than a record, whatever the pieces in which it comes (RFC 8446 §5.1); one that is longer than
-/// the library takes is refused with an alert.
+/// A hello may be longer than a record, in pieces of any size (RFC 8446 §5.1); one that is longer
+/// than the library takes is refused with an alert.
 #[test]
 fn hellos_of_any_length_are_heard_or_refused_with_an_alert() {
     let ca = Ca::new();
@@ -502,7 +503,8 @@ fn hellos_of_any_length_are_heard_or_refused_with_an_alert() {
     }
 }
 
-/// A client asks for no address by name, so the address that it has reached decides (RFC 6066 §3).
+/// A client cannot ask for an address by name, so the address that it has connected to decides (RFC
+/// 6066 §3).
 #[test]
 fn who_asks_for_no_name_is_answered_by_the_address_reached() {
     let ca = Ca::new();
@@ -524,7 +526,7 @@ fn who_asks_for_no_name_is_answered_by_the_address_reached() {
     }
 }
 
-/// Wildcards of sites stand for hosts however far below, those of certificates for one level.
+/// Wildcards of sites stand for hosts at any depth, those of certificates for one level.
 #[test]
 fn a_wildcard_of_a_site_is_for_all_levels() {
     let ca = Ca::new();

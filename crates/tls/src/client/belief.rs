@@ -1,4 +1,4 @@
-//! Whether a certificate of our own would be believed, before it is shown.
+//! Whether clients or servers would trust a certificate of this server's own, before it is shown.
 
 use super::TlsRefusal;
 use crate::pair::Pair;
@@ -11,11 +11,11 @@ use rustls::{CertificateError, Error};
 use std::sync::Arc;
 
 impl Roots {
-    /// Whether an authority among them has signed this certificate, for a server or for a client, and it is good today.
-    /// Names are not looked at.
+    /// Verifies that an authority among these has signed the certificate, for a server or for a
+    /// client, and that it is valid today. Names are not compared.
     ///
     /// # Errors
-    /// Why it would not be believed.
+    /// The reason why the certificate would not be trusted.
     pub fn believe(&self, pair: &Pair, is_server: bool) -> Result<(), TlsRefusal> {
         self.look_at(pair, is_server).map_err(TlsRefusal::of)
     }

@@ -1,10 +1,10 @@
-//! Why a connection goes no further, and whose fault that is.
+//! The reason why a connection goes no further, and whose fault that is.
 
 use crate::fault::TlsFault;
 use rustls::{AlertDescription, CertificateError, Error};
 use std::fmt;
 
-/// Why a connection goes no further.
+/// The reason why a connection goes no further.
 #[derive(Debug)]
 pub struct TlsRefusal(Error);
 
@@ -13,7 +13,7 @@ impl TlsRefusal {
         TlsRefusal(error)
     }
 
-    /// Whose fault it is, in one word.
+    /// The kind of fault, in one word.
     pub fn fault(&self) -> TlsFault {
         use CertificateError as Of;
         match &self.0 {
@@ -24,7 +24,7 @@ impl TlsRefusal {
                 Of::NotValidForName | Of::NotValidForNameContext { .. } => TlsFault::Name,
                 // an authority with the same name, and another key
                 Of::UnknownIssuer | Of::BadSignature => TlsFault::Issuer,
-                // nobody else has signed what was made by "openssl req -x509"
+                // "openssl req -x509" makes certificates that only their own key has signed
                 Of::Other(other) if other.to_string() == "CaUsedAsEndEntity" => TlsFault::Issuer,
                 _ => TlsFault::Certificate,
             },
@@ -41,7 +41,7 @@ impl TlsRefusal {
     }
 }
 
-/// What an alert says.
+/// The fault that an alert reports.
 fn of_alert(alert: AlertDescription) -> TlsFault {
     use AlertDescription as Of;
     match alert {
@@ -55,7 +55,7 @@ fn of_alert(alert: AlertDescription) -> TlsFault {
         | Of::CertificateUnknown
         | Of::CertificateRequired
         | Of::UnknownCA
-        // it knows an authority with the same name, and another key
+        // the server knows an authority with the same name, and another key
         | Of::DecryptError
         | Of::AccessDenied => TlsFault::Unwelcome,
         Of::NoApplicationProtocol => TlsFault::NoHttp2,
@@ -63,7 +63,8 @@ fn of_alert(alert: AlertDescription) -> TlsFault {
     }
 }
 
-/// In few words, of which there are not many: times and other numbers are left out.
+/// Writes the reason in a few words. There are not many texts, as times and other numbers are left
+/// out.
 impl fmt::Display for TlsRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use CertificateError as Of;

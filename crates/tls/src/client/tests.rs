@@ -1,4 +1,4 @@
-//! Sessions with the library's own server, without a socket.
+//! Tests of sessions with the library's own server, without a socket.
 
 use super::*;
 use crate::fault::TlsFault;
@@ -26,7 +26,7 @@ impl Side {
         Side { roots: authority, ..Side::signed_by(rcgen::Issuer::new(params, key), change) }
     }
 
-    /// A server of this authority, which nobody knows.
+    /// A server of this authority, which no client trusts yet.
     fn signed_by(
         issuer: rcgen::Issuer<'_, rcgen::KeyPair>,
         change: impl FnOnce(&mut rcgen::CertificateParams),
@@ -71,7 +71,8 @@ impl Side {
     }
 }
 
-/// Bytes go to and fro, so many at a time, until neither has more to say. Returns what the client reads.
+/// Passes bytes to and fro, this many at a time, until neither end has more to send. Returns what
+/// the client reads.
 fn talk(
     session: &mut ClientSession,
     server: &mut ServerConnection,
@@ -103,7 +104,7 @@ fn talk(
     }
 }
 
-/// Why a handshake fails.
+/// The reason why a handshake fails.
 fn refused(side: &Side, terms: &TlsClientSettings, name: &str) -> String {
     let client = TlsClient::new(terms, name).unwrap();
     side.shake(&client).err().unwrap().to_string()
@@ -125,7 +126,7 @@ fn a_client_resumes_its_own_session_and_no_other_ones() {
         let terms = TlsClientSettings { versions, sessions: KeptSessions::None, ..side.terms() };
         let client = TlsClient::new(&terms, "a.example").unwrap();
         assert!(!resumed(&client) && !resumed(&client));
-        // of the tickets of one connection each of several others uses one
+        // each of several other connections uses one of the tickets of one connection
         let terms = TlsClientSettings { versions, sessions: KeptSessions::Several, ..side.terms() };
         let client = TlsClient::new(&terms, "a.example").unwrap();
         assert!(!resumed(&client));
@@ -186,7 +187,7 @@ fn who_is_not_trusted_is_refused_for_a_reason() {
     assert_eq!(refused(&old, &old.terms(), "a.example"), "certificate expired");
     let new = Side::new(|params| params.not_before = rcgen::date_time_ymd(2100, 1, 1));
     assert_eq!(refused(&new, &new.terms(), "a.example"), "certificate not valid yet");
-    // all of them, where no name is asked for
+    // all of them are accepted, where no name is checked
     let anybody = TlsClientSettings { trust: Trust::Anybody, ..side.terms() };
     for side in [&side, &old, &new] {
         assert!(side.shake(&TlsClient::new(&anybody, "b.example").unwrap()).is_ok());
@@ -262,12 +263,12 @@ fn who_is_known_itself_need_not_be_signed_by_another() {
         params.not_after = rcgen::date_time_ymd(2020, 1, 1);
     });
     assert_eq!(fault(&old, &terms(&old), "a.example"), Some(TlsFault::Expired));
-    // others are taken as before
+    // other certificates are accepted as before
     let side = Side::new(|_| {});
     assert_eq!(fault(&side, &terms(&side), "a.example"), None);
 }
 
-/// Whoever has the key of a server that is trusted speaks for that server alone.
+/// The owner of a trusted server's key can act as that server only.
 #[test]
 fn a_server_that_is_known_itself_is_no_authority() {
     use rcgen::{BasicConstraints, IsCa, KeyUsagePurpose};

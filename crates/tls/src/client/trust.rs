@@ -1,4 +1,4 @@
-//! Which servers a client believes.
+//! The servers that a client trusts.
 
 use super::ClientError;
 use crate::pair::describe;
@@ -13,7 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// What looks at certificates by this trust.
+/// The verifier of certificates for this trust.
 pub(super) fn verifier(
     trust: &Trust,
     provider: &Arc<CryptoProvider>,
@@ -37,13 +37,14 @@ pub(super) fn verifier(
     }))
 }
 
-/// Takes what authorities have signed, and what is known itself.
+/// A verifier that accepts certificates signed by authorities, and certificates that are trusted
+/// themselves.
 #[derive(Debug)]
 struct BelievedServers {
-    /// If there are any.
+    /// The verifier by authorities, if there are any.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     themselves: Arc<[CertificateDer<'static>]>,
-    /// Looks at the proofs that servers have their keys.
+    /// The verifier of the proofs that servers have their keys.
     signatures: Unverified,
 }
 
@@ -60,7 +61,8 @@ impl ServerCertVerifier for BelievedServers {
             Some(known) => known.verify_server_cert(certificate, intermediates, name, ocsp, now),
             None => Err(CertificateError::UnknownIssuer.into()),
         };
-        // what others have to say against it (an authority's certificate is none of a server) holds for strangers
+        // `Other` is above all that an authority's certificate is none of a server, which counts
+        // only against certificates that are not trusted themselves
         let is_unsigned = matches!(
             found,
             Err(Error::InvalidCertificate(
@@ -106,7 +108,8 @@ impl ServerCertVerifier for BelievedServers {
     }
 }
 
-/// Takes every certificate. That the server has its key is still proved.
+/// A verifier that accepts every certificate. The proof that the server has its key is still
+/// checked.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

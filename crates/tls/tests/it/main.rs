@@ -1,4 +1,4 @@
-//! The crate from outside: what a fuzzer found, and what it begins with.
+//! Tests of the crate from outside: inputs that a fuzzer found, and those it begins with.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 

@@ -15,9 +15,9 @@ use forebay_sys::socket::{self, Received, Sent};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-/// What comes next before the protocol.
+/// The next step before the protocol.
 enum OpeningStep<J> {
-    /// Look again, with what was received.
+    /// The connection is looked at again, with what was received.
     Again,
     /// More must be received.
     Receive,
@@ -69,7 +69,7 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// What a proxy says of its client.
+    /// Reads what a proxy says of its client.
     fn take_preface(&mut self, served: &mut Served<H>) -> OpeningStep<H::Job> {
         let Some(opening) = &mut served.opening else { return OpeningStep::Begin };
         let Some(header) = &mut opening.preface else { return OpeningStep::Again };
@@ -91,7 +91,7 @@ impl<H: Handler> Worker<H> {
         OpeningStep::End(Fate::Closes(closing))
     }
 
-    /// A step of the transport's handshake.
+    /// Takes a step of the transport's handshake.
     fn shake(
         &mut self,
         served: &mut Served<H>,
@@ -111,6 +111,7 @@ impl<H: Handler> Worker<H> {
                 return OpeningStep::Receive;
             }
         }
+        // the hello may have decided that the bytes are passed on, and such a transport is plain
         if !served.stream.is_plain() {
             if !self.may_shake(served) {
                 return OpeningStep::End(Fate::Shakes);
@@ -123,7 +124,7 @@ impl<H: Handler> Worker<H> {
                 Opening::Receive if served.stream.has_unsent() => return OpeningStep::Again,
                 Opening::Receive => return OpeningStep::Receive,
                 Opening::Job(job) => {
-                    // what the client does not take now it takes after the job
+                    // the client takes after the job what it does not take now
                     let _ = served.stream.flush();
                     return OpeningStep::End(Fate::Job(RequestId::OPENING, job));
                 }
@@ -131,6 +132,7 @@ impl<H: Handler> Worker<H> {
             }
         }
         served.opening = None;
+        // to a connection that is passed on belongs the hello that has decided it
         let received = served.stream.take_received();
         if !received.is_empty() {
             self.input.fill(&received);
@@ -145,7 +147,8 @@ impl<H: Handler> Worker<H> {
         OpeningStep::Begin
     }
 
-    /// More of what a proxy says, or of the handshake. A [`Fate`] if there is none now.
+    /// Receives more of a PROXY header, or of the handshake. Returns a [`Fate`] if there is no more
+    /// now.
     fn receive_opening(&mut self, served: &mut Served<H>, is_raw: bool) -> Option<Fate<H::Job>> {
         if !served.readable {
             return Some(Fate::Waits);
@@ -169,8 +172,8 @@ impl<H: Handler> Worker<H> {
         None
     }
 
-    /// Whether the handshake may go on now. One that begins takes its part of what a turn of the loop has
-    /// for handshakes.
+    /// Whether the handshake may go on now. One that begins uses up part of the handshakes that a
+    /// turn of the loop may begin.
     fn may_shake(&mut self, served: &mut Served<H>) -> bool {
         let rank = served.conn.rank();
         let Some(opening) = &mut served.opening else { return true };
@@ -187,9 +190,9 @@ impl<H: Handler> Worker<H> {
         true
     }
 
-    /// The transport cannot be opened. Says how to close.
+    /// Counts why the transport cannot be opened. Returns how the connection ends.
     fn fail(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
-        // without a reason it was cut, which is counted when it is closed
+        // without a reason it was the connection that failed, which is counted when that is closed
         if let (Some(opening), Some(failure)) = (&mut served.opening, served.stream.failure()) {
             if opening.handshake != HandshakeState::Begun {
                 self.count(Counter::HandshakesBegun);
@@ -214,8 +217,8 @@ impl<H: Handler> Worker<H> {
         Fate::Closes(served.stream.end_broken())
     }
 
-    /// A proxy has stated its client, or none. Says how the connection is closed if that client is
-    /// not let in.
+    /// Sets the client that a proxy has stated, if it has stated one. Returns how the connection is
+    /// closed if that client is not let in.
     fn state(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
         served.peer.stated = address;
         let closing = accept::admit_stated(served, self);

@@ -1,4 +1,4 @@
-//! What a turn may take at most.
+//! Tests of what a turn may take at most.
 
 use super::*;
 use crate::loops::deadlines::ConnectionTimer;
@@ -19,7 +19,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Answers everything with nothing.
+/// A handler that answers every request with nothing.
 struct Empty;
 
 impl HandlerTypes for Empty {
@@ -63,7 +63,7 @@ fn worker<H: Handler>(handler: H, settings: EngineSettings) -> Worker<H> {
     Worker::new(handler, Arc::new(LiveSettings::new(settings)), Arc::default(), lingering)
 }
 
-/// A client, and its connection.
+/// A client and its connection.
 fn connection<H: Handler<Transport = PlainTransport>>() -> (UnixStream, Served<H>) {
     let (client, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
@@ -104,7 +104,7 @@ fn what_is_received_counts_in_a_turn() {
     assert_eq!(&answer, b"HTTP/1.1 204");
 }
 
-/// Answers everything with this many bytes, over HTTP/2 as well.
+/// A handler that answers every request with this many bytes, over HTTP/2 as well.
 struct Large;
 
 const LARGE_BYTES: usize = 4_000_000;
@@ -146,7 +146,7 @@ impl Handler for Large {
     type Transport = PlainTransport;
 }
 
-/// The preface, windows without end, and one request.
+/// The preface of HTTP/2, windows without end, and one request.
 const ONE_OF_HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
     \x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x7f\xff\xff\xff\
     \x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\x00\x00\x00\
@@ -186,7 +186,7 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
         }
         turns += 1;
         match fate {
-            // CANCEL
+            // RST_STREAM with CANCEL
             Fate::Yields if turns == 5 => {
                 client.write_all(b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08").unwrap()
             }
@@ -198,7 +198,7 @@ fn a_reset_is_noticed_though_the_socket_never_fills() {
     assert!(turns > 5 && taken < LARGE_BYTES / 2, "{taken} bytes in {turns} turns");
 }
 
-/// What is over when the deadline has come, for a client that takes nothing more.
+/// What is overdue when the deadline has come, for a client that takes nothing more.
 fn late<H: Handler>(
     timer: &mut ConnectionTimer,
     served: &mut Served<H>,
@@ -231,7 +231,7 @@ fn a_client_that_takes_nothing_is_looked_at_for_a_whole_window() {
     }
     worker.now.monotonic_ms = timer.at_ms();
     assert!(timer.over(&mut served, &worker).is_some());
-    // its place is another's as soon as it is cut, and comes back once
+    // the place of a cut connection is free at once, and comes back once
     assert!(admission.cut_slowest(Rank::FIRST) && !admission.cut_slowest(Rank::FIRST));
     assert_eq!(admission.open(), 0);
     let place = admission.enter(served.peer.client());
@@ -255,14 +255,14 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
     let begun_ms = clock::coarse_ms();
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     assert_eq!(served.awaits().what, Await::Send);
-    // the turn has begun long ago
+    // the turn began long ago
     worker.now.monotonic_ms = begun_ms.saturating_sub(look_ms / 2);
     let mut timer = ConnectionTimer::default();
     timer.set(&mut served, &worker);
     assert!(timer.at_ms() >= begun_ms + look_ms);
 }
 
-/// A server that has no time to send is not to be blamed on a client that waits for it.
+/// A client is not slow when it is the server that has no time to send.
 #[test]
 fn a_client_that_has_taken_all_there_was_is_not_slow() {
     let settings = EngineSettings::default();
@@ -279,7 +279,7 @@ fn a_client_that_has_taken_all_there_was_is_not_slow() {
     served.begin_window(0);
     worker.now.monotonic_ms = timer.at_ms() + 1;
     assert_eq!(timer.over(&mut served, &worker), None);
-    // and one in which there was, and nothing was taken
+    // a window in which there was something, and the client took nothing
     while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
     timer.set(&mut served, &worker);
     served.begin_window(0);
@@ -316,13 +316,13 @@ fn a_client_that_opens_its_windows_is_not_slow() {
         worker.now.monotonic_ms = timer.at_ms() + 1;
         assert_eq!(timer.over(&mut served, &worker), None);
     }
-    // it opens none
+    // the client opens no window
     let late = late(&mut timer, &mut served, &mut worker);
     assert!(matches!(late, Some(Awaited { what: Await::Send, .. })), "{late:?}");
 }
 
-/// Of two clients that both take more, the one that has taken more of its answer since it was waited for goes
-/// on first, whichever was ready first.
+/// Among two clients that both take more, the one that has taken more of its answer since the wait
+/// began goes on first, whichever was ready first.
 #[test]
 fn the_fastest_receiver_goes_on_first() {
     let settings = EngineSettings { send_order: SendOrder::Fastest, ..EngineSettings::default() };
@@ -351,7 +351,7 @@ fn the_fastest_receiver_goes_on_first() {
     assert!(queue.is_empty());
 }
 
-/// What is left of an answer is what its client has still to be sent.
+/// The rest of an answer is what its client has still to receive.
 #[test]
 fn what_is_left_of_an_answer_is_known() {
     let settings = EngineSettings { send_order: SendOrder::Shortest, ..EngineSettings::default() };
@@ -365,7 +365,7 @@ fn what_is_left_of_an_answer_is_known() {
     assert!(left < all && left + sent > all, "{left} of {all} after {sent}, heads included");
 }
 
-/// Answers with bodies that are to be read from a disk after each piece.
+/// Answers with bodies that must be read from a disk after each piece.
 #[derive(Default)]
 struct Cold(Cell<u32>);
 

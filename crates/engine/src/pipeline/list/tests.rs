@@ -1,4 +1,4 @@
-//! Which thread takes what, and when.
+//! Tests of which thread takes what, and when.
 
 use super::*;
 use crate::order::ranks::OrderSettings;
@@ -10,13 +10,13 @@ fn plain<T>(target: u32) -> TaskList<T> {
     with_threads(TaskList::new(target, &Ranks::default(), 0))
 }
 
-/// All threads that it expects are there.
+/// A list for which all threads that it expects are there.
 fn with_threads<T>(list: TaskList<T>) -> TaskList<T> {
     (0..list.coming()).for_each(|_| list.join());
     list
 }
 
-/// From now on so many threads take tasks; those that are lacking come.
+/// Sets the number of threads that take tasks; those that are lacking come.
 fn set_target<T>(list: &TaskList<T>, target: u32) {
     let lacking = list.raise(target);
     (0..lacking).for_each(|_| list.join());
@@ -69,7 +69,7 @@ fn a_thread_that_is_too_many_rests() {
     set_target(&list, 1);
     assert!(matches!(ended(1, None), Duty::Rest));
     assert_eq!(list.figures().threads, 1);
-    // the other one goes on, and so does a thread of which it had too many before it rested
+    // the other thread goes on, and so does one that was too many and has not rested yet
     let (task, task_run) = ended(0, Some(task_run)).task().unwrap();
     assert_eq!(task, 'b');
     assert_eq!(list.raise(2), 1);
@@ -91,15 +91,15 @@ fn a_thread_changes_its_phase_when_it_has_no_task() {
     let mut takers = vec![Phase::Send, Phase::Process, Phase::Accept];
     list.lower(1, &mut takers, |phase| phase != Phase::Process);
     assert_eq!(takers, [Phase::Process]);
-    // tasks that wait do not keep it
+    // tasks that wait do not keep the thread here
     list.push('b', ANYBODY);
     assert!(matches!(ended(Some(task_run)), Duty::Switch(Phase::Send)));
     assert_eq!(list.take_back(), [Phase::Accept]);
-    // no task waits for it any more: it is one too many
+    // no task waits for the thread any more, and it is one too many
     assert!(matches!(ended(None), Duty::Rest));
     let (task, task_run) = ended(None).task().unwrap();
     assert_eq!((task, list.figures().threads), ('b', 1));
-    // those of a reserve stay where they are
+    // threads of a reserve stay where they are
     list.lower(0, &mut vec![Phase::Send], |_| true);
     list.push('c', ANYBODY);
     let of_reserve = list.next(WorkerSlot::Reserve(0, 0), None, || ());
@@ -150,14 +150,14 @@ fn one_thread_of_several_is_kept_from_jobs() {
     list.push('e', ANYBODY);
     assert_eq!(list.figures().waiting, 3);
     list.end_job(&mut a.2);
-    // what was held comes first, and may be begun
+    // a held task comes first, and may be begun
     let (task, mut task_run) = of_third(task_run);
     assert_eq!((task, list.begin_job(task, ANYBODY, &mut task_run)), ('c', Some('c')));
     set_target(&list, 4);
     let (d, _) = list.next(WorkerSlot::Common(0), Some(a.2), || ()).task().unwrap();
     let (e, _) = next(&list, 3);
     assert_eq!((d, e), ('d', 'e'));
-    // those that were held are neither taken twice nor finished by being held
+    // tasks that were held are neither taken twice nor finished by being held
     let figures = list.figures();
     assert_eq!((figures.arrivals, figures.taken, figures.completions), (5, 5, 1));
     assert_eq!(figures.jobs, 4);
@@ -205,7 +205,7 @@ fn whoever_may_take_it_is_woken() {
         .collect();
     for round in 0..2_000u32 {
         list.push(round, of_rank((round % 2) as u8));
-        // now and then all threads sleep
+        // at times all threads sleep
         if round % 100 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

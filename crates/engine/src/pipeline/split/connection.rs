@@ -1,4 +1,4 @@
-//! A connection between two tasks: watched, given time, closed.
+//! A connection between two tasks: how it is watched, given time, and closed.
 
 use super::Shared;
 use super::pipeline_connection::PipelineConnection;
@@ -15,7 +15,7 @@ use forebay_sys::epoll::Once;
 use std::os::fd::AsFd;
 
 impl<H: Handler> Shared<H> {
-    /// The rank and the client of the work for this request; where nothing is ordered, they do not matter.
+    /// The rank and the client of the work for this request; without an order they do not matter.
     pub(super) fn ranked_client(
         &self,
         connection: &PipelineConnection<H>,
@@ -32,7 +32,7 @@ impl<H: Handler> Shared<H> {
         self.ranked_client(connection, connection.served.conn.awaits().id)
     }
 
-    /// The connection goes to the list of this phase, unless it is there.
+    /// Puts the connection into the list of this phase, unless it is there.
     pub(super) fn list(&self, mut slot: Locked<'_, H>, phase: Phase) {
         let Some(connection) = slot.connection() else { return };
         self.wakes(connection);
@@ -41,15 +41,15 @@ impl<H: Handler> Shared<H> {
         }
         let token = connection.token;
         let ranked_client = self.ranked_client_at_rest(connection);
-        // a thread that is woken while the lock is held may run at once, and find it held
+        // woken under the lock, a thread might run at once and find the connection locked
         drop(slot);
         self.lists.push_turn(phase, token, ranked_client);
     }
 
-    /// Leaves the connection to the lists it is in and to the epoll, which may report it at once: the
-    /// caller unlocks it and does nothing more. Says whether that worked.
+    /// Leaves the connection to the lists it is in and to the epoll, which may report it at once:
+    /// the caller unlocks it and does nothing more. Returns whether that worked.
     pub(super) fn leave(&self, connection: &mut PipelineConnection<H>, worker: &Worker<H>) -> bool {
-        // what is on its way from list to list has no other time than that of its request
+        // a connection on its way from list to list has no time other than that of its request
         if !connection.is_listed() || connection.served.goes_on() {
             connection.timer.set(&mut connection.served, worker);
             self.schedule(connection);
@@ -69,7 +69,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Has the epoll report this of the connection, once. Says whether that worked.
+    /// Has the epoll report this of the connection, once. Returns whether that worked.
     pub(super) fn arm(&self, connection: &mut PipelineConnection<H>, what: Once) -> bool {
         let (socket, token) = (connection.served.stream.as_fd(), connection.token);
         let watched = match connection.is_known {
@@ -83,8 +83,8 @@ impl<H: Handler> Shared<H> {
         watched.is_ok()
     }
 
-    /// Closes a connection that has a job which stays in the pipeline, if its client has left: the epoll
-    /// may not have been asked for that.
+    /// Closes a connection whose job stays in the pipeline, if its client has left: the epoll may
+    /// not have been asked to report that.
     pub(super) fn close_if_gone(
         &self,
         RequestKey { connection: token, request: id }: RequestKey,
@@ -98,7 +98,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// While the connection is idle it may have to make room.
+    /// Adds the connection to those that may have to make room, if it is idle.
     fn rests(&self, connection: &mut PipelineConnection<H>) {
         if self.lists.ranks.is_ordered() && connection.resting.is_none() && connection.is_idle() {
             let ranked_client = self.ranked_client_at_rest(connection);
@@ -106,18 +106,18 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// The connection goes on, or ends.
+    /// Removes the connection, which goes on or ends, from those that may have to make room.
     fn wakes(&self, connection: &mut PipelineConnection<H>) {
         if connection.resting.is_some() {
             self.idle().remove(&mut connection.resting);
         }
     }
 
-    /// Closes the idle connection that is lowest, if it is not above this rank.
+    /// Closes the idle connection of the lowest rank, if that is not above this rank.
     pub(super) fn make_room(&self, rank: Rank, worker: &mut Worker<H>) {
         for _ in 0..TRIES {
             let Some(token) = self.idle().take(rank) else { return };
-            // a connection that a thread works on has news
+            // a connection that a thread works on is not idle
             let Ok(Some(mut slot)) = self.slab.try_lock(token) else { continue };
             let Some(connection) = slot.connection() else { continue };
             if connection.is_idle() && !has_news(connection.served.stream.as_fd()) {
@@ -138,7 +138,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Wakes the watcher if it sleeps for longer.
+    /// Wakes the watcher if it would sleep beyond this time.
     fn look_by(&self, at_ms: u64) {
         let mut time = self.time();
         if at_ms < time.next_ms {
@@ -147,7 +147,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A request is not to be answered before this time.
+    /// Keeps a request that may not be answered before its time.
     pub(super) fn keep_early(
         &self,
         connection: &mut PipelineConnection<H>,
@@ -163,8 +163,8 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A socket that this request waits for is ready. Says whether that is done with: not while a thread
-    /// works on the connection.
+    /// Handles a report about a socket that this request waits for. Returns whether that is done:
+    /// it is not while a thread works on the connection.
     pub(super) fn socket_ready(
         &self,
         RequestKey { connection: token, request: id }: RequestKey,
@@ -186,13 +186,14 @@ impl<H: Handler> Shared<H> {
         true
     }
 
-    /// The wheel presents a connection: a deadline may have come, or moved.
+    /// Looks at a connection that the wheel presents: a deadline may have come, or moved.
     pub(super) fn look_at_deadline(&self, token: u64, worker: &mut Worker<H>) {
         let now_ms = worker.now_ms();
         let mut slot = match self.slab.try_lock(token) {
             Ok(Some(slot)) => slot,
             Ok(None) => return,
-            // the thread that works on it may take longer than it has; later, then
+            // a thread works on the connection and may exceed its deadline, so the look follows
+            // later
             Err(()) => {
                 self.time().wheel.insert(now_ms, token);
                 return;
@@ -204,7 +205,7 @@ impl<H: Handler> Shared<H> {
         }
         match connection.timer.over(&mut connection.served, worker) {
             None => self.schedule(connection),
-            // the threads are late, not the client: one will come to it
+            // the threads are late, not the client; one of them will come to the connection
             Some(awaited)
                 if connection.is_listed()
                     && (connection.is_single() || awaited.what != Await::Job) =>
@@ -221,14 +222,14 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// The time for a request is over, and the connection goes on.
+    /// Goes on with a connection after the time for one of its requests was over.
     pub(super) fn go_on_after_expiry(&self, mut slot: Locked<'_, H>) {
         let Some(connection) = slot.connection() else { return };
         let phase = if connection.has_to_send() { Phase::Send } else { Phase::Receive };
         self.list(slot, phase);
     }
 
-    /// Ends a connection the way it asks for.
+    /// Ends a connection in the way it asks for.
     pub(super) fn end(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
         let Some(connection) = slot.connection() else { return };
         if worker.draining {
@@ -242,7 +243,7 @@ impl<H: Handler> Shared<H> {
         self.close(slot, closing, worker);
     }
 
-    /// Lends the connection's socket to another process: the epoll reports it no longer.
+    /// Lends the connection's socket to another process; the epoll reports it no longer.
     pub(super) fn lend(&self, connection: &mut PipelineConnection<H>, worker: &mut Worker<H>) {
         if std::mem::take(&mut connection.is_known) {
             let _ = self.epoll.remove(connection.served.stream.as_fd());
@@ -265,7 +266,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Closes at once; every connection ends here or is handed over.
+    /// Closes a connection at once. Every connection ends here or is handed over.
     pub(super) fn close(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
         if let Some(connection) = slot.connection() {
             self.wakes(connection);

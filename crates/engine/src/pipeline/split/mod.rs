@@ -1,18 +1,22 @@
-//! `fuse = "never"`: keta to the letter. Every boundary between two phases is a list, and every phase
-//! is done by threads of its own.
+//! `fuse = "never"`: keta to the letter. Every boundary between two phases is a list, and every
+//! phase has threads of its own.
 //!
-//! One thread more, the watcher, waits in epoll for listeners, idle connections and the other sockets of
-//! requests, and puts what is ready into the lists; it also keeps the time and takes orders.
+//! One more thread, the watcher, waits in epoll for listeners, idle connections and the other
+//! sockets of requests, and puts what is ready into the lists; it also keeps the time and takes
+//! orders.
 //!
-//! A connection itself is in the lists of receive and send, at most once in each. In the list of process
-//! are its requests, each on its own: one to be answered, the job of one, the result of a job; and the
-//! connection itself when its handshake is to begin, in the order of the ranks. What has happened to a request while its connection has something to send waits until that is sent.
+//! A connection itself is in the lists of receive and send, at most once in each. The list of
+//! process has its requests, each on its own: one that waits to be answered, the job of one, or the
+//! result of a job; and the connection itself before its handshake begins, in the order of the
+//! ranks. While a connection has something to send, what has happened to its requests waits until
+//! that is sent.
 //!
-//! A connection is locked by the thread that works on it. A thread of send stays with its connection for a
-//! while when the client takes nothing, in poll on the socket and the bell (`send.rs`), and keeps it locked:
-//! of HTTP/1, there is nothing else to be done for it. Then, and where a connection has other requests or
-//! other sockets at once, it goes back to the epoll until there is room. So any other thread waits for the
-//! lock for a moment only, and clients that take nothing hold no thread.
+//! A connection is locked by the thread that works on it. When the client takes nothing, a thread
+//! of send stays with its connection for a while, in poll on the socket and the bell (`send.rs`),
+//! and keeps it locked: with HTTP/1, nothing else could be done for it. Then, and where a
+//! connection has other requests or other sockets at once, it goes back to the epoll until there is
+//! room. So any other thread waits for the lock for a moment only, and clients that take nothing
+//! hold no thread.
 
 mod connection;
 mod phases;
@@ -43,7 +47,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use watcher::ReadinessWatcher;
 
-/// Places for connections that are refused and closed at once, beside those that are counted.
+/// The places for connections that are refused and closed at once, beside those that are counted.
 const SPARE: usize = 64;
 
 /// The phases, their threads and the watcher.
@@ -52,14 +56,14 @@ pub(super) struct Split<H: Handler> {
     watcher: ReadinessWatcher<H>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Shared<H: Handler> {
     lists: Arc<PhaseLists<H::Job>>,
     slab: Slab<H>,
     epoll: Epoll,
     listener_set: RwLock<ListenerSet>,
     admission: Arc<ConnectionAdmission>,
-    /// Listeners that rest, and until when.
+    /// The listeners that rest, and until when.
     paused: Mutex<Vec<(usize, u64)>>,
     stock: Stock<H>,
     control: Arc<EngineControl>,
@@ -69,11 +73,11 @@ struct Shared<H: Handler> {
     /// The other sockets that requests wait for.
     sockets: Mutex<Sockets>,
     ended: Mutex<Ended>,
-    /// How long a thread of send stays with a client that takes nothing.
+    /// The time for which a thread of send stays with a client that takes nothing.
     send_wait_ms: u64,
 }
 
-/// The deadlines, and when the watcher looks at them next.
+/// The deadlines, and the time when the watcher looks at them next.
 struct Time {
     wheel: Wheel,
     early: Early,
@@ -84,7 +88,7 @@ impl<H> Split<H>
 where
     H: Handler + Send + 'static,
 {
-    /// Through these listeners.
+    /// The phases of a pipeline that accepts from these listeners.
     ///
     /// # Errors
     /// Lack of descriptors or memory.
@@ -155,7 +159,7 @@ where
     }
 }
 
-/// Handlers whose counters are among those of the pipeline.
+/// Makes handlers whose counters are among those of the pipeline.
 fn counted<H: Handler + 'static>(make: Make<H>, counters: Arc<Counters>) -> Make<H> {
     Box::new(move || {
         let (handler, metrics) = make();

@@ -25,21 +25,21 @@ use std::sync::{Arc, PoisonError};
 
 /// What becomes of a connection after a task.
 enum After {
-    /// It stays open.
+    /// The connection stays open.
     Stays,
-    /// The watcher is about to close it.
+    /// The watcher is about to close the connection.
     Stops,
     HandOver,
     Ends(Closing),
 }
 
-/// What a task has led to, for when its connection is unlocked.
+/// The outcome of a task, for when its connection is unlocked.
 struct TaskOutcome<J> {
-    /// The connection goes on in this phase.
+    /// The phase in which the connection goes on.
     turn: Option<Phase>,
-    /// This request is to be answered.
+    /// The request that is answered next.
     answer: Option<(RequestKey, RankedClient)>,
-    /// These jobs are to be done.
+    /// The jobs that must be done.
     jobs: Vec<(SharedJob<J>, JobContext)>,
 }
 
@@ -50,7 +50,7 @@ impl<J> Default for TaskOutcome<J> {
 }
 
 impl<H: Handler> Shared<H> {
-    /// A thread of a phase, from begin to end.
+    /// Runs a thread of a phase, from beginning to end.
     pub(super) fn work(&self, phase: Phase, worker_slot: WorkerSlot) {
         let ranks = &self.lists.ranks;
         let mut thread = PhaseThread::new(&self.lists, phase, worker_slot);
@@ -67,7 +67,7 @@ impl<H: Handler> Shared<H> {
             worker.read_clocks();
             worker.begin_turn();
             if phase != Phase::Process {
-                // they begin where there is an order
+                // handshakes begin in process, where there is an order
                 worker.handshakes = [0; 2];
             }
             worker.observe(|| self.admission.load());
@@ -96,8 +96,9 @@ impl<H: Handler> Shared<H> {
         self.stock.give_back(worker);
     }
 
-    /// The accept phase: a batch from listener `index`. When all places are taken it comes after those
-    /// in the list of receive: they may be about to leave, and no client is to be refused for them.
+    /// Accepts a batch from listener `index`. When all places are taken, the listener comes after
+    /// the connections in the list of receive: they may be about to leave, and no client should be
+    /// refused for them.
     fn accept(&self, phase: Phase, index: usize, worker: &mut Worker<H>) {
         let listener_set = self.listener_set.read().unwrap_or_else(PoisonError::into_inner);
         let mut may_leave = phase == Phase::Accept;
@@ -139,14 +140,15 @@ impl<H: Handler> Shared<H> {
         self.enlist(index);
     }
 
-    /// Listener `index` has connections: it waits for a thread of accept.
+    /// Puts listener `index`, which has connections, into the list of accept.
     pub(super) fn enlist(&self, index: usize) {
         let listener_set = self.listener_set.read().unwrap_or_else(PoisonError::into_inner);
         let rank = listener_set.listener(index).and_then(|listener| listener.rank);
         self.lists.push_accept(rank, index);
     }
 
-    /// A new connection goes to receive: its request is likely to be there already.
+    /// Puts a new connection into the list of receive, as its request is likely to be there
+    /// already.
     pub(super) fn admit(&self, served: Served<H>, worker: &mut Worker<H>) {
         match self.slab.insert(served) {
             Ok(slot) => self.list(slot, Phase::Receive),
@@ -154,7 +156,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A connection that was told no is closed.
+    /// Closes a connection that was refused.
     pub(super) fn refuse(&self, served: Served<H>, closing: Closing, worker: &mut Worker<H>) {
         match self.slab.insert(served) {
             Ok(slot) => self.end(slot, closing, worker),
@@ -162,18 +164,19 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// The connection with this token has come to the head of this phase's list.
+    /// Goes on with the connection with this token, which has come to the head of this phase's
+    /// list.
     fn turn(&self, phase: Phase, token: u64, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
         connection.was_taken(phase);
-        // else it goes on when the job is done
+        // while a job is done for it, the connection goes on after the job
         if !connection.is_held() {
             self.go_on(slot, phase, None, worker, task_run);
         }
     }
 
-    /// The turn of a request has come, unless it was over while it waited here.
+    /// Answers a request whose turn has come, unless it was over while it waited.
     fn answer(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
@@ -183,7 +186,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// The time of a request has come.
+    /// Goes on with a request whose time has come.
     fn not_before_has_come(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
@@ -193,7 +196,8 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Something has happened to a request: the connection goes on, unless a job is done for it first.
+    /// Goes on with a connection to whose request something has happened, unless a job is done for
+    /// the connection first.
     fn tell(
         &self,
         mut slot: Locked<'_, H>,
@@ -265,6 +269,8 @@ impl<H: Handler> Shared<H> {
                 connection.is_full = connection.has_to_send() && !matches!(fate, Fate::Yields);
             }
             match fate {
+                // the connection stays locked during the wait, so nothing else may be left to do
+                // for it
                 Fate::Waits if connection.is_full && connection.is_single() => {
                     match self.wait_for_client(connection, worker, order, &mut left_ms) {
                         Waited::Over => continue,
@@ -312,7 +318,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A request is there: it waits in the list of process until it is answered.
+    /// Puts a request that is there into the list of process, where it waits until it is answered.
     fn enqueue(
         &self,
         connection: &mut PipelineConnection<H>,
@@ -329,8 +335,8 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Has jobs done: those that compute by helper threads, one that blocks and is of this phase by this
-    /// thread, if it is the first of a free lane, and others by other threads.
+    /// Has jobs done. Helper threads do those that compute. This thread does one that blocks and is
+    /// of this phase, if it is the first of a free lane. Other threads do the others.
     fn have_done(
         &self,
         jobs: Vec<(SharedJob<H::Job>, JobContext)>,
@@ -370,8 +376,9 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Does the first job of a lane, unless its client has left meanwhile, and goes on with the connection if
-    /// the request is still waiting; if it is of another phase, a thread of that does. `false` if no job was done.
+    /// Does the first job of a lane, unless its client has left meanwhile, and goes on with the
+    /// connection if the request is still waiting; if the job is of another phase, a thread of that
+    /// phase goes on. Returns `false` if no job was done.
     fn run(
         &self,
         phase: Phase,
@@ -408,7 +415,8 @@ impl<H: Handler> Shared<H> {
         has_job
     }
 
-    /// A job has ended, or has panicked: the connection goes on, if the request is still waiting.
+    /// Goes on with a connection whose job has ended, or has panicked, if the request is still
+    /// waiting.
     fn job_done(
         &self,
         RequestKey { connection: token, request: id }: RequestKey,
@@ -431,7 +439,7 @@ impl<H: Handler> Shared<H> {
             Some(done) => {
                 self.tell(slot, Phase::Process, RequestEvent::Done(id, done), worker, task_run)
             }
-            // without it nothing more of the connection can be sent, or received
+            // without the result nothing more of the connection can be sent, or received
             None if id == RequestId::SENDING || id == RequestId::OPENING => {
                 self.close(slot, Closing::Reset, worker);
             }
@@ -439,7 +447,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Too many jobs wait.
+    /// Gives up a request, because too many jobs wait.
     fn give_up(&self, key: RequestKey, worker: &mut Worker<H>) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };

@@ -1,5 +1,5 @@
-//! One connection of the pipeline: what is done with it, the lists it is in, and what the epoll is to report
-//! of it.
+//! One connection of the pipeline: what is done with it, the lists it is in, and what the epoll
+//! reports of it.
 
 use super::shaking::ShakingPlace;
 use crate::connection::served::Served;
@@ -12,24 +12,25 @@ use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
 use forebay_sys::epoll::{Once, ReadyDescriptor};
 
-/// A connection and what must be known about it between two tasks.
+/// A connection and what the threads must know about it between two tasks.
 pub(super) struct PipelineConnection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
-    /// The lists it is in itself, apart from its requests: by the number of their phase.
+    /// The lists that hold the connection itself, apart from its requests: by the number of their
+    /// phase.
     listed: [bool; PHASES],
-    /// The epoll knows it.
+    /// The epoll has the connection.
     pub(super) is_known: bool,
-    /// What the epoll reports of it next, if anything.
+    /// What the epoll reports of the connection next, if anything.
     pub(super) armed: Option<Once>,
-    /// The client took nothing when it was sent something last.
+    /// The client took nothing when it was last sent something.
     pub(super) is_full: bool,
     pub(super) timer: ConnectionTimer,
-    /// Its place among those that make room while they are idle.
+    /// The connection's place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
-    /// Its place among those whose handshake waits.
+    /// The connection's place among those whose handshake waits.
     pub(super) shaking: Option<ShakingPlace>,
-    /// The other sockets that its requests wait for.
+    /// The other sockets that the connection's requests wait for.
     pub(super) sockets: Watched,
 }
 
@@ -49,17 +50,18 @@ impl<H: Handler> PipelineConnection<H> {
         }
     }
 
-    /// One of its requests.
+    /// The key of one of the connection's requests.
     pub(super) fn key(&self, request: RequestId) -> RequestKey {
         RequestKey { connection: self.token, request }
     }
 
-    /// It goes to the list of this phase. Says whether it was not there already.
+    /// Notes that the connection goes to the list of this phase. Returns whether it was not there
+    /// already.
     pub(super) fn enlist(&mut self, phase: Phase) -> bool {
         !std::mem::replace(&mut self.listed[phase.index()], true)
     }
 
-    /// It was taken out of the list of this phase.
+    /// Notes that the connection was taken out of the list of this phase.
     pub(super) fn was_taken(&mut self, phase: Phase) {
         self.listed[phase.index()] = false;
         if phase == Phase::Process {
@@ -67,7 +69,7 @@ impl<H: Handler> PipelineConnection<H> {
         }
     }
 
-    /// Whether it is in a list itself.
+    /// Whether the connection itself is in a list.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.contains(&true)
     }
@@ -84,26 +86,26 @@ impl<H: Handler> PipelineConnection<H> {
         !self.is_listed() && self.served.hears_of_drain()
     }
 
-    /// Whether all there is to be done for it is one thing after another: a single request, and no
-    /// socket but the client's.
+    /// Whether the connection has one thing to do after another: a single request, and no socket
+    /// but the client's.
     pub(super) fn is_single(&self) -> bool {
         !self.served.conn.goes_on() && !self.served.conn.has_sockets()
     }
 
-    /// Whether it has no turn before a job is done: one that brings what is being sent into memory, or
-    /// one of the beginning.
+    /// Whether the connection has no turn before a job is done: one that brings what is being sent
+    /// into memory, or one of the beginning.
     pub(super) fn is_held(&self) -> bool {
         let waits = &self.served.waits;
         waits.has_job(RequestId::SENDING) || waits.has_job(RequestId::OPENING)
     }
 
-    /// Whether the client is to take something.
+    /// Whether the client must take something.
     pub(super) fn has_to_send(&self) -> bool {
         let served = &self.served;
         (served.pending.is_some() || served.stream.has_unsent()) && !self.is_held()
     }
 
-    /// The kernel reports it: where it goes on by that, if it does.
+    /// Notes a report of the kernel. Returns the phase in which the connection goes on, if it does.
     pub(super) fn goes_on_in(&mut self, ready: ReadyDescriptor) -> Option<Phase> {
         self.armed = None;
         self.served.readable |= ready.readable || ready.broken;
@@ -130,8 +132,8 @@ impl<H: Handler> PipelineConnection<H> {
         self.served.waits.iter().any(|(known, waiting)| *known == id && is_not_before(waiting))
     }
 
-    /// What the epoll is to report of it. `None` where a thread comes to it anyway, and would be told
-    /// nothing new by that.
+    /// What the epoll must report of the connection. `None` where a thread comes to it anyway, and
+    /// would learn nothing new from a report.
     pub(super) fn wants(&self) -> Option<Once> {
         let has = |phase: Phase| self.listed[phase.index()];
         if has(Phase::Receive) || has(Phase::Send) {
@@ -142,7 +144,7 @@ impl<H: Handler> PipelineConnection<H> {
             return None;
         }
         if self.has_to_send() {
-            // what has come and was left is looked at again when there is room
+            // what arrived and was left unread is looked at again when there is room
             let reads = served.goes_on() && served.wants_input() && !served.readable;
             return Some(if reads { Once::Both } else { Once::Write });
         }
@@ -150,13 +152,13 @@ impl<H: Handler> PipelineConnection<H> {
             return Some(Once::Read);
         }
         if served.stream.has_ended() && served.ended {
-            // the kernel would report that and nothing else, again and again
+            // the kernel would report the end and nothing else, again and again
             return None;
         }
         if served.conn.aborts_on_close() {
             return Some(Once::PeerEnd);
         }
-        // the threads of the pipeline look themselves whether its client has left, before each job
+        // before each job, the threads of the pipeline look themselves whether its client has left
         let is_away = |waiting: &_| match waiting {
             RequestWait::Job(shared_job) => shared_job.kind() == JobKind::Computes,
             RequestWait::NotBefore => true,

@@ -1,5 +1,5 @@
-//! A thread of send stays with a client that takes nothing, where all there is to be done for its
-//! connection is to send: for a while, or there would soon be no thread left for others.
+//! How a thread of send stays with a client that takes nothing, where sending is all there is to do
+//! for its connection. It stays for a while only, or there would soon be no thread left for others.
 
 use super::Shared;
 use super::pipeline_connection::PipelineConnection;
@@ -10,10 +10,10 @@ use forebay_conn::{Closing, Handler};
 use forebay_sys::poll::{self, PollInterest, Readiness};
 use std::os::fd::AsFd;
 
-/// A wait that lasts longer than this lets the handler rest.
+/// The length of a wait after which the handler rests.
 const REST_MS: u64 = 100;
 
-/// What has become of a wait.
+/// The outcome of a wait.
 pub(super) enum Waited {
     /// The client takes something, or there is another order.
     Over,
@@ -24,7 +24,7 @@ pub(super) enum Waited {
 
 impl<H: Handler> Shared<H> {
     /// Waits until the client takes something, its time is over, or there is an order stronger than
-    /// `known`: as long as there is some of `left_ms`.
+    /// `known`; at most for `left_ms`, which is reduced by the wait.
     pub(super) fn wait_for_client(
         &self,
         connection: &mut PipelineConnection<H>,
@@ -67,7 +67,7 @@ impl<H: Handler> Shared<H> {
         let bell = (self.control.stronger_than(known).as_fd(), PollInterest::Read);
         match poll::wait([client, bell], timeout_ms) {
             Ok([client, _]) => client,
-            // without memory for poll there is none for the answer
+            // if poll has no memory, the answer has none either
             Err(_) => Readiness { broken: true, ..Readiness::default() },
         }
     }

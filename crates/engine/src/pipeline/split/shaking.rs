@@ -1,20 +1,20 @@
-//! Connections whose handshakes wait in the list of process: so many, and no more. Those of the first rank
-//! are counted for themselves: others keep none of them out.
+//! Connections whose handshakes wait in the list of process, up to a limit. Those of the first rank
+//! have a limit of their own, so that others keep none of them out.
 
 use crate::event::MOST_SHAKING;
 use forebay_conn::Rank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many there are of the first rank, and of others.
+/// The numbers of waiting handshakes: those of the first rank, and others.
 #[derive(Default)]
 pub(super) struct Shaking([Arc<AtomicUsize>; 2]);
 
-/// The place of one of them; gives it back when it is dropped.
+/// The place of one of them; dropping it gives it back.
 pub(super) struct ShakingPlace(Arc<AtomicUsize>);
 
 impl Shaking {
-    /// One more; `None` if there are enough.
+    /// Takes a place for one more; `None` if there are enough.
     pub(super) fn enter(&self, rank: Rank) -> Option<ShakingPlace> {
         let count = &self.0[usize::from(rank != Rank::FIRST)];
         let place = ShakingPlace(Arc::clone(count));

@@ -1,5 +1,5 @@
-//! Descriptors that any thread may work on, one at a time (keta's managed buffer): the slots that hold
-//! connections, and which are free.
+//! Descriptors that any thread may work on, one at a time (keta's managed buffer): the slots that
+//! hold connections, and which of them are free.
 
 use super::pipeline_connection::PipelineConnection;
 use crate::connection::served::Served;
@@ -8,11 +8,11 @@ use forebay_conn::Handler;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-/// Descriptors are made this many at a time. A limit of a million connections then costs memory
+/// The number of descriptors that are made at a time. A limit of a million connections costs memory
 /// only when they come; what was made is kept.
 const BLOCK: usize = 256;
 
-/// Locked by the thread that works on it.
+/// A slot that the thread which works on it has locked.
 pub(super) type Locked<'s, H> = MutexGuard<'s, ConnectionSlot<H>>;
 
 pub(super) struct ConnectionSlot<H: Handler> {
@@ -31,12 +31,12 @@ type Block<H> = Box<[Mutex<ConnectionSlot<H>>]>;
 
 struct Free {
     places: Vec<u32>,
-    /// Places from here on were never used.
+    /// The first of the places that were never used.
     fresh: u32,
 }
 
 impl<H: Handler> Slab<H> {
-    /// Room for so many connections.
+    /// A slab with room for this many connections.
     pub(super) fn new(connections: usize) -> Slab<H> {
         let blocks = connections.div_ceil(BLOCK).clamp(1, u32::MAX as usize / BLOCK);
         let slab = Slab {
@@ -58,12 +58,12 @@ impl<H: Handler> Slab<H> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections in it.
+    /// The number of connections in the slab.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Takes a connection in. Gives it back if all places are taken.
+    /// Takes a connection in. Returns it if all places are taken.
     pub(super) fn insert(&self, served: Served<H>) -> Result<Locked<'_, H>, Box<Served<H>>> {
         let vacant = {
             let mut free = self.free();
@@ -90,14 +90,14 @@ impl<H: Handler> Slab<H> {
         self.block(place / BLOCK)?.get(place % BLOCK)
     }
 
-    /// The connection with this token, if it is still there; waits for the thread that works
-    /// on it.
+    /// Locks the connection with this token, if it is still there; waits for a thread that works on
+    /// it.
     pub(super) fn lock(&self, token: u64) -> Option<Locked<'_, H>> {
         let slot = self.slot(token as u32)?.lock().unwrap_or_else(PoisonError::into_inner);
         slot.is(token).then_some(slot)
     }
 
-    /// As [`lock`](Slab::lock); `Err` if a thread works on it.
+    /// Does the same as [`lock`](Slab::lock); returns `Err` if a thread works on the connection.
     pub(super) fn try_lock(&self, token: u64) -> Result<Option<Locked<'_, H>>, ()> {
         let Some(slot) = self.slot(token as u32) else { return Ok(None) };
         match slot.try_lock() {
@@ -118,7 +118,7 @@ impl<H: Handler> Slab<H> {
         Some(connection.served)
     }
 
-    /// A connection that was taken out has been closed. Says whether none is left.
+    /// Counts a connection that was taken out and has been closed. Returns whether none is left.
     pub(super) fn closed(&self) -> bool {
         self.open.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -134,7 +134,7 @@ impl<H: Handler> ConnectionSlot<H> {
         self.connection.as_ref().is_some_and(|connection| connection.token == token)
     }
 
-    /// The connection in it.
+    /// The connection in this slot.
     pub(super) fn connection(&mut self) -> Option<&mut PipelineConnection<H>> {
         self.connection.as_mut()
     }

@@ -12,11 +12,12 @@ use forebay_sys::epoll::{Events, Once, ReadyDescriptor};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-/// The longest it sleeps: the handler's [`turn`](Handler::turn) wants to be called.
+/// The longest sleep of the watcher, as the handler's [`turn`](Handler::turn) must be called now
+/// and then.
 const SLEEP_MS: u64 = 500;
-/// How often idle connections are looked for in a drain.
+/// The interval at which idle connections are looked for in a drain.
 const SWEEP_MS: u64 = 100;
-/// Events taken from the kernel at a time.
+/// The events that are taken from the kernel at a time.
 const EVENTS: usize = 512;
 
 /// The token of listener `index`.
@@ -24,7 +25,7 @@ pub(super) fn token_of(index: usize) -> u64 {
     FIRST_LISTENER + index as u64
 }
 
-/// How long it waits for a thread that works on a connection whose socket is ready.
+/// The wait for a thread that works on a connection whose socket is ready.
 const LOCKED_MS: u64 = 1;
 
 /// The thread that waits for all that is not in a list.
@@ -35,12 +36,12 @@ pub(super) struct ReadinessWatcher<H: Handler> {
     /// Requests whose sockets are ready, and whose connections a thread works on.
     locked: Vec<RequestKey>,
     has_left: bool,
-    /// When idle connections are looked for next, in a drain.
+    /// The time when idle connections are looked for next, in a drain.
     sweep_ms: u64,
 }
 
 impl<H: Handler> ReadinessWatcher<H> {
-    /// Watches the listeners and the bell.
+    /// A watcher of the listeners and the bell.
     ///
     /// # Errors
     /// Lack of memory or of watches.
@@ -90,6 +91,8 @@ impl<H: Handler> ReadinessWatcher<H> {
                     _ => self.ready(ready),
                 }
             }
+            // the epoll reports an edge once, so a connection that a thread has locked is tried
+            // again
             self.locked.retain(|key| !shared.socket_ready(*key));
             while let Some(key) = self.next_early() {
                 shared.lists.push_due(key);
@@ -133,18 +136,18 @@ impl<H: Handler> ReadinessWatcher<H> {
         sleep_ms
     }
 
-    /// A request that came early and whose time has come.
+    /// Takes an early request whose time has come.
     fn next_early(&self) -> Option<RequestKey> {
         self.shared.time().early.next(self.worker.now_ms())
     }
 
-    /// The kernel reports a connection.
+    /// Handles a report of the kernel about a connection.
     fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(mut slot) = self.shared.slab.lock(ready.token) else { return };
         let Some(connection) = slot.connection() else { return };
         let phase = connection.goes_on_in(ready);
         if connection.is_listed() {
-            // a thread comes to it
+            // a thread will come to the connection anyway
             return;
         }
         if ready.broken && !connection.served.stream.has_ended() {
@@ -160,7 +163,7 @@ impl<H: Handler> ReadinessWatcher<H> {
         }
     }
 
-    /// Watches those listeners again that have rested long enough.
+    /// Watches the listeners again that have rested long enough.
     fn resume_accepting(&mut self) {
         let (shared, now_ms) = (&self.shared, self.worker.now_ms());
         let listener_set = shared.listener_set.read().unwrap_or_else(PoisonError::into_inner);
@@ -181,14 +184,15 @@ impl<H: Handler> ReadinessWatcher<H> {
             return;
         }
         let shared = &self.shared;
-        // a thread that accepts now has finished when this is locked
+        // once this is locked, no thread is accepting any more
         let mut listener_set = shared.listener_set.write().unwrap_or_else(PoisonError::into_inner);
         for index in 0..listener_set.sockets().count() {
-            // out of epoll while it is still open: others may share the socket and keep it open
+            // out of epoll while the socket is still open, as another process may share it and keep
+            // it open
             if let Some(listener) = listener_set.listener(index) {
                 let _ = shared.epoll.remove(&listener.socket);
             }
-            // bounded: clients that come back at once would keep it busy for ever
+            // bounded, as clients that connect again at once would keep the thread busy for ever
             for _ in 0..DRAIN_BATCHES * BATCH {
                 match listener_set.next(index, &mut self.worker) {
                     AcceptOutcome::Served(served) => {
@@ -207,8 +211,9 @@ impl<H: Handler> ReadinessWatcher<H> {
         shared.paused().clear();
     }
 
-    /// Leaves the listeners, ends what is idle, and lets others tell their clients. More than once: a
-    /// thread that was at work when the order came may not have seen it.
+    /// Leaves the listeners, ends idle connections, and has others announce the end to their clients
+    /// where the protocol can. Done more than once, as a thread that was at work when the order came
+    /// may not have seen it.
     fn drain(&mut self) {
         self.worker.draining = true;
         self.leave_listeners();
@@ -221,7 +226,8 @@ impl<H: Handler> ReadinessWatcher<H> {
             let Ok(mut slot) = place.try_lock() else { continue };
             let Some(connection) = slot.connection() else { continue };
             if connection.hears_of_drain() {
-                // A request may have come since the last look: what is really idle ends in its turn.
+                // A request may have arrived since the last look, so a turn ends what is really
+                // idle.
                 let _ = self.shared.arm(connection, Once::End);
                 connection.served.readable = true;
                 self.shared.list(slot, Phase::Receive);
@@ -229,12 +235,13 @@ impl<H: Handler> ReadinessWatcher<H> {
         }
     }
 
-    /// Cuts what is open.
+    /// Cuts all open connections.
     fn stop(&mut self) {
         self.leave_listeners();
         let (shared, worker) = (&self.shared, &mut self.worker);
         for place in shared.slab.places() {
-            // a thread that works on it sees the order and lets go soon, from poll too; jobs hold no lock
+            // a thread that works on the connection sees the order and unlocks it soon, from poll
+            // too; jobs hold no lock
             let mut slot = place.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(connection) = slot.connection() else { continue };
             shared.ended().abort(connection.awaits());

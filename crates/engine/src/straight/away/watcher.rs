@@ -1,4 +1,5 @@
-//! The thread that has the connections which are [away](super): a loop over what their receivers say.
+//! The thread that has the connections which are [away](super): a loop over the reports of their
+//! receivers.
 
 use super::{Away, ToServe};
 use crate::connection::served::{EventOf, Served};
@@ -17,19 +18,20 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The longest the watcher sleeps: the handler's [`turn`](forebay_conn::Hooks::turn) wants to be called.
+/// The longest sleep of the watcher, as the handler's [`turn`](forebay_conn::Hooks::turn) must be
+/// called now and then.
 const SLEEP_MS: u64 = 500;
-/// Events taken from the kernel at a time.
+/// The events that are taken from the kernel at a time.
 const EVENTS: usize = 128;
-/// That there is an order.
+/// The token of the bells that ring for an order.
 const ORDER: u64 = FIRST_LISTENER;
 
-/// What the thread has.
+/// The connections and the means of the watcher's thread.
 pub(super) struct AwayWatcher<H: Handler> {
     away: Arc<Away<H>>,
     control: Arc<EngineControl>,
     worker: Worker<H>,
-    /// Requests wait for their turn to be answered.
+    /// Whether requests wait for their turn to be answered.
     is_ordered: bool,
     epoll: Epoll,
     connections: Slab<AwayConnection<H>>,
@@ -43,14 +45,14 @@ pub(super) struct AwayWatcher<H: Handler> {
 struct AwayConnection<H: Handler> {
     served: Box<Served<H>>,
     token: u64,
-    /// The kernel reports its client's socket.
+    /// The kernel reports the client's socket.
     watched: bool,
     sockets: Watched,
     timer: ConnectionTimer,
 }
 
 impl<H: Handler> AwayWatcher<H> {
-    /// With no connection; `worker` is asked for one if there is all else.
+    /// A watcher with no connection. `worker` makes a worker if all else is there.
     ///
     /// # Errors
     /// Lack of descriptors.
@@ -62,7 +64,7 @@ impl<H: Handler> AwayWatcher<H> {
     ) -> io::Result<AwayWatcher<H>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(&away.arrived, BELL)?;
-        // each rings once and for ever
+        // each bell rings once and for ever, so edges are enough
         for known in [LoopOrder::Run, LoopOrder::Retire, LoopOrder::Drain] {
             let edges = Edges { read: true, write: false };
             epoll.add_edges(control.stronger_than(known), ORDER, edges)?;
@@ -82,13 +84,13 @@ impl<H: Handler> AwayWatcher<H> {
         })
     }
 
-    /// What the thread does.
+    /// Runs the thread.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut due = Vec::new();
         loop {
             let sleep_ms = self.wheel.sleep_ms(self.worker.now_ms(), SLEEP_MS);
-            // the kernel never refuses that
+            // epoll_wait does not fail here
             let is_well = self.epoll.wait(&mut events, sleep_ms).is_ok();
             let order = self.control.order();
             self.worker.draining = order >= LoopOrder::Drain;
@@ -120,7 +122,7 @@ impl<H: Handler> AwayWatcher<H> {
         }
     }
 
-    /// Cuts all there are.
+    /// Cuts all connections.
     fn cut(mut self) {
         loop {
             for served in self.away.take_arriving() {
@@ -160,13 +162,14 @@ impl<H: Handler> AwayWatcher<H> {
         key
     }
 
-    /// A thread has left a connection here.
+    /// Takes a connection that a thread has left here.
     fn arrive(&mut self, served: Box<Served<H>>) {
         let key = self.insert(served);
         self.wait(key);
     }
 
-    /// The kernel reports the socket of a client whose request waits for its turn.
+    /// Handles a report of the kernel about the socket of a client whose request waits for its
+    /// turn.
     fn ready(&mut self, ready: ReadyDescriptor) {
         let Some(key) = self.key(ready.token) else { return };
         let served = &mut self.connections[key].served;
@@ -179,7 +182,7 @@ impl<H: Handler> AwayWatcher<H> {
         }
     }
 
-    /// A socket that a request waits for is ready.
+    /// Handles a report about a socket that a request waits for.
     fn socket_ready(&mut self, token: u64) {
         if let Some(RequestKey { connection, request }) = self.sockets.ready(token)
             && let Some(key) = self.key(connection)
@@ -188,7 +191,8 @@ impl<H: Handler> AwayWatcher<H> {
         }
     }
 
-    /// Lets a connection go on as far as it can. One that waits for something else then goes to a thread.
+    /// Lets a connection go on as far as it can. One that waits for something else then goes to a
+    /// thread.
     fn go_on(&mut self, key: usize, mut event: Option<EventOf<H>>) {
         loop {
             let served = &mut self.connections[key].served;
@@ -207,7 +211,7 @@ impl<H: Handler> AwayWatcher<H> {
         }
     }
 
-    /// Lends the client's socket to another process: the kernel reports it no longer.
+    /// Lends the client's socket to another process; the kernel reports it no longer.
     fn lend(&mut self, key: usize) {
         let AwayConnection { served, watched, .. } = &mut self.connections[key];
         if std::mem::take(watched) {
@@ -216,7 +220,8 @@ impl<H: Handler> AwayWatcher<H> {
         self.worker.lend(served);
     }
 
-    /// Has the kernel report what the connection waits for, and the time when that is over.
+    /// Has the kernel report what the connection waits for, and the wheel present it at its
+    /// deadline.
     fn wait(&mut self, key: usize) {
         let AwayConnection { served, token, watched, sockets, timer } = &mut self.connections[key];
         let is_lent = served.conn.is_lent();
@@ -232,7 +237,7 @@ impl<H: Handler> AwayWatcher<H> {
         timer.schedule(&mut self.wheel, *token);
     }
 
-    /// The wheel presents a connection: a deadline may have come, or moved.
+    /// Looks at a connection that the wheel presents: a deadline may have come, or moved.
     fn look_at_deadline(&mut self, token: u64) {
         let Some(key) = self.key(token) else { return };
         let AwayConnection { served, timer, .. } = &mut self.connections[key];
@@ -251,7 +256,7 @@ impl<H: Handler> AwayWatcher<H> {
         }
     }
 
-    /// Ends a connection the way it asks for.
+    /// Ends a connection in the way it asks for.
     fn end(&mut self, key: usize, closing: Closing) {
         let connection = self.remove(key);
         if self.worker.draining {
@@ -264,7 +269,7 @@ impl<H: Handler> AwayWatcher<H> {
         self.away.closed();
     }
 
-    /// Gives a connection to the threads, with what its last turn has led to.
+    /// Gives a connection to the threads, with the fate of its last turn.
     fn give_back(&mut self, key: usize, begun: Option<Fate<H::Job>>) {
         let AwayConnection { served, watched, .. } = self.remove(key);
         if watched {

@@ -1,5 +1,5 @@
-//! A handler that has requests answered by the server behind, and the exchanges with that: a line with the
-//! path, then the body in pieces that begin with a length; see `server.rs`.
+//! A handler that has requests answered by the server behind it, and the exchanges with that
+//! server: a line with the path, then the body in pieces that begin with a length; see `server.rs`.
 
 use super::{Books, Limits};
 use forebay_conn::handler::relay::{RelayNext, RelayRead};
@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-/// No more than this is held for the server.
+/// The largest number of bytes that is held for the server.
 const UP_BYTES: usize = 64 * 1024;
 
 pub(super) struct Front {
@@ -35,7 +35,7 @@ pub(super) struct Exchange {
     can_read: bool,
     can_write: bool,
     is_finished: bool,
-    /// The client has ended a tunnel, and the server was told.
+    /// The client has ended a tunnel, and the server has learned it.
     is_closed: bool,
     is_shut: bool,
     /// The head of the answer: its status, and how much of the body is left, if that is known.
@@ -86,7 +86,7 @@ impl Exchange {
                     self.moved_ms = now_ms;
                 }
                 Sent::Blocked => self.can_write = false,
-                // it may have answered before
+                // the server may have answered before
                 Sent::Broken => (self.can_write, self.is_broken) = (false, true),
             }
         }
@@ -96,7 +96,7 @@ impl Exchange {
         }
     }
 
-    /// Takes at most so much from the server.
+    /// Takes at most `most` bytes from the server.
     fn receive(&mut self, into: &mut Vec<u8>, most: usize, now_ms: u64) -> RelayRead {
         if self.has_ended {
             return RelayRead::End;

@@ -28,7 +28,7 @@ struct Running {
     books: Arc<Mutex<Books>>,
 }
 
-/// How long another server may take for its head, and between two bytes, in milliseconds.
+/// The times that another server may take for its head, and between two bytes, in milliseconds.
 #[derive(Clone, Copy)]
 struct Limits {
     head_ms: u64,
@@ -69,7 +69,7 @@ struct Got {
     status: u16,
     head: String,
     body: Vec<u8>,
-    /// It came to its end.
+    /// The answer was complete.
     is_whole: bool,
 }
 
@@ -87,7 +87,7 @@ impl Client {
         self.answer()
     }
 
-    /// Receives more. Says whether there was any.
+    /// Receives more. Returns whether there was any.
     fn more(&mut self) -> bool {
         let mut buffer = [0; 64 * 1024];
         match self.stream.read(&mut buffer) {
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Bytes up to the end of this mark.
+    /// Receives up to the end of this mark.
     fn until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.received.windows(mark.len()).position(|part| part == mark) {
@@ -216,12 +216,12 @@ fn a_server_that_dies_is_seen_wherever_that_is() {
         assert_eq!(client.head().unwrap().0, 200);
         running.server.die();
         assert_eq!(client.until(b"0\r\n\r\n"), None, "{engine}: it looks whole");
-        // while it is sent something
+        // the server dies while it is sent something
         let mut client = Client::new(&running.core);
         client.send("POST /die/at-once HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\n");
         let status = match client.stream.write_all(&vec![b'x'; 5_000_000]) {
             Ok(()) => client.answer().status,
-            // it was told, and did not listen
+            // the client was sent the answer, and did not read it
             Err(_) => 502,
         };
         assert_eq!(status, 502);
@@ -236,7 +236,7 @@ fn great_bodies_arrive_as_they_were_sent() {
     on_each(|engine| {
         let running = start(engine, PATIENT);
         let body = gift(BYTES);
-        // there and back at once: a server that held one way for the other would never end
+        // there and back at once: a server that held one direction for the other would never end
         for (path, framing) in [("/echo", "chunked"), ("/sum", "sized"), ("/echo", "sized")] {
             let mut client = Client::new(&running.core);
             let mut writer = client.stream.try_clone().unwrap();
@@ -280,7 +280,7 @@ fn what_a_client_does_not_take_is_not_read() {
         let mut client = Client::new(&running.core);
         client.send("GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
         client.head().unwrap();
-        // until nothing moves: all buffers between are full
+        // until nothing moves, when all buffers between are full
         let mut given = (running.server.flooded(), Instant::now());
         while given.1.elapsed() < Duration::from_millis(300) {
             std::thread::sleep(Duration::from_millis(10));
@@ -289,7 +289,7 @@ fn what_a_client_does_not_take_is_not_read() {
             }
             assert!(given.0 < 64 << 20, "{engine}: it is read, and kept in memory");
         }
-        // and goes on when the client does
+        // the server goes on when the client does
         for _ in 0..200 {
             assert!(client.more());
             client.received.clear();
@@ -311,7 +311,7 @@ fn a_client_that_leaves_takes_its_exchange_along() {
             if path != "/silent" {
                 client.head().unwrap();
             }
-            // a close alone may mean that it only sends no more
+            // a close alone may mean that the client only sends no more
             reset(&client.stream);
             drop(client);
             running.server.wait_left(number + 1);
@@ -360,7 +360,7 @@ fn a_server_that_takes_too_long_is_not_waited_for() {
     });
 }
 
-/// A machine that stands still may make a pause too long. Then it is tried again.
+/// A machine that stands still may make a pause too long. Then the test is tried again.
 #[test]
 fn a_server_that_takes_its_time_but_not_too_much_at_once_is_waited_for() {
     // less than the answer takes, and far more than a pause in it
@@ -372,7 +372,7 @@ fn a_server_that_takes_its_time_but_not_too_much_at_once_is_waited_for() {
         running.stop();
         got.is_whole && got.body == b"xxxxx"
     };
-    // all it does is wait: all engines at once
+    // the test only waits, so it runs on all engines at once
     std::thread::scope(|scope| {
         for engine in variants() {
             scope.spawn(move || assert!((0..3).any(|_| is_waited_for(&engine)), "{engine}"));

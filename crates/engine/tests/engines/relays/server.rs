@@ -1,5 +1,6 @@
-//! What stands behind: a thread per connection, which reads a line with a path and does what that says. Its
-//! answers begin with a line: a status, and the length of the body or `-`; they end with the connection.
+//! The server behind: a thread per connection, which reads a line with a path and does what that
+//! says. Its answers begin with a line: a status, and the length of the body or `-`; they end with
+//! the connection.
 
 use forebay_sys::socket::reset_on_close;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// So many bytes, always the same.
+/// This many bytes, always the same.
 pub(super) fn gift(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-/// Of all bytes.
+/// A checksum of these bytes.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
@@ -27,10 +28,10 @@ pub(super) struct Server {
 #[derive(Default)]
 struct Counts {
     came: AtomicUsize,
-    /// Those whose exchange was cut by the other side.
+    /// The number of connections whose exchange was cut by the other side.
     left: AtomicUsize,
     flooded: AtomicU64,
-    /// Those that were to die may.
+    /// Whether connections that should die may do so.
     dying: AtomicUsize,
 }
 
@@ -42,33 +43,33 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let counts = Arc::clone(&shared);
-                // a client may end whenever it likes
+                // a client may end at any time
                 std::thread::spawn(move || _ = answer(stream, &counts));
             }
         });
         Server { address, counts }
     }
 
-    /// Until so many have come.
+    /// Waits until this many have come.
     pub(super) fn wait_came(&self, count: usize) {
         while self.counts.came.load(SeqCst) < count {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Until so many were cut.
+    /// Waits until this many were cut.
     pub(super) fn wait_left(&self, count: usize) {
         while self.counts.left.load(SeqCst) < count {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Lets those die that are to in the middle of their answer.
+    /// Lets connections die that should do so in the middle of their answer.
     pub(super) fn die(&self) {
         self.counts.dying.store(1, SeqCst);
     }
 
-    /// How much `/flood` has given.
+    /// The number of bytes that `/flood` has sent.
     pub(super) fn flooded(&self) -> u64 {
         self.counts.flooded.load(SeqCst)
     }

@@ -21,7 +21,7 @@ pub(super) const DONE: u8 = 6;
 pub(super) const RESET: u8 = 7;
 pub(super) const UPGRADE: u8 = 8;
 
-/// Bytes of a message before its payload.
+/// The bytes of a message before its payload.
 pub(super) const HEADER: usize = 7;
 
 /// Adds a message to `bytes`.
@@ -32,7 +32,7 @@ pub(super) fn message(id: u32, kind: u8, payload: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend(payload);
 }
 
-/// What is in front of `bytes`: request, kind and length, if that is there.
+/// The header at the start of `bytes`: request, kind and length, if it is complete.
 pub(super) fn header(bytes: &[u8]) -> Option<(u32, u8, usize)> {
     let [a, b, c, d, kind, high, low] = *bytes.first_chunk::<HEADER>()?;
     let len = usize::from(u16::from_be_bytes([high, low]));
@@ -66,7 +66,7 @@ impl Client {
         client
     }
 
-    /// One that writes from another thread.
+    /// A second handle of the client, which writes from another thread.
     pub(super) fn writer(&self) -> Client {
         Client {
             socket: self.socket.try_clone().unwrap(),
@@ -77,7 +77,7 @@ impl Client {
         }
     }
 
-    /// Sends bytes; false if the connection has failed.
+    /// Sends bytes; returns `false` if the connection has failed.
     pub(super) fn try_send(&mut self, bytes: &[u8]) -> bool {
         let mut wire = Vec::new();
         match self.opener {
@@ -101,7 +101,7 @@ impl Client {
         self.say(id, ASK, path.as_bytes());
     }
 
-    /// Sends no more.
+    /// Ends the client's direction.
     pub(super) fn end(&mut self) {
         if self.opener.is_some() {
             let mut wire = Vec::new();
@@ -111,7 +111,7 @@ impl Client {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// More bytes, or none at the end.
+    /// Receives more bytes; none at the end.
     pub(super) fn receive(&mut self) -> Vec<u8> {
         if !self.plain.is_empty() {
             return std::mem::take(&mut self.plain);
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Everything until the end.
+    /// Receives everything until the end.
     pub(super) fn receive_all(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// The next message, or none at the end.
+    /// Receives the next message; `None` at the end.
     pub(super) fn next(&mut self) -> Option<Message> {
         let mut bytes = std::mem::take(&mut self.plain);
         loop {
@@ -180,8 +180,8 @@ impl Client {
         }
     }
 
-    /// The whole answer to the request whose answer is over next: its number, how it ended, its status and
-    /// its bytes. Those of other requests are kept in `others`.
+    /// Receives the whole answer to the request whose answer is over next: its number, how it
+    /// ended, its status and its bytes. Those of other requests are kept in `others`.
     pub(super) fn answer(&mut self, others: &mut Vec<Answer>) -> Answer {
         loop {
             let Message { id, kind, payload } = self.next().expect("the connection has ended");
@@ -209,13 +209,13 @@ impl Client {
         }
     }
 
-    /// Leaves without a word.
+    /// Resets the connection.
     pub(super) fn leave(self) {
         forebay_sys::socket::reset_on_close(std::os::fd::AsFd::as_fd(&self.socket));
     }
 }
 
-/// What a request came to.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) id: u32,
@@ -225,7 +225,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Its number and its bytes as text; a reset is `reset` and why.
+    /// The number and the bytes as text; for a reset, `reset` and the reason.
     pub(super) fn text(&self) -> (u32, String) {
         let text = match self.reset {
             Some(reason) => format!("reset {reason}"),
@@ -236,7 +236,7 @@ impl Answer {
 }
 
 impl Client {
-    /// Of a connection on which a hello has been sent.
+    /// A client on a connection on which a hello has been sent.
     pub(super) fn resume(socket: TcpStream) -> Client {
         Client {
             socket,

@@ -1,11 +1,11 @@
-//! A handler whose answers are told by the path, for each protocol and transport.
+//! A handler whose answers the path determines, for each protocol and transport.
 //!
-//! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
-//! hangs until that barrier is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
-//! later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
-//! from memory, `/file` from a file that is never in memory, `/slowfile` from one that is on a slow disk,
-//! `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the
-//! first rank and `.bulk` the last.
+//! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes
+//! and hangs until that barrier is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is
+//! answered later, `/premature` eight seconds later; `/refuse` and `/reset` are not admitted;
+//! `/mem/N` has N bytes from memory, `/file` comes from a file that is never in memory, `/slowfile`
+//! from one that is on a slow disk, `/badfile` from one that cannot be read; anything else is its
+//! own answer. At the end `.gold` is the first rank and `.bulk` the last.
 
 use super::kit::Kit;
 use super::protocol::Toy;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What is spoken, and through which transport.
+/// A protocol, and the transport that it is spoken through.
 pub(super) trait Mode: Send + Sized + 'static {
     type Protocol: Protocol<ToyHandler<Self>> + Default + Send;
     type Transport: Transport<Work>;
@@ -66,11 +66,11 @@ pub(super) struct ToyHandler<M> {
 pub(super) struct Ticket(u32);
 
 pub(super) enum Work {
-    /// For this answer.
+    /// A job for this answer.
     Path(String, Arc<Kit>),
-    /// For more of this file in memory.
+    /// A job for more of this file in memory.
     Warm(Arc<Cold>),
-    /// For an answer to a hello.
+    /// A job for an answer to a hello.
     Hello(u64),
 }
 
@@ -119,11 +119,11 @@ impl Job for Work {
     }
 }
 
-/// Bytes of a file that a job brings into memory.
+/// The bytes of a file that a job brings into memory.
 const WARM: u64 = 300_000;
-/// How long the slow disk takes for them.
+/// The time that the slow disk takes for them.
 pub(super) const SLOW: Duration = Duration::from_secs(2);
-/// Bytes of the file.
+/// The bytes of the file.
 pub(super) const FILE: usize = 1_500_000;
 
 /// The byte at this place of the file.
@@ -133,11 +133,11 @@ pub(super) fn file_byte(at: usize) -> u8 {
 
 /// A file as one request sees it.
 pub(super) struct Cold {
-    /// How much is in memory.
+    /// The number of bytes that are in memory.
     warm: AtomicU64,
-    /// It cannot be brought there.
+    /// The file cannot be brought into memory.
     is_bad: bool,
-    /// How long a job for more of it takes.
+    /// The time that a job for more of the file takes.
     takes: Duration,
 }
 
@@ -154,16 +154,16 @@ fn file() -> &'static File {
 }
 
 pub(super) enum Body {
-    /// So many bytes are left, and whether that may last longer than a turn.
+    /// This many bytes are left, and whether that may last longer than a turn.
     Memory(u64, bool),
-    /// From here on.
+    /// The file from this offset on.
     File(u64, Arc<Cold>),
 }
 
 static MEMORY: [u8; 50_000] = [b'm'; 50_000];
 
 impl<M: Mode> ToyHandler<M> {
-    /// A socket to what answers this path.
+    /// A socket to the upstream that answers this path.
     pub(super) fn upstream(&mut self, path: &[u8]) -> UnixStream {
         super::upstream::open(path)
     }

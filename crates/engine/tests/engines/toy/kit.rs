@@ -18,7 +18,7 @@ pub(super) struct Kit {
     settled: Mutex<BTreeMap<u32, Vec<Settled>>>,
     /// The paths of answers, in the order in which they were written.
     pub(super) answered: Mutex<Vec<String>>,
-    /// Log lines that were begun, and that were ended.
+    /// The number of log lines that were begun, and of those that were ended.
     pub(super) begun: AtomicU32,
     pub(super) logged: AtomicU32,
     /// The most bytes that a protocol has held for an upstream, or left for its client.
@@ -27,7 +27,7 @@ pub(super) struct Kit {
     changed: Condvar,
 }
 
-/// Jobs that hang, each at a barrier of its own.
+/// The barriers at which jobs hang, each at its own.
 #[derive(Default)]
 struct Barriers {
     open: HashSet<String>,
@@ -36,7 +36,7 @@ struct Barriers {
 }
 
 impl Kit {
-    /// A number for a ticket.
+    /// Issues a number for a ticket.
     pub(super) fn issue(&self) -> u32 {
         self.issued.fetch_add(1, Relaxed) + 1
     }
@@ -46,12 +46,12 @@ impl Kit {
         self.changed.notify_all();
     }
 
-    /// How many requests were judged.
+    /// The number of requests that were judged.
     pub(super) fn issued(&self) -> usize {
         self.issued.load(Relaxed) as usize
     }
 
-    /// Until so many requests ended like this.
+    /// Waits until this many requests ended like this.
     pub(super) fn wait_settled(&self, wanted: Settled, count: usize) {
         loop {
             let settled = self.settled.lock().unwrap();
@@ -82,7 +82,7 @@ impl Kit {
         self.changed.notify_all();
     }
 
-    /// Until so many have come to barriers.
+    /// Waits until this many have come to barriers.
     pub(super) fn wait_came(&self, count: usize) {
         let barriers = self.barriers.lock().unwrap();
         drop(self.changed.wait_while(barriers, |barriers| barriers.came.len() < count).unwrap());
@@ -92,12 +92,13 @@ impl Kit {
         self.barriers.lock().unwrap().came.clone()
     }
 
-    /// How many bytes are held in one place.
+    /// Notes how many bytes are held in one place.
     pub(super) fn holds(&self, bytes: usize) {
         self.most_held.fetch_max(bytes as u32, Relaxed);
     }
 
-    /// Each request that was judged was settled once, and each log line that was begun was ended.
+    /// Checks that each request that was judged was settled once, and each log line that was begun
+    /// was ended.
     fn check(&self) {
         let settled = self.settled.lock().unwrap();
         let twice: Vec<_> = settled.iter().filter(|(_, ends)| ends.len() != 1).collect();
@@ -140,7 +141,7 @@ impl Server {
         Client::new(self.connect(), veiled)
     }
 
-    /// Drains it, and looks at its books.
+    /// Drains the engine, and checks what it has counted.
     pub(super) fn stop(self) -> Ended {
         let ended = self.core.stop();
         self.kit.check();
@@ -154,7 +155,7 @@ pub(super) fn on_each(test: impl Fn(&str, bool) + Sync) {
     side_by_side(ways, |(engine, veiled)| test(&engine, veiled));
 }
 
-/// The same with all of them at once, for a test that does nothing but wait.
+/// Runs a test on all of them at once, for a test that only waits.
 pub(super) fn at_once_on_each(test: impl Fn(&str, bool) + Sync) {
     std::thread::scope(|scope| {
         for (engine, veiled) in variants().flat_map(|it| [(it.clone(), false), (it, true)]) {

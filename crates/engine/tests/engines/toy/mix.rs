@@ -1,5 +1,5 @@
-//! Many connections with many requests each, of all kinds and at random; some give up, some leave. All
-//! are accounted for in the end.
+//! Many connections with many requests each, of all kinds and at random; some requests are given
+//! up, some clients leave. All are accounted for in the end.
 
 use super::client::{Client, DATA, END, RESET};
 use super::kit::{on_each, start};
@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 
 const THREADS: usize = 8;
 
-/// Connections to each engine.
+/// The number of connections to each engine.
 fn connections() -> usize {
     if std::env::var("FOREBAY_MATRIX").is_ok_and(|matrix| matrix == "full") { 200 } else { 48 }
 }
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// What a client has asked for, by number; `None` if it gave it up.
+/// The paths that a client has asked for, by number; `None` if it gave the request up.
 type Asked = BTreeMap<u32, Option<String>>;
 
 fn ask(client: &mut Client, chance: &mut Chance) -> Asked {
@@ -64,7 +64,7 @@ fn ask(client: &mut Client, chance: &mut Chance) -> Asked {
 
 fn check(client: &mut Client, mut asked: Asked) {
     let mut others = Vec::new();
-    // numbers that were given up may have been answered before that was known
+    // requests that were given up may have been answered before that was known
     while asked.values().any(Option::is_some) {
         let answer = client.answer(&mut others);
         let path = asked.remove(&answer.id).expect("an answer to nothing");

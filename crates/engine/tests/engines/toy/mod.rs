@@ -1,6 +1,6 @@
-//! A protocol and a transport made for the purpose. They use all that the seams between engine, protocol
-//! and transport offer, and so show what each engine owes: many requests under way on a connection, sockets
-//! besides the client's, an upgrade, sealed bytes.
+//! A protocol and a transport made for the purpose. They use all that the interfaces between
+//! engine, protocol and transport offer, and so show what each engine guarantees: many requests
+//! under way on a connection, sockets other than the client's, an upgrade, encrypted bytes.
 
 mod client;
 mod handler;

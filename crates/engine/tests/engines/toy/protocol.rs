@@ -1,5 +1,5 @@
-//! The protocol: messages of many requests, interleaved; some go to an upstream, and a connection may
-//! become a tunnel to one.
+//! The protocol: messages of many requests, interleaved. Some requests go to an upstream, and a
+//! connection may become a tunnel to one.
 
 use super::client::{ANSWER, ASK, CHUNK, DATA, DONE, END, HEADER, RESET, UPGRADE, header, message};
 use super::handler::{Body, Done, Mode, Ticket, ToyHandler, Work};
@@ -13,15 +13,15 @@ use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// Once this much waits for the client, nothing is added that can wait.
+/// The bytes waiting for the client from which on nothing is added that can wait.
 const OUT_BYTES: usize = 64 * 1024;
-/// No more than this is held for an upstream.
+/// The most bytes that are held for an upstream.
 const UP_BYTES: usize = 64 * 1024;
-/// No more requests at a time.
+/// The largest number of requests at a time.
 const MOST: usize = 64;
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Why a request is reset.
+/// The reasons for which requests are reset.
 pub(super) const FAILED: u8 = 1;
 pub(super) const EXPIRED: u8 = 2;
 pub(super) const DRAINING: u8 = 3;
@@ -35,7 +35,7 @@ pub(super) struct Toy {
     held: Vec<u8>,
     requests: Vec<Kept>,
     tunnel: Option<Tunnel>,
-    /// Answers in [`Out`]: the line of each, with its ticket and the bytes of its body.
+    /// Answers in [`Out`]: the log line of each, with its ticket and the bytes of its body.
     leaving: Vec<(Option<u16>, Ticket, u64)>,
     next: u32,
     rank: Rank,
@@ -46,7 +46,7 @@ pub(super) struct Toy {
 }
 
 struct Kept {
-    /// The client's number for it.
+    /// The client's number for the request.
     number: u32,
     exchange: KeptRequest<Ticket, Stage>,
     line: Option<u16>,
@@ -54,19 +54,19 @@ struct Kept {
 }
 
 enum Stage {
-    /// It was judged.
+    /// The request was judged.
     New,
-    /// For its moment.
+    /// The request waits for its time.
     Early,
-    /// For nothing but the server: it is to be enqueued.
+    /// The request waits for nothing but the server, and is enqueued next.
     Whole,
-    /// For its turn.
+    /// The request waits for its turn.
     Ready,
-    /// For this job, or it is running.
+    /// The request waits for this job; `None` while it is running.
     Job(Option<Work>),
-    /// Its body is sent.
+    /// The body of the answer is being sent.
     Body(Body),
-    /// The same, after this job, or it is running.
+    /// The body is sent after this job; `None` while it is running.
     Warming(Body, Option<Work>),
     /// An upstream answers.
     Up(Upstream),
@@ -76,15 +76,15 @@ enum Stage {
 struct Upstream {
     socket: UnixStream,
     socket_id: SocketId,
-    /// For it.
+    /// Bytes for the upstream.
     to: Vec<u8>,
     can_read: bool,
     can_write: bool,
     /// The client has sent all.
     is_whole: bool,
-    /// It has been told that.
+    /// The upstream has learned that.
     is_told: bool,
-    /// Something has come from it.
+    /// Something has arrived from the upstream.
     has_begun: bool,
     has_ended: bool,
 }
@@ -92,7 +92,7 @@ struct Upstream {
 struct Tunnel {
     kept: Kept,
     up: Upstream,
-    /// The client has been told that the upstream has ended.
+    /// The client has learned that the upstream has ended.
     said_end: bool,
 }
 
@@ -111,7 +111,7 @@ impl Upstream {
         }
     }
 
-    /// Gives it what it takes.
+    /// Gives the upstream what it takes.
     fn write(&mut self, kit: &Kit) -> io::Result<()> {
         kit.holds(self.to.len());
         while self.can_write && !self.to.is_empty() {
@@ -147,7 +147,7 @@ impl Upstream {
     }
 
     fn wants(&self) -> Wants {
-        // what it can do already waits for room elsewhere
+        // a direction that is ready already waits for room elsewhere
         let (read, write) = (!self.can_read, !self.can_write);
         Wants { read: read && !self.has_ended, write: write && !self.to.is_empty() }
     }
@@ -158,7 +158,7 @@ impl Kept {
         self.exchange.id
     }
 
-    /// What it waits for, if there is a time for that.
+    /// What the request waits for, if there is a time for that.
     fn awaits(&self) -> Option<Awaited> {
         let what = match &self.exchange.stage {
             Stage::Early => Await::Admission,
@@ -179,7 +179,7 @@ impl Toy {
         self.requests.iter_mut().find(|kept| kept.number == number)
     }
 
-    /// Something has happened to a request, if that is still there.
+    /// Notes what has happened to a request, if that is still there.
     fn happened<M: Mode, S: Stopwatch>(
         &mut self,
         cx: &mut Cx<'_, M, S>,
@@ -215,7 +215,7 @@ impl Toy {
         }
     }
 
-    /// Every request goes as far as it can.
+    /// Lets every request go as far as it can.
     fn go_on<M: Mode, S: Stopwatch>(
         &mut self,
         cx: &mut Cx<'_, M, S>,
@@ -236,7 +236,7 @@ impl Toy {
                     }
                     continue;
                 }
-                // what was answered before goes out before anything that may take long
+                // earlier answers go out before anything that may take long
                 Stage::Whole | Stage::Job(Some(_)) | Stage::Warming(_, Some(_)) if first => {
                     return Some(Step::Send);
                 }
@@ -268,7 +268,7 @@ impl Toy {
         None
     }
 
-    /// The handler's answer.
+    /// Asks the handler for the answer.
     fn answer<M: Mode, S: Stopwatch>(
         &mut self,
         cx: &mut Cx<'_, M, S>,
@@ -330,7 +330,7 @@ impl Toy {
         }
     }
 
-    /// More of the body of an answer.
+    /// Adds more of the body of an answer.
     fn stream<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, at: usize) {
         let kept = &mut self.requests[at];
         let mut buffer = [0; CHUNK_BYTES];
@@ -357,7 +357,7 @@ impl Toy {
         }
     }
 
-    /// Both directions between a request and its upstream.
+    /// Passes bytes in both directions between a request and its upstream.
     fn pump<M: Mode, S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, at: usize) {
         let kept = &mut self.requests[at];
         let mut buffer = [0; CHUNK_BYTES];
@@ -380,7 +380,7 @@ impl Toy {
         }
     }
 
-    /// The answer is written whole.
+    /// Ends an answer that is written as a whole.
     fn finish<M: Mode, S>(&mut self, cx: &mut Cx<'_, M, S>, at: usize, status: u16) {
         let kept = self.requests.remove(at);
         message(kept.number, DONE, &[], &mut cx.out.bytes);
@@ -388,7 +388,7 @@ impl Toy {
         self.leaving.push((kept.line, kept.exchange.grant.ticket, kept.body_bytes));
     }
 
-    /// Policy does not let it be answered.
+    /// Refuses a request that policy does not admit.
     fn refuse<M: Mode, S>(&mut self, cx: &mut Cx<'_, M, S>, at: usize, refusal: Refusal) {
         let kept = &mut self.requests[at];
         let mut page = Out::default();
@@ -405,7 +405,7 @@ impl Toy {
         self.finish(cx, at, status);
     }
 
-    /// It ends without an answer, or within it.
+    /// Resets a request without an answer, or within it.
     fn reset<M: Mode, S>(&mut self, cx: &mut Cx<'_, M, S>, at: usize, why: u8, end: Settled) {
         let mut kept = self.requests.remove(at);
         message(kept.number, RESET, &[why], &mut cx.out.bytes);
@@ -448,7 +448,7 @@ impl Toy {
             DATA | END => {
                 if let Some(kept) = self.numbered(number) {
                     let Stage::Up(up) = &mut kept.exchange.stage else {
-                        // it is not answered yet, and the body waits for that
+                        // the request is not answered yet, and its body waits for that
                         let is_later = kept.exchange.head.view().path.starts_with(b"/up");
                         self.is_stuck = is_later;
                         if is_later {
@@ -479,7 +479,7 @@ impl Toy {
         None
     }
 
-    /// A request is there.
+    /// Judges a request that is there.
     fn judge<M: Mode, S: Stopwatch>(
         &mut self,
         cx: &mut Cx<'_, M, S>,
@@ -528,7 +528,7 @@ impl Toy {
         }
     }
 
-    /// Both directions of a tunnel.
+    /// Passes bytes in both directions of a tunnel.
     fn pass_on<M: Mode, S: Stopwatch>(
         &mut self,
         cx: &mut Cx<'_, M, S>,
@@ -571,7 +571,7 @@ impl Toy {
     }
 }
 
-/// A request is over without an answer.
+/// Gives up a request that ends without an answer.
 fn give_up<M: Mode>(handler: &mut ToyHandler<M>, kept: &mut Kept, end: Settled) {
     if let Some(line) = kept.line.take() {
         handler.log(line, kept.body_bytes);
@@ -582,7 +582,7 @@ fn give_up<M: Mode>(handler: &mut ToyHandler<M>, kept: &mut Kept, end: Settled) 
 impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
     fn advance<S: Stopwatch>(&mut self, cx: &mut Cx<'_, M, S>, input: &mut Input) -> Step<Work> {
         assert!(cx.out.body.is_none(), "nothing is left behind here");
-        // else the client takes nothing, and what can be done besides is done
+        // with earlier output the client takes nothing, and only what can be done besides is done
         let is_fresh = cx.out.is_empty();
         self.is_stuck = false;
         loop {
@@ -690,7 +690,7 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
         let what = if self.closing.is_some() {
             Await::Send
         } else if !self.requests.is_empty() || self.tunnel.is_some() {
-            // for an upstream or its client: no time is set for either
+            // for an upstream or its client; no time is set for either
             Await::Admission
         } else if self.held.is_empty() && self.next > 0 {
             Await::Idle

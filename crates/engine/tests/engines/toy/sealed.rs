@@ -1,4 +1,4 @@
-//! HTTP/1 through the sealed transport: the same answers as through none.
+//! HTTP/1 through the encrypting transport: the same answers as through none.
 
 use super::client::Client;
 use super::handler::{FILE, PlainHttp, SLOW, VeiledHttp, file_byte};
@@ -19,7 +19,7 @@ fn start(engine: &str, veiled: bool, change: impl FnOnce(&mut Setup)) -> Server 
     }
 }
 
-/// All that comes for these bytes, without dates, and whether it ends in good order.
+/// All that arrives in answer to these bytes, without dates, and whether it ends in good order.
 fn exchange(server: &Server, veiled: bool, bytes: &str) -> (Vec<u8>, bool) {
     let mut client = server.client(veiled);
     client.send(bytes.as_bytes());
@@ -62,7 +62,7 @@ fn answers_are_the_same_as_through_a_plain_transport() {
     });
 }
 
-/// It is not tried again and again.
+/// The job is not tried again and again.
 #[test]
 fn a_job_that_fails_ends_the_connection_that_cannot_go_on_without_it() {
     on_each(|engine| {
@@ -96,16 +96,16 @@ fn a_sealed_connection_is_not_handed_over() {
     });
 }
 
-/// A machine that stands still may let the time of others pass, too. Then it is tried again.
+/// A machine that stands still may let the time of others pass, too. Then the test is tried again.
 #[test]
 fn what_takes_too_long_is_told_sealed_or_not_at_all() {
     on_each(|engine| assert!((0..3).any(|_| is_told_sealed_or_not_at_all(engine)), "{engine}"));
 }
 
-/// Whether each was told what it is to be told, and no other.
+/// Whether each client got the answer that it should have, and no other.
 fn is_told_sealed_or_not_at_all(engine: &str) -> bool {
     let server = start(engine, true, |setup| {
-        // a handshake that goes on is to be in time, on a machine that is late too
+        // a handshake that goes on must be in time, on a slow machine too
         setup.settings.timeouts.head_ms = 6_000;
         setup.settings.timeouts.job_ms = 6_000;
         setup.settings.timeouts.idle_ms = 6_000;
@@ -151,7 +151,7 @@ fn a_connection_that_is_refused_before_the_handshake_is_told_nothing() {
         first.send(get("/x").as_bytes());
         first.receive();
         let mut second = server.connect();
-        // one that is late with it may have been refused by then
+        // a client that is late with its request may have been refused by then
         let _ = second.write_all(get("/x").as_bytes());
         let mut answer = Vec::new();
         let _ = second.read_to_end(&mut answer);
@@ -159,7 +159,7 @@ fn a_connection_that_is_refused_before_the_handshake_is_told_nothing() {
         server.expect(Counter::RefusedClient, 1);
         drop((first, second));
         server.stop();
-        // nor one that does not keep to the rules of the transport
+        // nor does a client that breaks the rules of the transport
         let server = start(engine, true, |_| {});
         let mut plain = server.connect();
         plain.write_all(get("/x").as_bytes()).unwrap();
@@ -201,8 +201,8 @@ fn a_proxy_states_its_client_before_the_handshake() {
     });
 }
 
-/// All of them take longer than one may. A machine that stands still may let one take too long: then it is tried
-/// again.
+/// All jobs together take longer than one may. A machine that stands still may let one take too
+/// long; then the test is tried again.
 #[test]
 fn each_job_for_a_slow_file_has_time_of_its_own() {
     let is_whole = |engine: &str, veiled: bool| {
@@ -214,7 +214,7 @@ fn each_job_for_a_slow_file_has_time_of_its_own() {
         server.stop();
         answer.ends_with(&[file_byte(FILE - 2), file_byte(FILE - 1)])
     };
-    // all it does is wait: all engines at once
+    // the test only waits, so it runs on all engines at once
     std::thread::scope(|scope| {
         for (engine, veiled) in ENGINES.iter().flat_map(|it| [(it, false), (it, true)]) {
             scope.spawn(move || assert!((0..3).any(|_| is_whole(engine, veiled)), "{engine}"));

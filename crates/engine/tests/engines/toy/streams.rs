@@ -1,5 +1,5 @@
-//! Bodies and tunnels: to an upstream and from it, with slow readers on either side, and nothing held but
-//! a bounded amount.
+//! Bodies and tunnels: to an upstream and from it, with slow readers on either side, where only a
+//! bounded amount is held.
 
 use super::client::{ANSWER, CHUNK, DATA, END, UPGRADE};
 use super::handler::{FILE, file_byte};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const MANY: usize = 8 << 20;
 
 fn check_held(server: &Server) {
-    // a bound, and what was added last
+    // the bound, and what was added last
     let held = server.kit.most_held.load(Relaxed) as usize;
     assert!(held <= 2 * 64 * 1024, "{held} bytes were held");
 }
@@ -47,7 +47,7 @@ fn an_answer_comes_from_an_upstream_as_fast_as_its_client_takes_it() {
         let server = start(engine, veiled, |_| {});
         let mut client = server.client(veiled);
         client.ask(1, &format!("/up/gift/{MANY}"));
-        // until everybody waits for this client, or is about to
+        // until all sides wait for this client, or are about to
         std::thread::sleep(Duration::from_millis(50));
         let answer = client.answer(&mut Vec::new());
         assert_eq!((answer.status, answer.body.len()), (200, MANY), "{engine}");
@@ -58,8 +58,8 @@ fn an_answer_comes_from_an_upstream_as_fast_as_its_client_takes_it() {
     });
 }
 
-/// The upstream gives back what it gets, and the client reads only when it has sent a lot: it is read
-/// while it takes nothing.
+/// The upstream returns what it gets, and the client reads only when it has sent a lot: the server
+/// reads from it while it takes nothing.
 #[test]
 fn both_directions_go_on_at_once_beside_other_requests() {
     on_each(|engine, veiled| {
@@ -103,8 +103,8 @@ fn both_directions_go_on_at_once_beside_other_requests() {
     });
 }
 
-/// The client takes nothing of an answer that never ends. What it sends meanwhile is received, and passed
-/// on to the end.
+/// The client takes nothing of an answer that never ends. What it sends meanwhile is received, and
+/// passed on to the end.
 #[test]
 fn a_client_that_takes_nothing_is_still_heard() {
     if ran_apart() {
@@ -112,12 +112,12 @@ fn a_client_that_takes_nothing_is_still_heard() {
     }
     on_each(|engine, veiled| {
         let server = start(engine, veiled, |setup| {
-            // it is not cut for that before this has been seen
+            // the client must not be cut for that before this has been seen
             setup.settings.timeouts.send_window_ms = 60_000;
         });
         let mut client = server.client(veiled);
         let key = format!("{engine}{veiled}").replace([',', ' '], "-");
-        // while an answer is held that is as long as may be, no other is begun
+        // while the server holds as much of an answer as it may, it begins no other
         let path = format!("/up/count/{key}");
         client.ask(2, &path);
         assert_eq!(client.next().unwrap().kind, ANSWER);
@@ -174,7 +174,7 @@ fn an_upstream_that_breaks_ends_its_request() {
         assert!(answer.body.is_empty() && answer.reset.is_none_or(|why| why == FAILED));
         client.ask(2, "/x");
         assert_eq!(client.answer(&mut Vec::new()).text().1, "/x");
-        // one whose client leaves: its upstream sees the end
+        // the client of this one leaves, and its upstream sees the end
         client.ask(3, "/up/first/10/left");
         while client.next().unwrap().kind != CHUNK {}
         client.leave();
@@ -204,7 +204,7 @@ fn a_connection_becomes_a_tunnel() {
             let bytes = bytes.clone();
             std::thread::spawn(move || {
                 bytes.chunks(100_000).for_each(|part| writer.send(part));
-                // the client ends first, and what is under way still comes
+                // the client ends first, and what is under way still arrives
                 writer.end();
             })
         };

@@ -1,4 +1,4 @@
-//! What stands behind the server: a thread per socket, which does what the path says.
+//! The upstreams behind the server: a thread per socket, which does what the path says.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,10 +10,11 @@ pub(super) fn gift_byte(at: usize) -> u8 {
     (at % 241) as u8
 }
 
-/// A socket to a thread that answers. `/up/echo` gives back what it gets; `/up/count` says how many bytes
-/// came, when all have; `/up/slow` does the same and takes a little at a time; `/up/gift/N` gives so
-/// many bytes at once, whatever comes; `/up/first/N` does that, ends, and then counts into its own
-/// [`counted`]; `/up/flood/KEY` gives without an end; `/up/silent` waits for the end; `/up/breaks` ends without a word.
+/// A socket to a thread that answers. `/up/echo` returns what it gets; `/up/count` says how many
+/// bytes came, when all have; `/up/slow` does the same and takes a little at a time; `/up/gift/N`
+/// gives N bytes at once, whatever comes; `/up/first/N` does that, ends, and then counts into its
+/// own [`counted`]; `/up/flood/KEY` gives without an end; `/up/silent` waits for the end;
+/// `/up/breaks` ends at once.
 pub(super) fn open(path: &[u8]) -> UnixStream {
     let path = String::from_utf8(path.to_vec()).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -25,16 +26,16 @@ pub(super) fn open(path: &[u8]) -> UnixStream {
 /// What `/up/first` and `/up/count` have counted, by path.
 static COUNTED: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::new());
 
-/// How much `/up/flood` has given, by what follows.
+/// The bytes that `/up/flood` has given, by key.
 static FLOODED: std::sync::Mutex<Vec<(String, u64)>> = std::sync::Mutex::new(Vec::new());
 
-/// How much that is.
+/// The bytes that `/up/flood` has given for this key.
 pub(super) fn flooded(key: &str) -> u64 {
     let flooded = FLOODED.lock().unwrap();
     flooded.iter().filter(|(known, _)| known == key).map(|(_, count)| count).sum()
 }
 
-/// Until this path was counted; says how much.
+/// Waits until this path was counted; returns the number of bytes.
 pub(super) fn counted(path: &str) -> u64 {
     loop {
         let mut counted = COUNTED.lock().unwrap();
@@ -46,7 +47,7 @@ pub(super) fn counted(path: &str) -> u64 {
     }
 }
 
-// the connection may end whenever it likes
+// the connection may end at any time
 fn answer(path: &str, mut socket: UnixStream) {
     let mut buffer = vec![0; 64 * 1024];
     let count = |socket: &mut UnixStream, buffer: &mut [u8]| {

@@ -5,7 +5,7 @@ use forebay_conn::transport::{Broken, Plaintext};
 use forebay_conn::{Opening, Transport};
 
 const MASK: u8 = 0x5a;
-/// Bytes of a record's type and length.
+/// The bytes of a record's type and length.
 const HEADER: usize = 3;
 const RECORD: usize = 16 * 1024;
 
@@ -30,7 +30,7 @@ pub(super) fn seal(kind: u8, plain: &[u8], wire: &mut Vec<u8>) {
     plain.chunks(RECORD).for_each(record);
 }
 
-/// Takes records apart.
+/// A parser of records.
 #[derive(Default)]
 pub(super) struct Opener(Vec<u8>);
 
@@ -39,7 +39,7 @@ impl Opener {
         self.0.extend(wire.iter().map(|byte| byte ^ MASK));
     }
 
-    /// The next record, if it is whole.
+    /// The next record, if it is complete.
     pub(super) fn next(&mut self) -> Result<Option<(u8, Vec<u8>)>, Broken> {
         let Some(&[kind, high, low]) = self.0.first_chunk::<HEADER>() else { return Ok(None) };
         let len = usize::from(u16::from_be_bytes([high, low]));
@@ -60,7 +60,7 @@ pub(super) struct Veil {
     state: State,
     opener: Opener,
     plain: Vec<u8>,
-    /// Bytes of `plain` that were read.
+    /// The bytes of `plain` that were read.
     read: usize,
     has_ended: bool,
     to_say: Vec<u8>,
@@ -69,12 +69,12 @@ pub(super) struct Veil {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum State {
-    /// For the client's hello.
+    /// The client's hello is awaited.
     #[default]
     Hello,
     /// A hello is there.
     Asked(u64),
-    /// The job runs.
+    /// The job for it runs.
     Job,
     Open,
 }

@@ -1,4 +1,4 @@
-//! Many requests under way on one connection: each waits for its own job, turn, moment and deadline.
+//! Many requests under way on one connection: each waits for its own job, turn, time and deadline.
 
 use super::client::{ASK, Answer, Client, RESET, message};
 use super::kit::{at_once_on_each, has_helpers, on_each, start};
@@ -10,7 +10,7 @@ use forebay_engine::control::LoopOrder;
 use forebay_engine::ranks::{OrderSettings, Ranks};
 use forebay_metrics::{ClassSlot, Counter};
 
-/// Three in strict order: a share of a rank would let it go before.
+/// Three ranks in strict order, as a share of a rank would let it go before.
 fn ranks(reserve: usize) -> Ranks {
     let slots = [0, 1, 2].map(ClassSlot).into();
     Ranks::new(&OrderSettings {
@@ -21,7 +21,7 @@ fn ranks(reserve: usize) -> Ranks {
     })
 }
 
-/// The answers to so many requests, in the order in which they were over.
+/// The answers to this many requests, in the order in which they were over.
 fn answers(client: &mut Client, count: usize) -> Vec<(u32, String)> {
     let mut others = Vec::new();
     (0..count).map(|_| client.answer(&mut others).text()).collect()
@@ -120,7 +120,8 @@ fn what_goes_wrong_ends_one_request() {
     });
 }
 
-/// A machine that stands still may let the time of what is answered at once pass, too. Then it is tried again.
+/// A machine that stands still may let the time of what is answered at once pass, too. Then the
+/// test is tried again.
 #[test]
 fn a_deadline_ends_its_request_only() {
     at_once_on_each(|engine, veiled| {
@@ -128,16 +129,16 @@ fn a_deadline_ends_its_request_only() {
     });
 }
 
-/// Whether one did. Whatever it has ended, the connection goes on.
+/// Whether a deadline ended its request only. Whatever it has ended, the connection goes on.
 fn ends_its_request_only(engine: &str, veiled: bool) -> bool {
     let server = start(engine, veiled, |setup| setup.pool = 8);
     let mut client = server.client(veiled);
     let mut others = Vec::new();
-    // a handshake is a job, too, and is to be in time
+    // a handshake is a job, too, and must be in time
     client.ask(1000, "/x");
     client.answer(&mut others);
     let mut settings = server.settings.get();
-    // far enough away for what is answered at once
+    // long enough for what is answered at once
     settings.timeouts.job_ms = 8_000;
     server.settings.replace(settings);
     client.ask(1, "/wait/for-ever");
@@ -145,7 +146,7 @@ fn ends_its_request_only(engine: &str, veiled: bool) -> bool {
     let is_so = if has_helpers(engine) {
         // its time also passes while no helper thread is free for it
         client.ask(2, "/x");
-        // it waits for an upstream
+        // this one waits for an upstream
         client.ask(3, "/up/silent");
         let mut over = [(); 3].map(|()| client.answer(&mut others));
         over.sort_by_key(|answer| answer.id);
@@ -159,12 +160,12 @@ fn ends_its_request_only(engine: &str, veiled: bool) -> bool {
         } else {
             println!("{engine}, {veiled}: {first:?} {second:?} {third:?}");
         }
-        // what comes too late finds nothing
+        // a result that comes too late finds no request
         server.kit.open_all();
         client.ask(1, "/after");
         is_so && client.answer(&mut others).text() == (1, "/after".to_owned())
     } else {
-        // nothing is seen of a deadline while the thread does the job; the answer comes, or a reset
+        // no deadline is noticed while the thread does the job; the answer comes, or a reset
         server.kit.wait_came(1);
         server.kit.open_all();
         assert_eq!(client.answer(&mut others).id, 1);
@@ -194,7 +195,7 @@ fn nobody_works_for_a_client_that_has_left_or_a_request_that_it_gave_up() {
             client.answer(&mut Vec::new());
             client
         });
-        // one thread computes, and does this
+        // one thread computes, and does this job
         holder.ask(1, "/work/held");
         server.kit.wait_came(1);
         for id in 0..8 {
@@ -249,14 +250,14 @@ fn a_drain_finishes_what_is_under_way_and_begins_nothing() {
         let mut rest = answers(&mut client, count);
         rest.sort();
         assert_eq!(rest[0], done(1, "/wait/a"));
-        // perhaps the last one is told that it came too late
+        // the last one may get the answer that it came too late
         while client.next().is_some() {}
         assert_eq!(server.stop().aborted(), 0);
     });
 }
 
-/// The moment is so far away that others are answered before. On a machine that stands still until then it is
-/// tried again.
+/// The time is so far away that others are answered before. On a machine that stands still until
+/// then the test is tried again.
 #[test]
 fn a_request_that_may_not_be_answered_yet_keeps_no_other() {
     at_once_on_each(|engine, veiled| {
@@ -264,7 +265,7 @@ fn a_request_that_may_not_be_answered_yet_keeps_no_other() {
     });
 }
 
-/// Whether those were answered that may be. The others are not before their time in any case.
+/// Whether the requests were answered that may be. The others are never answered before their time.
 fn keeps_no_other(engine: &str, veiled: bool) -> bool {
     let server = start(engine, veiled, |setup| setup.pool = 8);
     let mut client = server.client(veiled);
@@ -288,7 +289,7 @@ fn keeps_no_other(engine: &str, veiled: bool) -> bool {
     is_so
 }
 
-/// All that answers is held by one request, while those of two connections come.
+/// One request holds all that answers, while those of two connections come.
 #[test]
 fn the_first_rank_overtakes_within_a_connection_and_between_two() {
     if ran_apart() {

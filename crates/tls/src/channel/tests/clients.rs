@@ -1,4 +1,4 @@
-//! Certificates of clients: whose are taken, and what a session that is resumed is worth.
+//! Tests of client certificates: which are accepted, and when a session with one is resumed.
 
 use super::*;
 use crate::clients::{Authorities, ClientAuth, ClientVerification, ClientsError, Revoked};
@@ -31,7 +31,7 @@ impl Ca {
         Arc::new(config.with_client_auth_cert(vec![certificate.der().clone()], key).unwrap())
     }
 
-    /// A client without one.
+    /// A client without a certificate.
     fn bare_client(&self, version: &'static rustls::SupportedProtocolVersion) -> Arc<ClientConfig> {
         Arc::new(self.builder(version).with_no_client_auth())
     }
@@ -69,7 +69,7 @@ impl Ca {
         Authorities::read(self.pem.as_bytes()).unwrap()
     }
 
-    /// An identity for these names that asks clients for what this authority has signed.
+    /// An identity for these names that asks clients for certificates of this authority.
     fn asking(
         &self,
         names: &[&str],
@@ -85,7 +85,7 @@ fn alone(identity: Arc<Identity>) -> Arc<Identities> {
     Arc::new(Identities::new(Some(identity)))
 }
 
-/// What becomes of a client.
+/// The outcome of a client's handshake.
 fn outcome(
     client: &Arc<ClientConfig>,
     identities: &Arc<Identities>,
@@ -140,7 +140,7 @@ fn clients_are_taken_by_their_certificates() {
                 (&early, &[], Unproven::Expired),
                 (&server, &[], Unproven::Wrong),
                 (&good, &[ca.list(7, 2999)], Unproven::Revoked),
-                // what has expired says nothing of certificates that were revoked since
+                // an expired list cannot vouch for certificates that were revoked since
                 (&good, &[ca.list(8, 2021)], Unproven::Unlisted),
                 (&good, &[other.list(8, 2999)], Unproven::Unlisted),
             ] {
@@ -200,7 +200,8 @@ fn a_session_is_resumed_where_the_same_is_asked() {
             let (is_open, _, both) = talk(&client, "open.example", &identities);
             assert!(is_open && both.secured().resumed == resumed);
         }
-        // the same client brings its session to the other site, by name, and by a name that both have
+        // the same client brings its session to the other site, by name, and by a name that both
+        // have
         let mut turned = Identities::new(None);
         turned.add("open.example", &shut);
         for (name, identities) in
@@ -210,7 +211,7 @@ fn a_session_is_resumed_where_the_same_is_asked() {
             assert!(!is_open, "{name}");
             assert_eq!(failure, Some(TransportFailure::Unproven(Unproven::Missing)), "{name}");
         }
-        // a client that has shown a certificate resumes, and is known
+        // a client that has shown a certificate resumes, and is still known by it
         let client = ca.client_with(&ca, version, |_| {});
         let subjects = [false, true].map(|resumed| {
             let (_, _, both) = talk(&client, "shut.example", &identities);
@@ -258,7 +259,7 @@ fn what_is_asked_is_the_same_or_another() {
     ] {
         assert!(first.policy() != another.policy() && first.stamp() != another.stamp());
     }
-    // a client that is there stays when its certificate is revoked, and does not resume
+    // a connected client stays when its certificate is revoked, and does not resume
     let revoking = new(ClientAuth::Required, &[&one], &[one.list(7, 2999)]);
     assert!(first.policy() == revoking.policy() && first.stamp() != revoking.stamp());
 }
