@@ -75,6 +75,7 @@ impl OrderContext<'_> {
     }
 
     fn order(&self) -> Result<String, OrderFailure> {
+        // an order from before may be in any state, so each step is taken only where it is due
         let (mut order, key) = match self.kept()? {
             Some(kept) => kept,
             None => self.begin()?,

@@ -222,6 +222,7 @@ impl UsefulConcurrency {
     /// [`under_way`](UsefulConcurrency::under_way) with the number that remains.
     pub fn ended(&mut self, took_ns: u64, outcome: AnswerQuality, now_ns: u64) {
         self.under_way(self.under_way, now_ns);
+        // before this request is recorded: the epoch must not end between requests that end together
         if let Some(end) = self.epoch.end(self.enough(), self.is_new(), now_ns) {
             self.turn(end, now_ns);
         }

@@ -12,9 +12,9 @@ use std::fmt;
 pub enum Shape {
     /// The timeout is constant.
     Constant,
-    /// It falls by the same time for each step of load (duke).
+    /// The timeout falls by the same time for each step of load (duke).
     Linear,
-    /// It falls by the same factor for each step of load, so most of it early.
+    /// The timeout falls by the same factor for each step of load, so most of it early.
     Exponential,
 }
 

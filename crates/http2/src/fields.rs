@@ -6,8 +6,8 @@ use std::ops::Range;
 /// The size that a field counts besides its bytes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 §6.5.2).
 pub const FIELD_BYTES: usize = 32;
 
-/// The memory kept from one message to the next: for names and for values in bytes, for fields a sixteenth of
-/// that number. What a large message needed beyond it is freed.
+/// The memory kept from one message to the next, in bytes of names and of values; for fields it is a
+/// sixteenth of that number of fields. What a large message needed beyond it is freed.
 const KEPT_BYTES: usize = 32 * 1024;
 
 /// The largest size of a message's fields.

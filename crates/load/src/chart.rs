@@ -37,7 +37,7 @@ pub struct ChartLine {
     pub colour: usize,
     /// The dash pattern.
     pub dash: ChartDash,
-    /// Whether the line is thin, to stand back behind the others.
+    /// Whether the line is thin, to be less prominent than the others.
     pub thin: bool,
     /// The points; a `None` is a gap.
     pub points: Vec<Option<(f64, f64)>>,

@@ -13,7 +13,7 @@ const HEAD_LIMIT_BYTES: usize = 64 * 1024;
 /// The result of reading a piece of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseProgress {
-    /// All of the piece was used, and the response continues.
+    /// The whole piece was used, and the response continues.
     More,
     /// The response ended after this number of bytes of the piece.
     Done(usize),

@@ -180,9 +180,9 @@ pub struct TopTables([TopTable; TopKind::ALL.len()]);
 /// The way in which a request is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenAs {
-    /// As one of the sample.
+    /// The request is one of the sample.
     Sampled,
-    /// As a refused request.
+    /// The request was refused.
     Refused,
 }
 

@@ -221,24 +221,24 @@ pub enum Per {
     /// All requests or connections that match the rule count together.
     #[default]
     Rule,
-    /// Those of each client count by themselves: of an IPv4 address or an IPv6 /64.
+    /// Requests or connections of each client count by themselves: of an IPv4 address or an IPv6 /64.
     Client,
 }
 
 /// What happens to a connection or request that is over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It is answered with an error.
+    /// An error response is sent.
     Reject {
         /// The status, 400 to 599; `None` for 503, or 429 if the limit is one client's.
         status: Option<u16>,
     },
-    /// Its connection is reset.
+    /// The connection is reset.
     Reset,
-    /// It gets no answer; where silence is not possible, its connection is reset.
+    /// No answer is sent; where silence is not possible, the connection is reset.
     Drop,
-    /// It waits: over a rate, for its turn; over a number at once, for the end of another. Only for requests;
-    /// over a number at once only where all clients of the rule share the limit.
+    /// The request waits: over a rate, for its turn; over a number at once, for the end of another. Only for
+    /// requests; over a number at once only where all clients of the rule share the limit.
     Queue {
         /// The longest wait, 1 to 60,000 ms.
         deadline_ms: u32,

@@ -346,6 +346,8 @@ impl State {
         if let Some(refused) = self.act(decisions) {
             return self.refuse(refused, client);
         }
+        // if a later check refuses, dropping the guard gives the place back, while a bucket that was
+        // charged must be refunded
         let (mut ticket, mut queued_by) = (InFlightGuard::default(), None);
         if let Some(rule) = decisions.in_flight
             && let Some(tally) =

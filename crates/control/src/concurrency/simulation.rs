@@ -23,7 +23,7 @@ pub enum Shortage {
 /// How the durations of requests are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceTimes {
-    /// All are equal.
+    /// All durations are equal.
     Equal,
     /// They are evenly distributed, from half to one and a half of the mean.
     Even,

@@ -162,6 +162,7 @@ impl Poller {
             watch.remove();
             return Ok(());
         }
+        // the report has disarmed both directions (EPOLLONESHOT), and one of them is still awaited
         // SAFETY: a fiber waits for the other direction and borrows the descriptor meanwhile.
         arm(epoll, unsafe { BorrowedFd::borrow_raw(number) }, left.flags())
     }

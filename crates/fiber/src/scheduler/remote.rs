@@ -65,6 +65,7 @@ impl Remote {
         };
         list.push(message);
         self.waiting.store(true, Ordering::Release);
+        // only the first message rings: the scheduler takes all of them at once
         if list.len() == 1
             && let Some(bell) = self.bell.get()
         {

@@ -530,7 +530,7 @@ impl Connection {
             known.1 = priority;
             return Ok(None);
         }
-        // together with the open streams, no more than may be open at once
+        // together with the open streams, at most as many as may be open at once
         if self.early.len() + self.streams.len() >= self.limits.streams as usize {
             return Err(Fault::protocol("PRIORITY_UPDATE of more streams than may be open").into());
         }

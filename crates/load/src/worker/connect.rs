@@ -166,7 +166,7 @@ impl LoadWorker<'_> {
         counts.syn_retried += u64::from(retries > 0);
     }
 
-    /// Fails the request for which a connection was to be established.
+    /// Fails the request for which a connection could not be established.
     pub(super) fn connect_failed(&mut self, slot: usize, failure: RequestFailure) {
         let is_late = failure == RequestFailure::ConnectTimeout;
         let is_shaking = is_late && self.clients[slot].established_ns.is_some();

@@ -149,6 +149,7 @@ impl Policy {
         is_full: impl Fn(u32) -> bool,
         alone: bool,
     ) -> FirstRequest {
+        // in the order of `State::charge_request`, so that the same rule refuses as in the server
         let Deciding([action, limit, at_once]) = *deciding;
         let rule = |number: u32| self.rules().get(number as usize);
         match action {
