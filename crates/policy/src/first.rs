@@ -7,8 +7,8 @@
 //! same class.
 //!
 //! Where TLS begins there is no request to read, but perhaps the name of the server. The name determines the
-//! class of requests for this host, if the rules need nothing else. A client that asks for another host over
-//! the same connection is classified by the name in its hello. Nothing is refused because of a hello.
+//! class of requests for this host, if the rules need nothing else. A client that then requests another host
+//! over the same connection has announced a wrong name. Nothing is refused because of a hello.
 
 mod alone;
 mod cookies;

@@ -198,7 +198,7 @@ impl LoadWorker<'_> {
                 Some(opened_ns)
             }
             LoopKind::Session => client.arrival.take().map(|(at_ns, _)| at_ns),
-            // the arrival may meanwhile belong to another free connection; failing it does no harm
+            // there may be none left, if other connections have become free for all that waited
             LoopKind::Pool => group.waiting.pop_front().map(|arrival| arrival.at_ns),
         };
         if let Some(at_ns) = arrival {
