@@ -22,7 +22,7 @@
 //! - it is served because no higher rank waits: `F += L/s`, but at most to `V + m/s`. Time that others left
 //!   over does not count against it.
 //!
-//! Of several ranks that are due, the one with the lowest `F` goes first. (The tags are those of
+//! If several ranks are due, the one with the lowest `F` goes first. (The tags are those of
 //! virtual-clock and fair queueing; charging after the fact comes from deficit round robin.)
 //!
 //! [`Ranked::set_shares`] changes shares while work waits. A rank is still owed the same amount of its own

@@ -6,7 +6,7 @@
 //! curl --http2-prior-knowledge http://127.0.0.1:8088/
 //! ```
 //!
-//! It uses a thread for each connection and no time limits: it shows the order of calls and is no
+//! This driver uses a thread for each connection and no time limits: it shows the order of calls and is no
 //! real server.
 
 use forebay_http2::hpack::encode;

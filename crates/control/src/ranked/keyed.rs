@@ -6,7 +6,7 @@ use super::nodes::{List, Mark, Nodes};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Of this many entries that are taken, the last is the one that has waited longest.
+/// The number of entries taken of which the last is the one that has waited longest.
 pub const FAIR_EVERY: u32 = 8;
 
 /// The number of stale heap entries, beyond the number of valid ones, at which they are cleared.

@@ -211,7 +211,7 @@ proptest! {
         prop_assert_eq!(waiting, 0);
     }
 
-    /// Of clients that always have work, none gets two turns before another gets one.
+    /// No client that always has work gets two turns before another such client gets one.
     #[test]
     fn clients_take_turns(backlogs in prop::collection::vec(1usize..30, 2..12), seed: u64) {
         let clients = clients(backlogs.len());
