@@ -183,7 +183,7 @@ pub struct ClassLimits {
 }
 
 impl ClassTotals {
-    /// Requests and connections refused at this place.
+    /// Requests and connections refused at this point.
     pub fn refused_at(&self, place: RefusedAt) -> u64 {
         self.refused[place as usize].iter().sum()
     }

@@ -15,7 +15,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most bans by commands: all of them go to the process that takes the place of this one, in one text.
+/// The largest number of bans by commands, all of which go to the process that takes the place of this
+/// one, in one text.
 pub const MOST_BY_COMMAND: usize = 5_000;
 
 /// The most bans of one file.

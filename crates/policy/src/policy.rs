@@ -60,6 +60,7 @@ impl Policy {
     /// Compiles classes and rules; the order of the rules counts. Without classes there is one with the name
     /// `default`.
     ///
+    /// # Errors
     /// The first class or rule that has an error, and the error.
     pub fn new(classes: &[Class], rules: Vec<Rule>) -> Result<Policy, PolicyError> {
         crate::check::check(classes, &rules)?;
